@@ -1,0 +1,7 @@
+"""`python -m hadpsgd`: what torchrun starts."""
+
+import sys
+
+from hadpsgd.cli import main
+
+sys.exit(main())

@@ -1,0 +1,65 @@
+"""`hadpsgd <stage> ...`: every stage of the workflow as a command.
+
+A stage is a module with `configure(parser)` and `run(args)`. It is imported only when it is
+called, so that `hadpsgd --help` and small stages start fast.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from types import ModuleType
+
+from hadpsgd.errors import UserError
+
+# stage: (module, one line of help), in the order in which data passes them
+STAGES: dict[str, tuple[str, str]] = {
+    "config": ("hadpsgd.config.command", "check a config, print it resolved, or print its schema"),
+}
+
+USER_ERROR = 2
+
+
+def overview() -> str:
+    """The list of stages for `hadpsgd --help`."""
+    width = max(map(len, STAGES))
+    rows = [f"  {name:<{width}}  {text}" for name, (_, text) in STAGES.items()]
+    return "\n".join(
+        ["usage: hadpsgd STAGE ...", "", "Stages (hadpsgd STAGE --help says more):", *rows]
+    )
+
+
+def load(stage: str) -> ModuleType:
+    """Import the module of a stage.
+
+    Raises:
+        UserError: no such stage.
+    """
+    if stage not in STAGES:
+        raise UserError(f"unknown stage '{stage}'", fix="`hadpsgd --help` lists the stages")
+    return importlib.import_module(STAGES[stage][0])
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point: returns the exit status (0 done, 2 bad input)."""
+    arguments = sys.argv[1:] if argv is None else argv
+    # kaldi_io prints a warning at import when this is unset
+    os.environ.setdefault("KALDI_ROOT", "unset")
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(overview())
+        return 0 if arguments else USER_ERROR
+    stage, *rest = arguments
+    try:
+        module = load(stage)
+        parser = argparse.ArgumentParser(prog=f"hadpsgd {stage}", description=STAGES[stage][1])
+        module.configure(parser)
+        return module.run(parser.parse_args(rest)) or 0
+    except UserError as error:
+        print(f"hadpsgd {stage}: error: {error}", file=sys.stderr)
+        return USER_ERROR
+    except BrokenPipeError:
+        return 1
+
+

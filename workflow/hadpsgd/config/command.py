@@ -1,0 +1,43 @@
+"""`hadpsgd config`: check a config, print it resolved, or print the JSON Schema."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import yaml
+
+from hadpsgd.config.load import load
+from hadpsgd.config.schema import Config
+from hadpsgd.files import write_text
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("config", nargs="?", type=Path, help="YAML file to check")
+    parser.add_argument("--schema", action="store_true", help="print the JSON Schema instead")
+    parser.add_argument("--out", type=Path, help="write here instead of to standard output")
+
+
+def resolved(config: Config) -> str:
+    """The config with every default written out, as YAML."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+
+
+def json_schema() -> str:
+    """JSON Schema of the config, for editors and Snakemake's `validate`."""
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+    return json.dumps(schema | Config.model_json_schema(), indent=2) + "\n"
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what the arguments say."""
+    if not args.schema and args.config is None:
+        raise SystemExit("hadpsgd config: name a config file, or --schema")
+    text = json_schema() if args.schema else resolved(load(args.config))
+    if args.out:
+        write_text(args.out, text)
+    else:
+        print(text, end="")
+    return 0

@@ -1,0 +1,57 @@
+"""Where speech, texts and the lexicon come from."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from hadpsgd.config.base import PathText, Section
+
+
+class Builtin(Section):
+    """Synthetic telephone speech made by espeak-ng. A test bed, not a benchmark."""
+
+    kind: Literal["builtin"]
+    train_minutes: float = Field(30.0, gt=0)
+    """Minutes of training speech."""
+    dev_minutes: float = Field(3.0, gt=0)
+    """Minutes of development speech (matched; acoustic scale and penalty are chosen on it)."""
+    test_minutes: float = Field(4.0, gt=0)
+    """Minutes of each test set, `swb` (matched) and `ch` (unseen voices, noisier)."""
+    speakers: int = Field(48, ge=8)
+    """Training speakers, each a voice with a rate and pitch of its own."""
+    lm_sentences: int = Field(20000, ge=100)
+    """Sentences of language model text, drawn apart from the spoken ones."""
+
+
+class An4(Section):
+    """CMU AN4, the public census corpus (16 kHz recordings, taken to 8 kHz)."""
+
+    kind: Literal["an4"]
+    path: PathText = "${HADPSGD_SHARED:-../shared}/an4"
+    """Folder with `etc/` and `wav/`."""
+    dev_speakers: int = Field(8, ge=1)
+    """Training speakers held out as the development set."""
+
+
+class Kaldi(Section):
+    """Your own Kaldi data directories."""
+
+    kind: Literal["kaldi"]
+    train: PathText
+    """Training data directory."""
+    dev: PathText
+    """Development data directory."""
+    tests: dict[str, PathText] = Field(min_length=1)
+    """Test sets: name to data directory."""
+    dict_dir: PathText
+    """Kaldi's `data/local/dict`: lexicon.txt, silence_phones.txt, nonsilence_phones.txt,
+    optional_silence.txt; or a bare lexicon.txt."""
+    lm_text: PathText | None = None
+    """Language model text, one sentence a line; the training transcripts where it is left out."""
+    allow_pipes: bool = False
+    """Run commands found in wav.scp (`sph2pipe ... |`). Only for data that you trust."""
+
+
+Corpus = Annotated[Builtin | An4 | Kaldi, Field(discriminator="kind")]

@@ -1,0 +1,48 @@
+"""Language model, graph, search and scoring."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from hadpsgd.config.base import PathText, Section
+
+
+class Lm(Section):
+    """N-gram language model."""
+
+    order: int = Field(4, ge=1, le=6)
+    """Order of the n-gram."""
+    arpa: PathText | None = None
+    """An existing ARPA file (gzipped too) instead of training one."""
+
+
+class Graph(Section):
+    """The decoding graph HCLG."""
+
+    self_loop_scale: float = Field(0.1, ge=0)
+    """Scale of self-loop probabilities (Kaldi's --self-loop-scale)."""
+    transition_scale: float = Field(1.0, ge=0)
+    """Scale of the other transition probabilities."""
+    silence_probability: float = Field(0.5, gt=0, lt=1)
+    """Probability of optional silence between words."""
+
+
+class Decoding(Section):
+    """Search."""
+
+    beam: float = Field(13.0, gt=0)
+    lattice_beam: float = Field(6.0, gt=0)
+    max_active: int = Field(7000, ge=100)
+    acoustic_scale: float = Field(0.1, gt=0)
+    """Acoustic scale of the search; scoring rescales its lattices."""
+    jobs: int = Field(2, ge=1)
+    """Decoding processes."""
+
+
+class Scoring(Section):
+    """Choice of scale and penalty on the development set, then word error rates."""
+
+    lm_weights: list[float] = Field([float(w) for w in range(7, 18)], min_length=1)
+    """Language model weights (inverse acoustic scales) tried on the development set."""
+    word_penalties: list[float] = Field([0.0, 0.5, 1.0], min_length=1)
+    """Word insertion penalties tried on the development set."""

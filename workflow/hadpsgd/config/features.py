@@ -1,0 +1,48 @@
+"""Acoustic features and their fusion into the model's input."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from hadpsgd.config.base import Section
+
+
+class Logmel(Section):
+    """Log mel filterbank energies (Kaldi's compute-fbank-feats) with deltas."""
+
+    bins: int = Field(40, ge=8, le=128)
+    """Mel bins."""
+    low_hz: float = Field(20.0, ge=0)
+    """Lower edge of the filterbank."""
+    high_hz: float = 0.0
+    """Upper edge; zero or less is counted from the Nyquist frequency."""
+    delta_order: int = Field(2, ge=0, le=3)
+    """Orders of deltas appended (2: delta and delta-delta)."""
+    delta_window: int = Field(2, ge=1)
+    """Half-width of the regression window of the deltas, in frames."""
+
+
+class Mfcc(Section):
+    """MFCC (Kaldi's compute-mfcc-feats), the input of the GMMs."""
+
+    cepstra: int = Field(13, ge=5)
+    """Cepstral coefficients."""
+    bins: int = Field(23, ge=8)
+    """Mel bins."""
+
+
+class Features(Section):
+    """Features and the list that is fused into the model's input."""
+
+    sample_rate: int = Field(8000, ge=8000)
+    """Hz. Audio at another rate is refused (the an4 corpus is resampled when it is prepared)."""
+    dither: float = Field(0.0, ge=0)
+    """Dither of the waveform; 0 keeps features reproducible."""
+    logmel: Logmel = Logmel()
+    mfcc: Mfcc = Mfcc()
+    normalise: Literal["speaker-mean", "speaker-mean-variance", "none"] = "speaker-mean"
+    """Normalisation of logmel, by speaker."""
+    input: list[Literal["fmllr", "ivector", "logmel"]] = Field(["logmel"], min_length=1)
+    """Streams fused, in order, into the model's input."""

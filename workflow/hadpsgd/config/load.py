@@ -1,0 +1,97 @@
+"""Read a YAML config; refuse what the schema does not know, by name."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from hadpsgd.config.schema import Config
+from hadpsgd.errors import UserError
+
+
+def load(path: Path | str) -> Config:
+    """Read and check a config file.
+
+    Raises:
+        UserError: the file cannot be read, is not YAML, has an unknown key or a wrong value.
+    """
+    path = Path(path)
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(
+            "no such config", where=path, fix="Examples lie in the folder config/"
+        ) from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}" if mark else path
+        raise UserError(f"not YAML: {getattr(error, 'problem', error)}", where=where) from None
+    if not isinstance(content, dict):
+        raise UserError("a config is a mapping of keys to values", where=path)
+    return check(content, path)
+
+
+def check(content: dict[str, Any], where: object) -> Config:
+    """Check a config given as a dictionary; `where` names it in errors."""
+    try:
+        return Config.model_validate(content)
+    except ValidationError as error:
+        raise UserError("; ".join(map(_explain, error.errors())), where=where) from None
+
+
+def _explain(error: Any) -> str:
+    # a discriminated union puts its tag into the location; the user never wrote it
+    parts = [str(part) for part in error["loc"]]
+    key = ".".join(p for i, p in enumerate(parts) if not (i == 1 and p == _tag(parts)))
+    if error["type"] == "extra_forbidden":
+        allowed = _keys_beside(parts)
+        close = difflib.get_close_matches(parts[-1], allowed, n=1)
+        hint = f"did you mean '{close[0]}'? " if close else ""
+        return f"unknown key '{key}': {hint}allowed here: {', '.join(allowed)}"
+    if error["type"] == "missing":
+        return f"key '{key}' is missing"
+    message = error["msg"].removeprefix("Value error, ")
+    given = error.get("input")
+    shown = "" if isinstance(given, dict | list) or isinstance(given, BaseModel) else f" ({given!r})"
+    return f"'{key}'{shown}: {message}" if key else message
+
+
+def _tag(parts: list[str]) -> str | None:
+    return parts[1] if len(parts) > 1 and parts[0] in ("corpus", "alignment") else None
+
+
+def _keys_beside(parts: list[str]) -> list[str]:
+    """Keys that the schema allows where the key at `parts` stood."""
+    schema = Config.model_json_schema()
+    node: Any = schema
+
+    def follow(node: Any) -> Any:
+        while "$ref" in node:
+            node = schema["$defs"][node["$ref"].split("/")[-1]]
+        return node
+
+    for part in parts[:-1]:
+        node = follow(node)
+        if "discriminator" in node:
+            node = {"$ref": node["discriminator"]["mapping"][part]}
+        elif part.isdigit():
+            node = node["items"]
+        else:
+            node = node["properties"][part]
+    return sorted(follow(node).get("properties", {}))
+
+
+def fingerprint(sections: Iterable[BaseModel | str | int]) -> str:
+    """Hash of what a stage depends on; equal values give equal hashes on every machine."""
+    values = [
+        part.model_dump(mode="json") if isinstance(part, BaseModel) else part for part in sections
+    ]
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,0 +1,53 @@
+"""The whole configuration, section by section in the order in which data passes them."""
+
+from __future__ import annotations
+
+from pydantic import Field, model_validator
+
+from hadpsgd.config.alignment import Alignment, Egs, Mono
+from hadpsgd.config.base import PathText, Section
+from hadpsgd.config.corpus import Corpus
+from hadpsgd.config.decoding import Decoding, Graph, Lm, Scoring
+from hadpsgd.config.features import Features
+from hadpsgd.config.tracking import Tracking
+from hadpsgd.config.training import Model, Training
+
+
+class Config(Section):
+    """One workflow: a corpus taken to a table of word error rates."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")
+    """Name of the results folder."""
+    seed: int = Field(1, ge=0)
+    """Seed of everything that draws random numbers."""
+    results: PathText = "results"
+    """Folder under which `<name>/` is written."""
+    corpus: Corpus
+    features: Features = Features()
+    alignment: Alignment = Mono()
+    egs: Egs = Egs()
+    model: Model = Model()
+    training: Training = Training()
+    lm: Lm = Lm()
+    graph: Graph = Graph()
+    decoding: Decoding = Decoding()
+    scoring: Scoring = Scoring()
+    tracking: Tracking = Tracking()
+
+    @model_validator(mode="after")
+    def _test_names(self) -> Config:
+        reserved = {"train", "dev"} & set(self.tests)
+        if reserved:
+            raise ValueError(f"corpus.tests: '{reserved.pop()}' is not a name for a test set")
+        return self
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """Names of the test sets, in the order of the table's columns."""
+        match self.corpus.kind:
+            case "builtin":
+                return ("swb", "ch")
+            case "an4":
+                return ("test",)
+            case _:
+                return tuple(self.corpus.tests)

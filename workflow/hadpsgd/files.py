@@ -1,0 +1,77 @@
+"""Outputs appear whole or not at all: write to a temporary name, then rename."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hadpsgd.errors import UserError
+
+
+@contextmanager
+def explain_os_errors(path: Path) -> Iterator[None]:
+    """Turn a full disk or a folder without write permission into one line for the user."""
+    try:
+        yield
+    except OSError as error:
+        reasons = {
+            errno.ENOSPC: ("the disk is full", "Free some space and run the same command again"),
+            errno.EDQUOT: ("the disk quota is used up", "Free some space and run it again"),
+            errno.EACCES: ("no permission to write here", "Choose another results folder"),
+            errno.EROFS: ("the file system is read-only", "Choose another results folder"),
+        }
+        if error.errno in reasons:
+            what, fix = reasons[error.errno]
+            raise UserError(what, where=path, fix=fix) from error
+        raise
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """Give a temporary path beside `path`; on success rename it there, on failure remove it."""
+    path = Path(path)
+    with explain_os_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            yield temporary
+            with temporary.open("rb+") as stream:
+                os.fsync(stream.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Give a temporary folder beside `path`; on success it replaces `path` as a whole."""
+    path = Path(path)
+    with explain_os_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
+        temporary.chmod(0o755)
+        try:
+            yield temporary
+            if path.exists():
+                shutil.rmtree(path)
+            temporary.replace(path)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a whole text file atomically (UTF-8)."""
+    with atomic_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def sha256(path: Path) -> str:
+    """Checksum of a file's content, read in blocks."""
+    with Path(path).open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
