@@ -1,0 +1,24 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+os.environ.setdefault("KALDI_ROOT", "unset")  # kaldi_io warns at import without it
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The reference data (AN4, Kaldi's results on it, SCTK's tests)."""
+    folder = Path(os.environ.get("HADPSGD_SHARED", ROOT.parent / "shared"))
+    if not folder.is_absolute():
+        folder = ROOT / folder
+    if not (folder / "kaldi_an4").is_dir():
+        pytest.skip(f"no reference data at {folder}: set HADPSGD_SHARED")
+    return folder
