@@ -59,7 +59,7 @@ def _explain(error: Any) -> str:
         return f"key '{key}' is missing"
     message = error["msg"].removeprefix("Value error, ")
     given = error.get("input")
-    shown = "" if isinstance(given, dict | list) or isinstance(given, BaseModel) else f" ({given!r})"
+    shown = "" if isinstance(given, (dict, list, BaseModel)) else f" ({given!r})"
     return f"'{key}'{shown}: {message}" if key else message
 
 

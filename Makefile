@@ -1,0 +1,51 @@
+# make setup | demo | test | lint | lock | clean      (Python 3.11 to 3.13, no root)
+SHELL := /bin/bash
+PYTHON ?= python3
+CONFIG ?= config/demo.yaml
+CORES ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
+BIN := .venv/bin
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export KALDI_ROOT ?= unset
+
+.PHONY: setup demo test test-fast lint format lock bench-training clean
+
+setup: $(BIN)/.installed
+
+$(BIN)/.installed: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(not (3, 11) <= v < (3, 14) and f"Python {v[0]}.{v[1]} found, 3.11 to 3.13 needed: make setup PYTHON=python3.11")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+demo: setup
+	$(BIN)/snakemake --profile local --cores $(CORES) --configfile $(CONFIG)
+	@$(BIN)/hadpsgd report --config $(CONFIG) --show
+
+test: setup
+	$(BIN)/pytest
+
+test-fast: setup
+	$(BIN)/pytest -m 'not slow'
+
+lint: setup
+	$(BIN)/ruff check workflow tests benchmarks envs
+	$(BIN)/ruff format --check workflow tests benchmarks envs
+	$(BIN)/mypy
+	$(BIN)/snakefmt --check Snakefile workflow/rules
+	$(BIN)/snakemake --lint --configfile config/demo.yaml
+
+format: setup
+	$(BIN)/ruff check --fix workflow tests benchmarks envs
+	$(BIN)/ruff format workflow tests benchmarks envs
+	$(BIN)/snakefmt Snakefile workflow/rules
+
+# resolves requirements.in anew; needs the package uv
+lock:
+	$(PYTHON) envs/lock.py
+
+bench-training: setup
+	$(BIN)/python benchmarks/training.py
+
+clean:
+	rm -rf results checkpoints mlflow.db mlartifacts .snakemake
