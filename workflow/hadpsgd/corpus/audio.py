@@ -1,0 +1,164 @@
+"""Audio of recordings: WAV, FLAC, NIST Sphere and the output of commands, read in pieces.
+
+Samples are float32 in the range of 16-bit integers, as Kaldi's feature programs take them.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+from hadpsgd.errors import UserError
+
+INT16 = 32768.0
+# lengths that a program writing to a pipe leaves in the header
+_UNKNOWN_LENGTH = (0, 0x7FFFFFFF, 0x7FFFF000, 0x7FFFF024, 0xFFFFFFFF)
+
+
+@dataclass(frozen=True, slots=True)
+class AudioInfo:
+    """What a header says."""
+
+    rate: int
+    """Samples a second."""
+    channels: int
+    frames: int
+    """Samples of a channel."""
+
+    @property
+    def seconds(self) -> float:
+        """Duration."""
+        return self.frames / self.rate
+
+
+def is_pipe(location: str) -> bool:
+    """Whether an entry of wav.scp is a command whose output is the audio."""
+    return location.endswith("|")
+
+
+def open_audio(location: str, *, allow_pipes: bool = False) -> soundfile.SoundFile:
+    """Open a file, or run a command `... |` where that is allowed.
+
+    Raises:
+        UserError: no such file, not audio, truncated, or a command that failed or is not allowed.
+    """
+    if is_pipe(location):
+        return _open(io.BytesIO(_run_pipe(location, allow_pipes)), location)
+    path = Path(location)
+    if not path.is_file():
+        raise UserError("missing audio file", where=location, fix="Correct wav.scp")
+    cut = _truncation(path)
+    if cut:
+        raise UserError(f"truncated audio: {cut}", where=location, fix="Copy it again")
+    return _open(location, location)
+
+
+def info(location: str, *, allow_pipes: bool = False) -> AudioInfo:
+    """Rate, channels and length.
+
+    Raises:
+        UserError: as `open_audio`.
+    """
+    with open_audio(location, allow_pipes=allow_pipes) as stream:
+        return AudioInfo(stream.samplerate, stream.channels, stream.frames)
+
+
+def read(
+    stream: soundfile.SoundFile, channel: int, start: int = 0, end: int | None = None
+) -> np.ndarray:
+    """Samples [start, end) of one channel, float32 [samples] in the range of int16.
+
+    Raises:
+        UserError: the file holds fewer samples than its header says, or is damaged.
+    """
+    end = stream.frames if end is None else end
+    try:
+        stream.seek(start)
+        samples = stream.read(end - start, dtype="float32", always_2d=True)[:, channel]
+    except soundfile.SoundFileError as error:
+        raise UserError(f"damaged audio ({error})", where=stream.name) from None
+    if len(samples) != end - start:
+        found = f"{start + len(samples)} samples instead of {end}"
+        raise UserError(f"truncated audio: {found}", where=stream.name, fix="Copy it again")
+    return samples * np.float32(INT16)
+
+
+def write_wav(path: Path, samples: np.ndarray, rate: int, subtype: str = "PCM_16") -> None:
+    """Write int16 samples [samples] or [samples, channels] as WAV (PCM_16, or ULAW)."""
+    soundfile.write(path, samples, rate, format="WAV", subtype=subtype)
+
+
+def _open(source: str | io.BytesIO, location: str) -> soundfile.SoundFile:
+    try:
+        return soundfile.SoundFile(source)
+    except soundfile.SoundFileError as error:
+        reason = str(error).split(": ", 1)[-1].rstrip(".")
+        fix = "Shortened Sphere files need sph2pipe in wav.scp" if ".sph" in location else ""
+        raise UserError(f"not readable as audio ({reason})", where=location, fix=fix) from None
+
+
+def _run_pipe(location: str, allowed: bool) -> bytes:
+    if not allowed:
+        raise UserError(
+            "a command in wav.scp is not run",
+            where=location,
+            fix="Set corpus.allow_pipes (--allow-pipes) for data that you trust",
+        )
+    command = location.removesuffix("|")
+    done = subprocess.run(["bash", "-c", command], capture_output=True, check=False)
+    if done.returncode or not done.stdout:
+        said = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        status = f"command ended with status {done.returncode} and {len(done.stdout)} bytes"
+        raise UserError(f"{status}{': ' + said[0] if said else ''}", where=location)
+    return done.stdout
+
+
+def _truncation(path: Path) -> str:
+    """What is missing from a WAV or Sphere file whose header promises more; else ''."""
+    with path.open("rb") as stream:
+        head = stream.read(1024)
+        size = path.stat().st_size
+        if head[:4] == b"RIFF" and head[8:12] == b"WAVE":
+            return _wav_truncation(stream, size)
+        if head[:7] == b"NIST_1A":
+            return _sphere_truncation(head, size)
+    return "empty file" if not size else ""
+
+
+def _wav_truncation(stream: io.BufferedReader, size: int) -> str:
+    position = 12
+    while position + 8 <= size:
+        stream.seek(position)
+        name, length = struct.unpack("<4sI", stream.read(8))
+        position += 8
+        if name == b"data":
+            missing = position + length - size
+            if length in _UNKNOWN_LENGTH or missing <= 0:
+                return ""
+            return f"{missing} of {length} bytes are missing"
+        position += length + length % 2
+    return "no data chunk"
+
+
+def _sphere_truncation(head: bytes, size: int) -> str:
+    fields = {}
+    for line in head.decode("ascii", errors="replace").splitlines():
+        parts = line.split(maxsplit=2)
+        if len(parts) == 3 and parts[1].startswith("-"):
+            fields[parts[0]] = parts[2]
+    if "embedded" in fields.get("sample_coding", ""):
+        return ""
+    try:
+        header = int(head.splitlines()[1])
+        bytes_each = int(fields["sample_n_bytes"]) * int(fields.get("channel_count", 1))
+        length = int(fields["sample_count"]) * bytes_each
+    except (KeyError, ValueError, IndexError):
+        return "no complete Sphere header"
+    missing = header + length - size
+    return f"{missing} of {length} bytes are missing" if missing > 0 else ""

@@ -1,0 +1,78 @@
+"""Kaldi's text tables: one line an entry, `<key> <rest>`, sorted by key.
+
+A fault is a `UserError`; where it goes is the caller's choice: `raise_fault` stops at the
+first, `list.append` collects them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from hadpsgd.errors import UserError
+from hadpsgd.files import atomic_file
+
+Report = Callable[[UserError], None]
+
+SORT_FIX = "Sort it as Kaldi does: LC_ALL=C sort"
+
+
+def raise_fault(fault: UserError) -> None:
+    """Stop at the first fault."""
+    raise fault
+
+
+def read_table(path: Path, report: Report = raise_fault, *, empty: str = "") -> dict[str, str]:
+    """Read a table: key to the rest of its line (inner spaces kept, outer ones stripped).
+
+    Faults reported: not UTF-8, CRLF line ends, an empty line, a key twice, keys not in C order;
+    and a key with nothing after it when `empty` says how to call that. The first of two equal
+    keys wins. Order faults and CRLF are reported once a file, with their first line.
+
+    Raises:
+        UserError: there is no such file.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot be read ({error.strerror})", where=path) from None
+    if b"\r" in raw:
+        line = raw[: raw.index(b"\r")].count(b"\n") + 1
+        report(UserError("CRLF line ends", where=f"{path}:{line}", fix="Convert it: dos2unix"))
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        report(UserError("not UTF-8", where=f"{path}:{line}", fix="Convert it: iconv -t UTF-8"))
+        text = raw.decode("utf-8", errors="replace")
+    table: dict[str, str] = {}
+    last, sorted_so_far = "", True
+    # not splitlines(): it also splits at characters that may stand inside a line
+    for number, content in enumerate(text.removesuffix("\n").split("\n"), 1):
+        if not raw:
+            break
+        where = f"{path}:{number}"
+        key, *rest = content.split(maxsplit=1) or [""]
+        if not key:
+            report(UserError("empty line", where=where, fix="Remove it"))
+            continue
+        value = rest[0].rstrip() if rest else ""
+        if not value and empty:
+            report(UserError(f"{empty} '{key}'", where=where, fix="Complete or remove it"))
+        if key in table:
+            report(UserError(f"duplicate id '{key}'", where=where, fix="Ids must be unique"))
+            continue
+        if key < last and sorted_so_far:  # code point order is UTF-8 byte order
+            sorted_so_far = False
+            report(UserError(f"unsorted: '{key}' after '{last}'", where=where, fix=SORT_FIX))
+        last = key
+        table[key] = value
+    return table
+
+
+def write_table(path: Path, table: Mapping[str, str] | Iterable[tuple[str, str]]) -> None:
+    """Write a table sorted by key, atomically."""
+    rows = table.items() if isinstance(table, Mapping) else table
+    with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8") as stream:
+        for key, value in sorted(rows):
+            stream.write(f"{key} {value}\n")
