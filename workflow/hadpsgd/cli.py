@@ -17,6 +17,7 @@ from hadpsgd.errors import UserError
 # stage: (module, one line of help), in the order in which data passes them
 STAGES: dict[str, tuple[str, str]] = {
     "config": ("hadpsgd.config.command", "check a config, print it resolved, or print its schema"),
+    "model-info": ("hadpsgd.models.command", "layers and parameters of a model"),
 }
 
 USER_ERROR = 2
@@ -61,5 +62,3 @@ def main(argv: list[str] | None = None) -> int:
         return USER_ERROR
     except BrokenPipeError:
         return 1
-
-

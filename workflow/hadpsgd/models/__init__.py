@@ -1,0 +1,1 @@
+"""Acoustic models: frames in, logits over pdf-ids out."""

@@ -1,0 +1,107 @@
+"""Save and load a trained model (`final.pt`)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hadpsgd.errors import UserError
+from hadpsgd.files import atomic_file
+from hadpsgd.models.blstm import BLSTM, Shape
+
+FORMAT = 1
+"""Version of the file's layout."""
+
+
+@dataclass(frozen=True)
+class SavedShape:
+    """The config's section `model`, as it was when the model was trained."""
+
+    layers: int
+    cells: int
+    projection: int
+    dropout: float
+
+    @classmethod
+    def of(cls, shape: Shape) -> SavedShape:
+        """Take the values from any object that has them."""
+        return cls(shape.layers, shape.cells, shape.projection, shape.dropout)
+
+
+@dataclass(frozen=True)
+class ModelMeta:
+    """What a user of a trained model must know beside its weights."""
+
+    model_config: SavedShape
+    input_dim: int
+    """Values of an input frame."""
+    streams: tuple[str, ...]
+    """Feature streams fused into the input, in order."""
+    num_pdfs: int
+    log_priors: Tensor
+    """Log of each pdf-id's share of the training frames, float32 [num_pdfs]."""
+
+
+def save_model(path: Path, model: BLSTM, meta: ModelMeta) -> None:
+    """Write `final.pt` atomically, weights on the CPU.
+
+    Raises:
+        ValueError: model and meta do not fit.
+    """
+    if (meta.input_dim, meta.num_pdfs) != (model.input_dim, model.num_pdfs):
+        raise ValueError(f"{meta.input_dim}, {meta.num_pdfs} are not the model's dimensions")
+    if meta.log_priors.shape != (meta.num_pdfs,):
+        raise ValueError(f"log_priors of shape {tuple(meta.log_priors.shape)}")
+    content = {
+        "format": FORMAT,
+        "model_config": asdict(meta.model_config),
+        "input_dim": meta.input_dim,
+        "streams": list(meta.streams),
+        "num_pdfs": meta.num_pdfs,
+        "log_priors": meta.log_priors.detach().cpu().float().clone(),
+        "state_dict": {k: v.detach().cpu().clone() for k, v in model.state_dict().items()},
+    }
+    with atomic_file(path) as temporary:
+        torch.save(content, temporary)
+
+
+def load_model(path: Path, device: torch.device | str = "cpu") -> tuple[BLSTM, ModelMeta]:
+    """Read `final.pt`; the model comes back in evaluation mode.
+
+    Raises:
+        UserError: no such file, not a model, or a layout this version does not know.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UserError("no such model", where=path, fix="`hadpsgd train` writes it")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        model, meta = _parse(content)
+    except UserError:
+        raise
+    except Exception as error:  # torch.load raises a dozen types for files cut or of another kind
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"not a trained model ({reason})", where=path, fix="Train again") from None
+    return model.to(device).eval(), meta
+
+
+def _parse(content: dict[str, Any]) -> tuple[BLSTM, ModelMeta]:
+    if content["format"] != FORMAT:
+        raise UserError(
+            f"model file of layout {content['format']}, this version reads {FORMAT}",
+            fix="Train the model again",
+        )
+    meta = ModelMeta(
+        model_config=SavedShape(**content["model_config"]),
+        input_dim=content["input_dim"],
+        streams=tuple(content["streams"]),
+        num_pdfs=content["num_pdfs"],
+        log_priors=content["log_priors"],
+    )
+    model = BLSTM(meta.model_config, meta.input_dim, meta.num_pdfs, device="meta")
+    model.load_state_dict(content["state_dict"], assign=True)
+    return model, meta

@@ -1,0 +1,153 @@
+"""Per-frame cross-entropy and frame accuracy, without ever holding all logits.
+
+8,192 subsequences of 21 frames give 172,032 frames; their logits over 32,000 pdf-ids would take
+20.5 GiB, and their gradient as much again. `linear_cross_entropy` therefore computes logits, loss
+and gradient in chunks of frames, the gradient already in the forward pass, as Liger Kernel's
+fused linear cross-entropy does (Hsu et al. 2024, arXiv 2410.10989).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+IGNORE = -100
+"""Target of a frame that does not count (padding), as in torch.nn.functional.cross_entropy."""
+
+CHUNK_VALUES = 2**26
+"""Logits held at once; outputs that give fewer take the plain path."""
+
+
+class FrameScore(NamedTuple):
+    """Sums over frames, to be added up over batches before dividing."""
+
+    loss: float
+    """Sum of the frames' cross-entropy, nats."""
+    correct: int
+    """Frames whose most probable pdf-id is the target."""
+    frames: int
+    """Frames that counted."""
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean over frames of -log softmax(logits)[target]; frames of IGNORE do not count.
+
+    Args:
+        logits: [..., num_pdfs].
+        targets: pdf-ids [...], int64.
+    """
+    flat = logits.reshape(-1, logits.shape[-1])
+    total = F.cross_entropy(flat, targets.reshape(-1), ignore_index=IGNORE, reduction="sum")
+    return total / _count(targets)
+
+
+def frame_accuracy(logits: Tensor, targets: Tensor) -> float:
+    """Share of the frames that count whose largest logit is the target's."""
+    correct = (logits.argmax(-1) == targets).sum()
+    return float(correct / _count(targets))
+
+
+def linear_cross_entropy(
+    hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, chunk: int | None = None
+) -> Tensor:
+    """`cross_entropy(hidden @ weight.T + bias, targets)` with the logits of `chunk` frames at once.
+
+    Args:
+        hidden: [..., projection].
+        weight: [num_pdfs, projection].
+        bias: [num_pdfs].
+        targets: pdf-ids [...], int64, frames of IGNORE do not count.
+        chunk: frames at once; None takes the plain path for small outputs, else as many frames
+            as CHUNK_VALUES allows.
+    """
+    frames = targets.numel()
+    if chunk is None:
+        if frames * len(weight) <= CHUNK_VALUES:
+            return cross_entropy(F.linear(hidden, weight, bias), targets)
+        chunk = max(1, CHUNK_VALUES // len(weight))
+    flat = hidden.reshape(frames, -1)
+    return _LinearCrossEntropy.apply(flat, weight, bias, targets.reshape(-1), chunk)
+
+
+@torch.no_grad()
+def score_frames(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> FrameScore:
+    """Loss and accuracy sums of a batch (arguments as of `linear_cross_entropy`)."""
+    frames = targets.numel()
+    step = max(1, CHUNK_VALUES // len(weight))
+    loss = torch.zeros((), dtype=torch.float64, device=hidden.device)
+    correct = torch.zeros((), dtype=torch.int64, device=hidden.device)
+    parts = hidden.reshape(frames, -1).split(step), targets.reshape(-1).split(step)
+    for part, wanted in zip(*parts, strict=True):
+        logits = F.linear(part, weight, bias).float()
+        loss += F.cross_entropy(logits, wanted, ignore_index=IGNORE, reduction="sum")
+        correct += (logits.argmax(-1) == wanted).sum()
+    counted = int((targets != IGNORE).sum())
+    return FrameScore(loss=float(loss), correct=int(correct), frames=counted)
+
+
+def _count(targets: Tensor) -> Tensor:
+    # an empty mask gives a loss of 0 with gradient 0, not NaN
+    return (targets != IGNORE).sum().clamp(min=1)
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """Loss and gradients of a chunk while its logits exist; backward only scales them."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, chunk: int
+    ) -> Tensor:
+        compute = _compute_dtype(hidden)
+        x, w, b = hidden.to(compute), weight.to(compute), bias.to(compute)
+        exact = torch.promote_types(compute, torch.float32)
+        scale = 1.0 / _count(targets).to(exact)
+        wanted = any(ctx.needs_input_grad[:3])
+        dx = torch.empty_like(x) if wanted else None
+        dw = torch.zeros_like(weight, dtype=exact) if wanted else None
+        db = torch.zeros_like(bias, dtype=exact) if wanted else None
+        loss = torch.zeros((), dtype=exact, device=hidden.device)
+        for start in range(0, len(x), chunk):
+            rows = slice(start, start + chunk)
+            logits = torch.addmm(b, x[rows], w.T)
+            part, gradient = _softmax_gradient(logits, targets[rows], scale)
+            loss += part
+            if dx is None or dw is None or db is None:
+                continue
+            db += gradient.sum(0, dtype=exact)
+            torch.mm(gradient, w, out=dx[rows])
+            # the sum over chunks is kept exact where the products are in bf16
+            dw += gradient.T @ x[rows]
+        if dx is not None and dw is not None and db is not None:
+            ctx.save_for_backward(dx.to(hidden.dtype), dw.to(weight.dtype), db.to(bias.dtype))
+        return loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        (scale,) = grads
+        dx, dw, db = ctx.saved_tensors
+        return dx * scale.to(dx.dtype), dw * scale.to(dw.dtype), db * scale.to(db.dtype), None, None
+
+
+def _softmax_gradient(logits: Tensor, targets: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum of the losses times `scale`, and d loss / d logits in the logits' type."""
+    exact = logits.to(scale.dtype)
+    log_normaliser = exact.logsumexp(-1)
+    counts = targets != IGNORE
+    index = targets.clamp(min=0)[:, None]
+    losses = (log_normaliser - exact.gather(-1, index)[:, 0]) * counts
+    factor = counts * scale
+    gradient = torch.exp(exact - log_normaliser[:, None]).mul_(factor[:, None])
+    gradient.scatter_add_(-1, index, -factor[:, None])
+    return losses.sum() * scale, gradient.to(logits.dtype)
+
+
+def _compute_dtype(hidden: Tensor) -> torch.dtype:
+    kind = hidden.device.type
+    if torch.is_autocast_enabled(kind):
+        return torch.get_autocast_dtype(kind)
+    return hidden.dtype
