@@ -1,6 +1,15 @@
 """The configuration: one typed schema with defaults; `load` reads and checks a YAML file."""
 
-from hadpsgd.config.load import fingerprint, load
+from hadpsgd.config.load import check, fingerprint, load
 from hadpsgd.config.schema import Config
+from hadpsgd.config.stages import run_fingerprint, run_of, stage_fingerprints
 
-__all__ = ["Config", "fingerprint", "load"]
+__all__ = [
+    "Config",
+    "check",
+    "fingerprint",
+    "load",
+    "run_fingerprint",
+    "run_of",
+    "stage_fingerprints",
+]

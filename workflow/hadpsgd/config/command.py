@@ -8,14 +8,16 @@ from pathlib import Path
 
 import yaml
 
-from hadpsgd.config.load import load
+from hadpsgd.config.load import check, load
 from hadpsgd.config.schema import Config
+from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     parser.add_argument("config", nargs="?", type=Path, help="YAML file to check")
+    parser.add_argument("--json", help="a config as JSON text instead of a file")
     parser.add_argument("--schema", action="store_true", help="print the JSON Schema instead")
     parser.add_argument("--out", type=Path, help="write here instead of to standard output")
 
@@ -33,9 +35,14 @@ def json_schema() -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
-    if not args.schema and args.config is None:
-        raise SystemExit("hadpsgd config: name a config file, or --schema")
-    text = json_schema() if args.schema else resolved(load(args.config))
+    if args.schema:
+        text = json_schema()
+    elif args.json is not None:
+        text = resolved(check(json.loads(args.json), "--json"))
+    elif args.config is not None:
+        text = resolved(load(args.config))
+    else:
+        raise UserError("name a config file, --json or --schema")
     if args.out:
         write_text(args.out, text)
     else:

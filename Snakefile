@@ -1,0 +1,25 @@
+# Speech to word error rate: `make demo`, or `snakemake --profile local --configfile FILE`.
+from snakemake.utils import min_version
+
+min_version("9.0")
+
+
+if "name" not in config:
+
+    configfile: "config/demo.yaml"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/corpus.smk"
+include: "workflow/rules/features.smk"
+include: "workflow/rules/alignment.smk"
+include: "workflow/rules/training.smk"
+include: "workflow/rules/lm.smk"
+include: "workflow/rules/decoding.smk"
+include: "workflow/rules/reports.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        rules.report.output,

@@ -1,0 +1,96 @@
+"""The config: defaults, refusals by name, and the schema file beside the code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hadpsgd.cli import main
+from hadpsgd.config import check, load, run_fingerprint, run_of, stage_fingerprints
+from hadpsgd.config.base import expand
+from hadpsgd.config.command import json_schema, resolved
+from hadpsgd.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[1]
+MINIMAL = {"name": "x", "corpus": {"kind": "builtin"}}
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("config/*.yaml")), ids=lambda p: p.name)
+def test_every_config_is_valid_and_survives_being_resolved(path: Path) -> None:
+    config = load(path)
+    assert check(yaml.safe_load(resolved(config)), "resolved") == config
+
+
+def test_the_schema_file_is_the_one_that_the_code_makes() -> None:
+    committed = (ROOT / "workflow/schemas/config.schema.json").read_text()
+    assert committed == json_schema(), "run: hadpsgd config --schema --out workflow/schemas/..."
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"corpos": {}}, "unknown key 'corpos': did you mean 'corpus'?"),
+        ({"corpus": {"kind": "builtin", "minutes": 3}}, "unknown key 'corpus.minutes'"),
+        ({"corpus": {"kind": "swb"}}, "'builtin', 'an4', 'kaldi'"),
+        ({"corpus": {"kind": "kaldi"}}, "key 'corpus.train' is missing"),
+        ({"model": {"layers": "two"}}, "'model.layers' ('two')"),
+        ({"model": {"layers": 0}}, "greater than or equal to 1"),
+        ({"training": {"runs": [{"strategy": "ssdg"}]}}, "'training.runs.0.strategy' ('ssdg')"),
+        ({"training": {"runs": [{"learner": 2}]}}, "did you mean 'learners'?"),
+        ({"training": {"runs": [{}, {}]}}, "two runs have the name 'single'"),
+        (
+            {"training": {"runs": [{"strategy": "hadpsgd", "learners": 4, "super_learner": 3}]}},
+            "4 learners cannot be divided into super-learners of 3",
+        ),
+        (
+            {"training": {"batch": 10, "runs": [{"strategy": "ssgd", "learners": 4}]}},
+            "batch 10 cannot be divided among 4 learners",
+        ),
+        ({"name": "../x"}, "'name'"),
+    ],
+)
+def test_a_wrong_config_is_refused_by_the_keys_name(
+    change: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UserError) as refusal:
+        check(MINIMAL | change, "file.yaml")
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_the_command_line_refuses_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text("name: x\ncorpus: {kind: builtin\nseed: 1\n")
+    assert main(["config", str(path)]) == 2
+    assert capsys.readouterr().err.startswith(f"hadpsgd config: error: {path}:3: not YAML")
+    assert main(["config", str(tmp_path / "none.yaml")]) == 2
+    assert "no such config" in capsys.readouterr().err
+    assert main(["nonsense"]) == 2
+    assert "unknown stage 'nonsense'" in capsys.readouterr().err
+
+
+def test_paths_expand_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SOMEWHERE", raising=False)
+    assert expand("${SOMEWHERE:-../shared}/an4") == "../shared/an4"
+    monkeypatch.setenv("SOMEWHERE", "/data")
+    assert expand("${SOMEWHERE:-../shared}/an4") == "/data/an4"
+    monkeypatch.delenv("SOMEWHERE")
+    with pytest.raises(ValueError, match="SOMEWHERE is not set"):
+        expand("${SOMEWHERE}/an4")
+
+
+def test_a_stage_depends_on_its_own_settings_only() -> None:
+    base = check(MINIMAL, "x")
+    before = stage_fingerprints(base)
+    other_lm = stage_fingerprints(check(MINIMAL | {"lm": {"order": 3}}, "x"))
+    assert {stage for stage in before if before[stage] != other_lm[stage]} == {"lm"}
+    housekeeping = check(MINIMAL | {"training": {"checkpoint_minutes": 1}}, "x")
+    assert run_fingerprint(housekeeping, "single") == run_fingerprint(base, "single")
+    longer = check(MINIMAL | {"training": {"epochs": 3}}, "x")
+    assert run_fingerprint(longer, "single") != run_fingerprint(base, "single")
+    with pytest.raises(UserError, match="no training run 'ssgd-4'"):
+        run_of(base, "ssgd-4")

@@ -1,0 +1,71 @@
+"""The workflow as Snakemake sees it: profiles, lint, triggers, one lock for all environments."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+BIN = Path(sys.executable).parent
+
+
+def snakemake(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        [str(BIN / "snakemake"), *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PATH": path, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("profile", ["local", "slurm"])
+@pytest.mark.parametrize("config", ["demo", "an4"])
+def test_a_profile_is_found_by_its_bare_name(profile: str, config: str, tmp_path: Path) -> None:
+    fresh = f"results={tmp_path}"  # nothing is there yet, so every rule must be planned
+    configfile = f"config/{config}.yaml"
+    ran = snakemake("--profile", profile, "-n", "--configfile", configfile, "--config", fresh)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    planned = set(re.findall(r"^(?:local)?rule (\w+):", ran.stdout, re.MULTILINE))
+    assert {"corpus", "features", "egs", "train", "graph", "decode", "score", "report"} <= planned
+
+
+def test_lint_finds_nothing() -> None:
+    ran = snakemake("--lint", "--configfile", "config/demo.yaml")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_a_wrong_config_stops_the_workflow_with_the_keys_name() -> None:
+    ran = snakemake("-n", "--configfile", "config/demo.yaml", "--config", "sead=3")
+    assert ran.returncode != 0
+    assert "sead" in ran.stdout + ran.stderr
+
+
+def pins(lines: list[str]) -> set[str]:
+    return {line.strip().strip('-" ') for line in lines if "==" in line}
+
+
+def test_the_conda_environment_has_the_pins_of_the_lock() -> None:
+    lock = pins((ROOT / "requirements.lock").read_text().splitlines())
+    environment = yaml.safe_load((ROOT / "envs/hadpsgd.yaml").read_text())
+    conda = {
+        pin for part in environment["dependencies"] if isinstance(part, dict) for pin in part["pip"]
+    }
+    assert conda == lock
+
+
+def test_every_direct_requirement_is_in_the_lock() -> None:
+    names = re.findall(r"^([\w-]+)", (ROOT / "requirements.in").read_text(), re.MULTILINE)
+    locked = {
+        re.split("==", pin)[0].lower()
+        for pin in pins((ROOT / "requirements.lock").read_text().splitlines())
+    }
+    assert {name.lower() for name in names} <= locked

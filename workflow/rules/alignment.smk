@@ -1,0 +1,79 @@
+# Frame labels of train and dev: from our own GMM-HMM, or imported from Kaldi.
+if CONFIG.alignment.kind == "kaldi":
+
+    rule import_alignment:
+        input:
+            config=ancient(CONFIG_FILE),
+            data=f"{OUT}/corpus/data/{{set}}",
+            feats=f"{OUT}/feats/logmel/{{set}}",
+            lang=f"{OUT}/lang",
+            model=f"{CONFIG.alignment.ali_dir}/final.mdl",
+        output:
+            directory(f"{OUT}/ali/{{set}}"),
+        log:
+            f"{OUT}/logs/import_alignment.{{set}}.log",
+        benchmark:
+            f"{OUT}/benchmarks/import_alignment.{{set}}.tsv"
+        conda:
+            "../../envs/hadpsgd.yaml"
+        resources:
+            mem_mb=lambda wildcards, attempt: 2000 * attempt,
+            runtime=60,
+        params:
+            depends=DEPENDS["alignment"],
+        shell:
+            "hadpsgd import-alignment --config {input.config} --data {input.data}"
+            " --feats {input.feats} --lang {input.lang} --out {output} 2> {log}"
+
+else:
+
+    rule mono:
+        input:
+            config=ancient(CONFIG_FILE),
+            data=f"{OUT}/corpus/data/train",
+            feats=f"{OUT}/feats/mfcc/train",
+            lang=f"{OUT}/lang",
+        output:
+            directory(f"{OUT}/ali/train"),
+        log:
+            f"{OUT}/logs/mono.log",
+        benchmark:
+            f"{OUT}/benchmarks/mono.tsv"
+        conda:
+            "../../envs/hadpsgd.yaml"
+        threads: 4
+        resources:
+            mem_mb=lambda wildcards, attempt: 4000 * attempt,
+            runtime=lambda wildcards, attempt: 240 * attempt,
+        params:
+            depends=DEPENDS["alignment"],
+        shell:
+            "hadpsgd mono --config {input.config} --data {input.data} --feats {input.feats}"
+            " --lang {input.lang} --out {output} --jobs {threads} 2> {log}"
+
+    rule align:
+        input:
+            config=ancient(CONFIG_FILE),
+            data=f"{OUT}/corpus/data/{{set}}",
+            feats=f"{OUT}/feats/mfcc/{{set}}",
+            lang=f"{OUT}/lang",
+            model=f"{OUT}/ali/train",
+        output:
+            directory(f"{OUT}/ali/{{set}}"),
+        log:
+            f"{OUT}/logs/align.{{set}}.log",
+        benchmark:
+            f"{OUT}/benchmarks/align.{{set}}.tsv"
+        wildcard_constraints:
+            set="dev",
+        conda:
+            "../../envs/hadpsgd.yaml"
+        threads: 4
+        resources:
+            mem_mb=lambda wildcards, attempt: 2000 * attempt,
+            runtime=lambda wildcards, attempt: 120 * attempt,
+        params:
+            depends=DEPENDS["alignment"],
+        shell:
+            "hadpsgd align --config {input.config} --model {input.model} --data {input.data}"
+            " --feats {input.feats} --lang {input.lang} --out {output} --jobs {threads} 2> {log}"

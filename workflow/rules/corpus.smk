@@ -1,0 +1,44 @@
+rule corpus:
+    input:
+        config=ancient(CONFIG_FILE),
+    output:
+        data=[directory(f"{OUT}/corpus/data/{name}") for name in SETS],
+        dict=directory(f"{OUT}/corpus/dict"),
+        lm=f"{OUT}/corpus/lm/train.txt",
+        lm_dev=f"{OUT}/corpus/lm/dev.txt",
+    log:
+        f"{OUT}/logs/corpus.log",
+    benchmark:
+        f"{OUT}/benchmarks/corpus.tsv"
+    conda:
+        "../../envs/hadpsgd.yaml"
+    threads: 4
+    resources:
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        runtime=lambda wildcards, attempt: 60 * attempt,
+    params:
+        depends=DEPENDS["corpus"],
+        out=subpath(output.lm, ancestor=2),
+    shell:
+        "hadpsgd corpus --config {input.config} --out {params.out} --jobs {threads} 2> {log}"
+
+
+rule lang:
+    input:
+        config=ancient(CONFIG_FILE),
+        dict=f"{OUT}/corpus/dict",
+    output:
+        directory(f"{OUT}/lang"),
+    log:
+        f"{OUT}/logs/lang.log",
+    benchmark:
+        f"{OUT}/benchmarks/lang.tsv"
+    conda:
+        "../../envs/hadpsgd.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=30,
+    params:
+        depends=DEPENDS["lang"],
+    shell:
+        "hadpsgd lang --config {input.config} --dict {input.dict} --out {output} 2> {log}"

@@ -1,0 +1,74 @@
+rule decode:
+    input:
+        config=ancient(CONFIG_FILE),
+        model=f"{OUT}/runs/{{run}}/final.pt",
+        graph=f"{OUT}/graph",
+        data=f"{OUT}/corpus/data/{{set}}",
+        streams=expand(
+            f"{OUT}/feats/{{stream}}/{{{{set}}}}", stream=CONFIG.features.input
+        ),
+    output:
+        directory(f"{OUT}/decode/{{run}}/{{set}}"),
+    log:
+        f"{OUT}/logs/decode/{{run}}.{{set}}.log",
+    benchmark:
+        f"{OUT}/benchmarks/decode.{{run}}.{{set}}.tsv"
+    conda:
+        "../../envs/hadpsgd.yaml"
+    threads: CONFIG.decoding.jobs
+    resources:
+        mem_mb=lambda wildcards, attempt: 8000 * attempt,
+        runtime=lambda wildcards, attempt: 240 * attempt,
+    params:
+        depends=DEPENDS["decoding"],
+        streams=lambda wildcards, input: Path(input.streams[0]).parents[1],
+    shell:
+        "hadpsgd decode --config {input.config} --model {input.model} --graph {input.graph}"
+        " --data {input.data} --streams {params.streams} --out {output} --jobs {threads} 2> {log}"
+
+
+rule tune:
+    input:
+        config=ancient(CONFIG_FILE),
+        decode=f"{OUT}/decode/{{run}}/dev",
+        data=f"{OUT}/corpus/data/dev",
+    output:
+        f"{OUT}/score/{{run}}/tuned.json",
+    log:
+        f"{OUT}/logs/tune.{{run}}.log",
+    benchmark:
+        f"{OUT}/benchmarks/tune.{{run}}.tsv"
+    conda:
+        "../../envs/hadpsgd.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=60,
+    params:
+        depends=DEPENDS["scoring"],
+    shell:
+        "hadpsgd tune --config {input.config} --decode {input.decode} --data {input.data}"
+        " --out {output} 2> {log}"
+
+
+rule score:
+    input:
+        config=ancient(CONFIG_FILE),
+        decode=f"{OUT}/decode/{{run}}/{{set}}",
+        data=f"{OUT}/corpus/data/{{set}}",
+        tuned=f"{OUT}/score/{{run}}/tuned.json",
+    output:
+        directory(f"{OUT}/score/{{run}}/{{set}}"),
+    log:
+        f"{OUT}/logs/score/{{run}}.{{set}}.log",
+    benchmark:
+        f"{OUT}/benchmarks/score.{{run}}.{{set}}.tsv"
+    conda:
+        "../../envs/hadpsgd.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=60,
+    params:
+        depends=DEPENDS["scoring"],
+    shell:
+        "hadpsgd score --config {input.config} --decode {input.decode} --data {input.data}"
+        " --tuned {input.tuned} --out {output} 2> {log}"

@@ -1,0 +1,47 @@
+rule features:
+    input:
+        config=ancient(CONFIG_FILE),
+        data=f"{OUT}/corpus/data/{{set}}",
+    output:
+        directory(f"{OUT}/feats/{{stream}}/{{set}}"),
+    log:
+        f"{OUT}/logs/features/{{stream}}.{{set}}.log",
+    benchmark:
+        f"{OUT}/benchmarks/features.{{stream}}.{{set}}.tsv"
+    conda:
+        "../../envs/hadpsgd.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=lambda wildcards, attempt: 120 * attempt,
+    params:
+        depends=DEPENDS["features"],
+    shell:
+        "hadpsgd features --config {input.config} --stream {wildcards.stream}"
+        " --data {input.data} --out {output} --jobs {threads} 2> {log}"
+
+
+rule egs:
+    input:
+        config=ancient(CONFIG_FILE),
+        data=f"{OUT}/corpus/data/{{set}}",
+        streams=expand(
+            f"{OUT}/feats/{{stream}}/{{{{set}}}}", stream=CONFIG.features.input
+        ),
+        ali=f"{OUT}/ali/{{set}}",
+    output:
+        directory(f"{OUT}/egs/{{set}}"),
+    log:
+        f"{OUT}/logs/egs.{{set}}.log",
+    benchmark:
+        f"{OUT}/benchmarks/egs.{{set}}.tsv"
+    conda:
+        "../../envs/hadpsgd.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=lambda wildcards, attempt: 120 * attempt,
+    params:
+        depends=DEPENDS["egs"],
+        streams=lambda wildcards, input: Path(input.streams[0]).parents[1],
+    shell:
+        "hadpsgd egs --config {input.config} --data {input.data} --streams {params.streams}"
+        " --ali {input.ali} --out {output} 2> {log}"
