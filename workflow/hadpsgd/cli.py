@@ -17,7 +17,14 @@ from hadpsgd.errors import UserError
 # stage: (module, one line of help), in the order in which data passes them
 STAGES: dict[str, tuple[str, str]] = {
     "config": ("hadpsgd.config.command", "check a config, print it resolved, or print its schema"),
+    "corpus": ("hadpsgd.corpus.command", "prepare a corpus: data directories, dictionary, texts"),
+    "validate": ("hadpsgd.corpus.validate_command", "name every fault of Kaldi data directories"),
+    "lang": ("hadpsgd.corpus.lang.command", "phones, words, topology and lexicon transducers"),
     "model-info": ("hadpsgd.models.command", "layers and parameters of a model"),
+    "topology": (
+        "hadpsgd.decentralized.topology_command",
+        "who mixes with whom: checks, spectral gap, rounds to consensus, bytes",
+    ),
 }
 
 USER_ERROR = 2

@@ -29,7 +29,7 @@ class An4(Section):
     """CMU AN4, the public census corpus (16 kHz recordings, taken to 8 kHz)."""
 
     kind: Literal["an4"]
-    path: PathText = "${HADPSGD_SHARED:-../shared}/an4"
+    path: PathText = Field("${HADPSGD_SHARED:-../shared}/an4", validate_default=True)
     """Folder with `etc/` and `wav/`."""
     dev_speakers: int = Field(8, ge=1)
     """Training speakers held out as the development set."""
@@ -50,6 +50,8 @@ class Kaldi(Section):
     optional_silence.txt; or a bare lexicon.txt."""
     lm_text: PathText | None = None
     """Language model text, one sentence a line; the training transcripts where it is left out."""
+    max_oov: float = Field(0.05, ge=0, le=1)
+    """Share of a set's running words that may lack a pronunciation; they become <UNK>."""
     allow_pipes: bool = False
     """Run commands found in wav.scp (`sph2pipe ... |`). Only for data that you trust."""
 

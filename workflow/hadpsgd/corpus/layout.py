@@ -1,0 +1,73 @@
+"""The folder that every corpus is prepared into.
+
+    data/{train,dev,<tests>}/   Kaldi data directories
+    dict/                       Kaldi's data/local/dict
+    lm/{train,dev}.txt          language model text, one sentence a line
+    audio/                      recordings, where they are made or resampled
+
+wav.scp names audio relative to this folder, as Kaldi recipes do, so that it can be moved.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sized
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from hadpsgd.files import atomic_file
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Paths in a corpus folder."""
+
+    root: Path
+
+    def data(self, name: str) -> Path:
+        """Data directory of a set."""
+        return self.root / "data" / name
+
+    @property
+    def dict(self) -> Path:
+        """Lexicon and phone lists."""
+        return self.root / "dict"
+
+    @property
+    def lexicon(self) -> Path:
+        """dict/lexicon.txt."""
+        return self.dict / "lexicon.txt"
+
+    def lm(self, name: str) -> Path:
+        """Language model text: `train` or `dev`."""
+        return self.root / "lm" / f"{name}.txt"
+
+    def audio(self, name: str) -> Path:
+        """Folder of a set's recordings, made if need be."""
+        folder = self.root / "audio" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def relative(self, path: Path) -> str:
+        """How wav.scp names a file of this folder."""
+        return path.relative_to(self.root).as_posix()
+
+    def write_lm(self, name: str, sentences: Iterable[str]) -> None:
+        """Write language model text."""
+        with atomic_file(self.lm(name)) as path, path.open("w", encoding="utf-8") as stream:
+            stream.writelines(f"{sentence}\n" for sentence in sentences)
+
+
+def progress(items: Iterable[T], total: int | Sized, what: str, every: float = 5.0) -> Iterator[T]:
+    """Pass items through; say on standard error now and then how many went."""
+    count = total if isinstance(total, int) else len(total)
+    due = time.monotonic() + every
+    for done, item in enumerate(items, 1):
+        yield item
+        if time.monotonic() > due:
+            print(f"{what}: {done} of {count}", file=sys.stderr, flush=True)
+            due = time.monotonic() + every

@@ -1,0 +1,171 @@
+"""The validator of data directories: names every fault, one line each, and counts."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Container
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from hadpsgd.corpus import audio
+from hadpsgd.corpus.datadir import DataDir, Utterance, channel_of, sample_range
+from hadpsgd.corpus.dictdir import RESERVED, UNKNOWN
+from hadpsgd.corpus.tables import Report
+from hadpsgd.errors import UserError
+
+SHORTEST = 0.025
+"""Seconds: one frame of features."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Counts of one set."""
+
+    utterances: int
+    speakers: int
+    recordings: int
+    seconds: float
+    """Speech, by segments."""
+    words: int
+    vocabulary: int
+    oov: int
+    """Running words that the lexicon lacks."""
+
+    @property
+    def oov_share(self) -> float:
+        """OOV words of all running words, 0 to 1."""
+        return self.oov / max(self.words, 1)
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What a data directory is held against."""
+
+    sample_rate: int = 8000
+    lexicon: Container[str] | None = None
+    """Words that transcripts may use; None does not look at them."""
+    max_oov: float = 0.0
+    """Share of running words that the lexicon may lack; more makes each such word a fault."""
+    allow_pipes: bool = False
+    threads: int = 2
+    """Headers read (or commands run) at a time."""
+
+
+def validate(path: Path | str, checks: Checks, report: Report) -> Summary:
+    """Check a data directory; each fault goes to `report`.
+
+    Looks at the text files and how they fit one another, the header and size of every
+    recording, every segment, and every transcript.
+
+    Raises:
+        UserError: a file is missing without which nothing can be checked.
+    """
+    data = DataDir.read(path, report)
+    seconds = _check_audio(data, checks, report)
+    counts = _count_words(data)
+    lexicon = checks.lexicon
+    missing = {w for w in counts if lexicon is not None and w not in lexicon} - RESERVED
+    summary = Summary(
+        utterances=len(data),
+        speakers=len(data.speakers),
+        recordings=len({u.recording for u in data}),
+        seconds=seconds,
+        words=counts.total(),
+        vocabulary=len(counts),
+        oov=sum(counts[word] for word in missing),
+    )
+    named = missing if summary.oov_share > checks.max_oov else set()
+    _check_words(data, counts, named, report)
+    return summary
+
+
+def validate_or_fail(path: Path | str, checks: Checks) -> Summary:
+    """Check a data directory; every fault goes to standard error.
+
+    Raises:
+        UserError: there is a fault.
+    """
+    faults: list[UserError] = []
+    summary = validate(path, checks, faults.append)
+    if len(faults) > 1:
+        for fault in faults:
+            print(fault, file=sys.stderr)
+        raise UserError(f"{len(faults)} faults, named above", where=path)
+    if faults:
+        raise faults[0]
+    return summary
+
+
+def _check_audio(data: DataDir, checks: Checks, report: Report) -> float:
+    """Look at every recording and segment; returns seconds of speech."""
+
+    def header(recording: str) -> audio.AudioInfo | UserError:
+        location = data.recordings[recording]
+        try:
+            found = audio.info(location, allow_pipes=checks.allow_pipes)
+        except UserError as error:
+            return UserError(str(error), where=f"{data.path / 'wav.scp'}: {recording}")
+        if found.rate != checks.sample_rate:
+            return UserError(
+                f"sample rate {found.rate} Hz instead of {checks.sample_rate}",
+                where=f"{data.path / 'wav.scp'}: {recording}: {location}",
+                fix="Resample it or set features.sample_rate",
+            )
+        return found
+
+    with ThreadPoolExecutor(checks.threads) as pool:
+        headers = dict(zip(data.recordings, pool.map(header, data.recordings), strict=True))
+    for found in headers.values():
+        if isinstance(found, UserError):
+            report(found)
+    total = 0.0
+    for utterance in data:
+        known = headers.get(utterance.recording)
+        if isinstance(known, audio.AudioInfo):
+            try:
+                total += _seconds(data, utterance, known)
+            except UserError as error:
+                report(error)
+    return total
+
+
+def _seconds(data: DataDir, utterance: Utterance, header: audio.AudioInfo) -> float:
+    where = f"{data.path}: utterance {utterance.id}"
+    channel_of(data, utterance, header.channels, where)
+    start, end = sample_range(utterance, header.frames, header.rate, where)
+    seconds = (end - start) / header.rate
+    if seconds < SHORTEST:
+        raise UserError(f"only {seconds * 1000:.0f} ms of audio", where=where, fix="Remove it")
+    return seconds
+
+
+def _count_words(data: DataDir) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for utterance in data:
+        counts.update(utterance.words)
+    return counts
+
+
+def _check_words(data: DataDir, counts: Counter[str], missing: set[str], report: Report) -> None:
+    """Report reserved and missing words: one line a word, with the first utterance that has it."""
+    wrong = RESERVED & set(counts)
+    if not wrong | missing:
+        return
+    first: dict[str, str] = {}
+    for utterance in data:
+        for word in utterance.words:
+            first.setdefault(word, utterance.id)
+    path = data.path / "text"
+    for word in sorted(wrong):
+        where = f"{path}: utterance {first[word]}"
+        report(UserError(f"word '{word}' is reserved", where=where, fix="Remove it"))
+    for word in sorted(missing):
+        report(
+            UserError(
+                f"word '{word}' is not in the lexicon ({counts[word]} times)",
+                where=f"{path}: utterance {first[word]}",
+                fix=f"Add it to lexicon.txt or write {UNKNOWN}",
+            )
+        )

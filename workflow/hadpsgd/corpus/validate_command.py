@@ -1,0 +1,43 @@
+"""`hadpsgd validate`: check Kaldi data directories and name every fault."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from hadpsgd.corpus.dictdir import read_lexicon
+from hadpsgd.corpus.summary import table
+from hadpsgd.corpus.validate import Checks, validate
+from hadpsgd.errors import UserError
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("data", nargs="+", type=Path, help="Kaldi data directories")
+    parser.add_argument("--lexicon", type=Path, help="lexicon.txt: name the words it lacks")
+    parser.add_argument("--sample-rate", type=int, default=8000, help="Hz (default 8000)")
+    parser.add_argument(
+        "--allow-pipes", action="store_true", help="run the commands in wav.scp (data you trust)"
+    )
+    parser.add_argument("--threads", type=int, default=2, help="recordings looked at together")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Faults go to standard error, one a line; the counts to standard output."""
+    faults: list[UserError] = []
+    lexicon = read_lexicon(args.lexicon, faults.append) if args.lexicon else None
+    checks = Checks(args.sample_rate, lexicon, args.allow_pipes, args.threads)
+    rows = {}
+    for path in args.data:
+        try:
+            rows[str(path)] = validate(path, checks, faults.append)
+        except UserError as error:
+            faults.append(error)
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    if faults:
+        count = f"{len(faults)} fault{'s' if len(faults) > 1 else ''}"
+        raise UserError(f"{count} in {', '.join(map(str, args.data))}, named above")
+    print(table(rows), end="")
+    return 0
