@@ -8,6 +8,7 @@ from pathlib import Path
 import kaldi_io
 import numpy as np
 import pytest
+
 from hadpsgd.errors import UserError
 from hadpsgd.gmm import transition_model
 from hadpsgd.gmm.kaldi_binary import Reader, Writer

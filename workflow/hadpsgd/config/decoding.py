@@ -23,8 +23,6 @@ class Graph(Section):
     """Scale of self-loop probabilities (Kaldi's --self-loop-scale)."""
     transition_scale: float = Field(1.0, ge=0)
     """Scale of the other transition probabilities."""
-    silence_probability: float = Field(0.5, gt=0, lt=1)
-    """Probability of optional silence between words."""
 
 
 class Decoding(Section):

@@ -9,6 +9,7 @@ from hadpsgd.config.base import PathText, Section
 from hadpsgd.config.corpus import Corpus
 from hadpsgd.config.decoding import Decoding, Graph, Lm, Scoring
 from hadpsgd.config.features import Features
+from hadpsgd.config.lang import Lang
 from hadpsgd.config.tracking import Tracking
 from hadpsgd.config.training import Model, Training
 
@@ -23,6 +24,7 @@ class Config(Section):
     results: PathText = "results"
     """Folder under which `<name>/` is written."""
     corpus: Corpus
+    lang: Lang = Lang()
     features: Features = Features()
     alignment: Alignment = Mono()
     egs: Egs = Egs()

@@ -15,7 +15,7 @@ def stage_fingerprints(config: Config) -> dict[str, str]:
     rate = config.features.sample_rate
     parts: dict[str, list[BaseModel | str | int]] = {
         "corpus": [config.corpus, config.seed, rate],
-        "lang": [config.alignment, str(config.graph.silence_probability)],
+        "lang": [config.alignment, config.lang],
         "features": [
             config.features.logmel,
             config.features.mfcc,

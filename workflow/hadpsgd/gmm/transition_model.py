@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from hadpsgd.corpus.lang.topology import Topology
 from hadpsgd.gmm import topology as topologies
 from hadpsgd.gmm.kaldi_binary import Reader, Writer
-from hadpsgd.gmm.topology import Topology
 
 IntArray = NDArray[np.int32]
 

@@ -1,0 +1,1 @@
+"""The lang folder: phones, words, topology and lexicon transducers, as Kaldi's prepare_lang.sh."""

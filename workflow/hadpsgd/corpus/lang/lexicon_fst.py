@@ -1,0 +1,92 @@
+"""Lexicon transducers L and L_disambig: phones to words, with optional silence.
+
+The same texts as Kaldi's utils/lang/make_lexicon_fst.py and add_lex_disambig.pl make.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import kaldifst
+
+Phones = tuple[str, ...]
+Entry = tuple[str, float, Phones]
+
+START, LOOP, SILENCE = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Silence:
+    """Optional silence between words; `disambig` follows it in L_disambig."""
+
+    phone: str
+    probability: float
+    disambig: str = ""
+
+
+def add_disambiguation(entries: Sequence[Entry]) -> tuple[list[Entry], int]:
+    """Append #1, #2, ... where a pronunciation is shared or begins another one.
+
+    Returns the lexicon and the highest symbol used (0: none).
+    """
+    shared = Counter(phones for _, _, phones in entries)
+    begins = {phones[:n] for phones in shared for n in range(1, len(phones))}
+    used: Counter[Phones] = Counter()
+    marked = []
+    for word, probability, phones in entries:
+        if shared[phones] > 1 or phones in begins:
+            used[phones] += 1
+            phones = (*phones, f"#{used[phones]}")
+        marked.append((word, probability, phones))
+    return marked, max(used.values(), default=0)
+
+
+def lexicon_arcs(entries: Iterable[Entry], silence: Silence) -> Iterator[str]:
+    """Lines of OpenFst's text form, symbols as names."""
+    to_loop = -math.log(1.0 - silence.probability)
+    to_silence = -math.log(silence.probability)
+    yield f"{START} {LOOP} <eps> <eps> {to_loop}"
+    yield f"{START} {SILENCE} <eps> <eps> {to_silence}"
+    state = SILENCE + 1
+    if silence.disambig:
+        yield f"{SILENCE} {state} {silence.phone} <eps>"
+        yield f"{state} {LOOP} {silence.disambig} <eps>"
+        state += 1
+    else:
+        yield f"{SILENCE} {LOOP} {silence.phone} <eps>"
+    for word, probability, phones in entries:
+        source, cost = LOOP, -math.log(probability)
+        for phone in phones[:-1]:
+            yield (
+                f"{source} {state} {phone} {word} {cost}"
+                if cost
+                else (f"{source} {state} {phone} {word}")
+            )
+            source, word, cost, state = state, "<eps>", 0.0, state + 1
+        yield f"{source} {LOOP} {phones[-1]} {word} {cost + to_loop}"
+        yield f"{source} {SILENCE} {phones[-1]} {word} {cost + to_silence}"
+    yield f"{LOOP} 0"
+
+
+def compile_lexicon(
+    entries: Iterable[Entry], silence: Silence, phones: dict[str, int], words: dict[str, int]
+) -> kaldifst.StdVectorFst:
+    """The transducer, arcs sorted by output label."""
+    lines = []
+    for line in lexicon_arcs(entries, silence):
+        fields = line.split(" ")
+        if len(fields) > 2:
+            fields[2], fields[3] = str(phones[fields[2]]), str(words[fields[3]])
+        lines.append(" ".join(fields))
+    fst = kaldifst.compile("\n".join(lines) + "\n")
+    kaldifst.arcsort(fst, sort_type="olabel")
+    return fst
+
+
+def add_word_self_loops(fst: kaldifst.StdVectorFst, phone: int, word: int) -> None:
+    """Let #0 of the grammar pass through the lexicon (Kaldi's fstaddselfloops)."""
+    kaldifst.add_self_loops(fst, [phone], [word])
+    kaldifst.arcsort(fst, sort_type="olabel")
