@@ -20,6 +20,7 @@ STAGES: dict[str, tuple[str, str]] = {
     "corpus": ("hadpsgd.corpus.command", "prepare a corpus: data directories, dictionary, texts"),
     "validate": ("hadpsgd.corpus.validate_command", "name every fault of Kaldi data directories"),
     "lang": ("hadpsgd.corpus.lang.command", "phones, words, topology and lexicon transducers"),
+    "features": ("hadpsgd.features.command", "logmel or MFCC features of a data directory"),
     "model-info": ("hadpsgd.models.command", "layers and parameters of a model"),
     "topology": (
         "hadpsgd.decentralized.topology_command",

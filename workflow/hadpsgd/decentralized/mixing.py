@@ -108,19 +108,16 @@ class Round:
         if not self.symmetric:
             raise ValueError("a directed round has no order of pairwise exchanges")
         colours: list[dict[int, int]] = [{} for _ in self.takes]  # learner: colour -> partner
+        used = [0] * self.learners  # learner: its colours as bits
         for i, takes in enumerate(self.takes):
             for j in sorted(takes):
                 if j > i:
-                    colour = _first_free(colours[i], colours[j])
-                    colours[i][colour], colours[j][colour] = j, i
+                    free = ~(used[i] | used[j])
+                    lowest = free & -free
+                    used[i] |= lowest
+                    used[j] |= lowest
+                    colours[i][lowest], colours[j][lowest] = j, i
         return tuple(tuple(row[colour] for colour in sorted(row)) for row in colours)
-
-
-def _first_free(*used: Mapping[int, int]) -> int:
-    colour = 0
-    while any(colour in colours for colours in used):
-        colour += 1
-    return colour
 
 
 class MixingSchedule(ABC):

@@ -15,6 +15,7 @@ and over the period
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from functools import reduce
 
 import numpy as np
@@ -35,8 +36,10 @@ def validate(schedule: MixingSchedule) -> None:
         UserError: names the schedule, the round, the learner and what is wrong.
     """
     where = f"mixing schedule '{schedule.name}' with {schedule.learners} learners"
-    alive = schedule.alive if isinstance(schedule, Over) else tuple(range(schedule.learners))
-    rounds = [schedule.round(k) for k in range(schedule.period or RANDOM_ROUNDS)]
+    alive: Sequence[int] = (
+        schedule.alive if isinstance(schedule, Over) else range(schedule.learners)
+    )
+    rounds = checked_rounds(schedule)
     for k, current in enumerate(rounds):
         fault = (
             shape_fault(current, schedule)
@@ -52,6 +55,11 @@ def validate(schedule: MixingSchedule) -> None:
     )
     if fault:
         raise UserError(fault, where=where)
+
+
+def checked_rounds(schedule: MixingSchedule) -> list[Round]:
+    """The rounds of a period; of a random schedule, its first ones."""
+    return [schedule.round(k) for k in range(schedule.period or RANDOM_ROUNDS)]
 
 
 def shape_fault(current: Round, schedule: MixingSchedule) -> str | None:
@@ -94,7 +102,7 @@ def peers_fault(current: Round) -> str | None:
     return None
 
 
-def turns_fault(rounds: list[Round], alive: tuple[int, ...], *, random: bool) -> str | None:
+def turns_fault(rounds: list[Round], alive: Sequence[int], *, random: bool) -> str | None:
     """Every living learner takes part equally often; the others never do."""
     turns = np.array([sum(len(r.receives(i)) for r in rounds) for i in range(rounds[0].learners)])
     dead = np.setdiff1d(np.arange(rounds[0].learners), alive)
@@ -137,7 +145,7 @@ def deadlock_fault(rounds: list[Round]) -> str | None:
     return None
 
 
-def consensus_fault(rounds: list[Round], alive: tuple[int, ...]) -> str | None:
+def consensus_fault(rounds: list[Round], alive: Sequence[int]) -> str | None:
     """Connected and contracting on the living learners."""
     living = np.ix_(alive, alive)
     matrices = [current.matrix()[living] for current in rounds]
