@@ -9,7 +9,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-os.environ.setdefault("KALDI_ROOT", "unset")  # kaldi_io warns at import without it
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 

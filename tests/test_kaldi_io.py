@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hadpsgd import kaldi_io
-from hadpsgd.errors import UserError
-from hadpsgd.kaldi_compressed import read_compressed
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+
+from hadpsgd import kaldi_io
+from hadpsgd.errors import UserError
+from hadpsgd.kaldi_compressed import read_compressed
 
 
 @pytest.fixture

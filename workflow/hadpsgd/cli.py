@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 from types import ModuleType
 
@@ -54,8 +53,6 @@ def load(stage: str) -> ModuleType:
 def main(argv: list[str] | None = None) -> int:
     """Entry point: returns the exit status (0 done, 2 bad input)."""
     arguments = sys.argv[1:] if argv is None else argv
-    # kaldi_io prints a warning at import when this is unset
-    os.environ.setdefault("KALDI_ROOT", "unset")
     if not arguments or arguments[0] in ("-h", "--help"):
         print(overview())
         return 0 if arguments else USER_ERROR

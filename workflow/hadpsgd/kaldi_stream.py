@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import os
 import struct
 import subprocess
@@ -13,16 +14,29 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any, BinaryIO, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-os.environ.setdefault("KALDI_ROOT", "unset")  # the package warns at import without it
-import kaldi_io as package
-
 from hadpsgd.errors import UserError
 from hadpsgd.kaldi_compressed import read_compressed
+
+
+def _import_package() -> ModuleType:
+    """Import kaldi_io; without a Kaldi it prints a warning, and it puts Kaldi into PATH."""
+    before = dict(os.environ)
+    if not Path(before.get("KALDI_ROOT", "")).is_dir():
+        os.environ["KALDI_ROOT"] = str(Path(__file__).parent)
+    try:
+        return importlib.import_module("kaldi_io")
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+package = _import_package()
 
 Kind = Literal["matrix", "vector", "ints"]
 Array = NDArray[Any]

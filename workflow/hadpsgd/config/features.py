@@ -46,3 +46,7 @@ class Features(Section):
     """Normalisation of logmel, by speaker."""
     input: list[Literal["fmllr", "ivector", "logmel"]] = Field(["logmel"], min_length=1)
     """Streams fused, in order, into the model's input."""
+    max_skipped: float = Field(0.01, ge=0, le=1)
+    """Share of utterances that may be too short for features; more stops the run."""
+    jobs: int = Field(2, ge=1)
+    """Processes that compute features."""

@@ -1,0 +1,27 @@
+"""`hadpsgd features`: a stream of features of a Kaldi data directory."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from hadpsgd.config import load
+from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.features.extract import EXTRACTORS, extract
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("--config", type=Path, required=True, help="config (YAML)")
+    parser.add_argument("--stream", choices=sorted(EXTRACTORS), required=True)
+    parser.add_argument("--data", type=Path, required=True, help="Kaldi data directory")
+    parser.add_argument("--out", type=Path, required=True, help="folder of feats.scp, cmvn.scp")
+    parser.add_argument("--jobs", type=int, help="processes (default: features.jobs)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what the arguments say."""
+    config = load(args.config)
+    data = DataDir.read(args.data, text=False)
+    extract(args.stream, config, data, args.out, args.jobs or config.features.jobs)
+    return 0

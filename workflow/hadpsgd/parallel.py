@@ -1,0 +1,58 @@
+"""Work spread over processes, results in order, never more than a few ahead of their reader."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from itertools import islice
+from typing import Any, TypeVar
+
+from threadpoolctl import threadpool_limits
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+# results that may wait for the reader, for each process
+_AHEAD = 3
+_function: Callable[[Any], Any]
+
+
+def _start(make: Callable[[], Callable[[Any], Any]]) -> None:
+    global _function
+    threadpool_limits(1)  # a process each core: more threads would fight for it
+    _function = make()
+
+
+def _call(item: Any) -> Any:
+    return _function(item)
+
+
+def map_in_order(
+    make: Callable[[], Callable[[Item], Result]], items: Iterable[Item], jobs: int
+) -> Iterator[Result]:
+    """Yield function(item) for every item, in order, with `jobs` processes.
+
+    `make` is called once in every process and gives the function, so that what the function
+    holds (open files, tables) need not be sent with every item. With one job all is done here.
+    An exception of the function is raised here.
+    """
+    if jobs == 1:
+        with threadpool_limits(1):
+            function = make()
+            yield from map(function, items)
+        return
+    with ProcessPoolExecutor(jobs, initializer=_start, initargs=(make,)) as pool:
+        source = iter(items)
+        waiting: deque[Future[Result]] = deque(
+            pool.submit(_call, item) for item in islice(source, _AHEAD * jobs)
+        )
+        try:
+            while waiting:
+                result = waiting.popleft().result()
+                for item in islice(source, 1):
+                    waiting.append(pool.submit(_call, item))
+                yield result
+        finally:
+            for future in waiting:
+                future.cancel()
