@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import hadpsgd  # noqa: F401  before kaldifst: see hadpsgd/__init__.py
+
 ROOT = Path(__file__).resolve().parents[1]
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
