@@ -53,3 +53,31 @@ class Join:
 Event = Update | Mix | Join
 Record = Mapping[int, Sequence[Event]]
 """Learner -> its events; event number n makes version n + 1."""
+
+
+def staleness(events: Sequence[Event]) -> list[int]:
+    """Of each gradient, the versions made between its reading and its application."""
+    return [n - event.read for n, event in enumerate(events) if isinstance(event, Update)]
+
+
+def ledger_faults(record: Record) -> list[str]:
+    """Gradients lost, applied twice or out of order, versions read before they existed.
+
+    A learner's steps must be 0, 1, 2, ... over its whole life: a minibatch names a gradient.
+    """
+    faults = []
+    for learner, events in record.items():
+        steps = [event.step for event in events if isinstance(event, Update)]
+        if steps != list(range(len(steps))):
+            lost = sorted(set(range(max(steps, default=-1) + 1)) - set(steps))
+            twice = sorted({step for step in steps if steps.count(step) > 1})
+            faults.append(
+                f"learner {learner}: gradients lost {lost}, applied twice {twice}"
+                if lost or twice
+                else f"learner {learner}: gradients out of order"
+            )
+        for version, event in enumerate(events):
+            read = {Update: "read", Mix: "own"}.get(type(event))
+            if read and not 0 <= getattr(event, read) <= version:
+                faults.append(f"learner {learner}: version {version} is made of a later one")
+    return faults
