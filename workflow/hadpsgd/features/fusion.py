@@ -1,0 +1,121 @@
+"""The model's input: streams side by side, in the order of `features.input`.
+
+Used by the examples and by decoding alike, so that both see the same numbers.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hadpsgd.config import Config
+from hadpsgd.config.features import Features
+from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.errors import UserError
+from hadpsgd.features.streams import Archived, LogmelStream, Stream
+
+Matrix = NDArray[np.float32]
+
+
+StreamMaker = Callable[[Path, Features, Mapping[str, str]], Stream]
+"""Opens a stream: its folder, the features section, utt2spk."""
+
+STREAMS: dict[str, StreamMaker] = {
+    "logmel": LogmelStream,
+    "fmllr": Archived,
+}
+
+
+class Fusion:
+    """Fused input of a data set: utterance → float32 [frames, dim]. Reads when it is asked."""
+
+    def __init__(self, config: Config, folder: Path, data: DataDir) -> None:
+        """Open the streams of a data set.
+
+        Args:
+            config: its `features` say which streams, and how each is normalised.
+            folder: holds `<stream>/<set>/`, the set being the name of the data directory.
+            data: the data set.
+
+        Raises:
+            UserError: a stream is missing, or too many utterances lack features.
+        """
+        speaker_of = {utterance.id: utterance.speaker for utterance in data}
+        self.names = list(config.features.input)
+        self._streams = {
+            name: STREAMS[name](folder / name / data.path.name, config.features, speaker_of)
+            for name in self.names
+        }
+        self.utterances = [u for u in speaker_of if all(u in s for s in self._streams.values())]
+        """Utterances that every stream has, in the order of the data."""
+        self.missing = sorted(speaker_of.keys() - set(self.utterances))
+        """Utterances without features."""
+        self._check_missing(config.features.max_skipped, data)
+        self._dims: dict[str, int] | None = None
+
+    @property
+    def dims(self) -> dict[str, int]:
+        """Dimension of every stream, in the order of the input."""
+        if self._dims is None:
+            self[self.utterances[0]]
+            assert self._dims is not None
+        return self._dims
+
+    @property
+    def dim(self) -> int:
+        """Dimension of the input."""
+        return sum(self.dims.values())
+
+    def __len__(self) -> int:
+        return len(self.utterances)
+
+    def __iter__(self) -> Iterator[tuple[str, Matrix]]:
+        for utterance in self.utterances:
+            yield utterance, self[utterance]
+
+    def __getitem__(self, utterance: str) -> Matrix:
+        """Fused features of an utterance, float32 [frames, dim].
+
+        Raises:
+            UserError: streams differ by more than one frame, or a dimension changed.
+        """
+        frames, parts = None, {}
+        for name in sorted(self.names, key=lambda name: not self._streams[name].framewise):
+            parts[name] = self._streams[name].read(utterance, frames)
+            if self._streams[name].framewise:
+                frames = len(parts[name]) if frames is None else min(frames, len(parts[name]))
+        counts = {n: len(part) for n, part in parts.items() if self._streams[n].framewise}
+        if not counts or frames is None:
+            raise UserError(
+                "features.input needs a stream with a row for every frame (logmel, fmllr)"
+            )
+        if max(counts.values()) > frames + 1:
+            said = ", ".join(f"{name} has {count}" for name, count in counts.items())
+            raise UserError(f"streams differ in frames: {said}", where=f"utterance {utterance}")
+        self._check_dims({name: parts[name].shape[1] for name in self.names}, utterance)
+        return np.concatenate([parts[name][:frames] for name in self.names], axis=1)
+
+    def _check_dims(self, dims: dict[str, int], utterance: str) -> None:
+        if self._dims is None:
+            self._dims = dims
+        for name, dim in dims.items():
+            if dim != self._dims[name]:
+                raise UserError(
+                    f"{name} has {dim} features a frame, and {self._dims[name]} before",
+                    where=f"utterance {utterance}",
+                )
+
+    def _check_missing(self, limit: float, data: DataDir) -> None:
+        if not self.missing:
+            return
+        named = ", ".join(self.missing[:5]) + (" ..." if len(self.missing) > 5 else "")
+        what = f"{len(self.missing)} of {len(data)} utterances have no features: {named}"
+        if len(self.missing) > limit * len(data):
+            raise UserError(
+                what, where=data.path, fix="Run `hadpsgd features` or raise features.max_skipped"
+            )
+        print(f"{data.path}: {what}", file=sys.stderr)
