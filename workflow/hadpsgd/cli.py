@@ -21,6 +21,7 @@ STAGES: dict[str, tuple[str, str]] = {
     "lang": ("hadpsgd.corpus.lang.command", "phones, words, topology and lexicon transducers"),
     "features": ("hadpsgd.features.command", "logmel or MFCC features of a data directory"),
     "model-info": ("hadpsgd.models.command", "layers and parameters of a model"),
+    "track": ("hadpsgd.tracking.command", "runs, curves, scores and models to MLflow"),
     "topology": (
         "hadpsgd.decentralized.topology_command",
         "who mixes with whom: checks, spectral gap, rounds to consensus, bytes",

@@ -1,0 +1,316 @@
+"""Spool, events, identity, metrics file, checksums, provenance: all without MLflow."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from tracking_data import make_config, metric_rows, write_rows
+
+from hadpsgd.config import Config, check
+from hadpsgd.errors import UserError
+from hadpsgd.tracking import checksums as sums
+from hadpsgd.tracking import identity, metrics_file, provenance, system, training_run, uri
+from hadpsgd.tracking.events import (
+    Artifact,
+    Begin,
+    Event,
+    Metrics,
+    Params,
+    Point,
+    Tags,
+    from_json,
+    to_json,
+)
+from hadpsgd.tracking.metrics_file import GrowingFile
+from hadpsgd.tracking.spool import Spool, keys_waiting
+
+
+class Collector:
+    """A store that can be switched off."""
+
+    def __init__(self) -> None:
+        self.got: list[Event] = []
+        self.alive = True
+
+    def __call__(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if not self.alive:
+                raise ConnectionError("down")
+            self.got.append(event)
+
+
+def tag(value: object) -> Tags:
+    return Tags(values={"n": str(value)})
+
+
+def test_spool_keeps_order_over_outages(tmp_path: Path) -> None:
+    spool, store = Spool(tmp_path, "k"), Collector()
+    store.alive = False
+    for number in range(3):
+        with pytest.raises(ConnectionError):
+            spool.deliver([tag(number)], store)
+    assert list(spool.waiting()) == [tag(0), tag(1), tag(2)]
+    assert keys_waiting(tmp_path) == ["k"]
+    store.alive = True
+    spool.deliver([tag(3)], store)
+    assert store.got == [tag(n) for n in range(4)]
+    assert spool.is_empty() and keys_waiting(tmp_path) == []
+
+
+def test_spool_copies_artifacts_that_may_go(tmp_path: Path) -> None:
+    original = tmp_path / "table.md"
+    original.write_text("one")
+    spool, store = Spool(tmp_path / "spool", "k"), Collector()
+    spool.add([Artifact(path=str(original), folder="report")])
+    original.unlink()
+    seen: list[str] = []
+    spool.deliver([], lambda events: seen.extend(Path(e.path).read_text() for e in events))  # type: ignore[union-attr]
+    assert seen == ["one"]
+    assert store.got == [] and not (tmp_path / "spool/k/files").exists()
+
+
+def test_spool_after_a_kill_in_mid_line(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, "k")
+    spool.add([tag(1)])
+    with (tmp_path / "k/events.jsonl").open("a") as stream:
+        stream.write('{"kind": "tags", "val')
+    spool.add([tag(2)])
+    assert list(spool.waiting()) == [tag(1), tag(2)]
+
+
+def test_spool_names_a_broken_line(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, "k")
+    spool.add([tag(1)])
+    with (tmp_path / "k/events.jsonl").open("a") as stream:
+        stream.write("nonsense\n")
+    with pytest.raises(UserError, match=r"events\.jsonl:2: not a record"):
+        list(spool.waiting())
+
+
+def test_spool_shared_by_writers(tmp_path: Path) -> None:
+    def write(number: int) -> None:
+        spool = Spool(tmp_path, "k")
+        for count in range(20):
+            spool.add([tag(f"{number}-{count}")])
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({to_json(event) for event in Spool(tmp_path, "k").waiting()}) == 100
+
+
+@given(st.lists(st.floats(), min_size=1, max_size=5), st.text(max_size=20))
+def test_events_survive_json(values: list[float], text: str) -> None:
+    points = [Point(name="a", value=v, step=i, time_ms=i) for i, v in enumerate(values)]
+    back = from_json(to_json(Metrics(points=points)))
+    assert isinstance(back, Metrics)
+    for old, new in zip(points, back.points, strict=True):
+        assert new.value == old.value or (math.isnan(new.value) and math.isnan(old.value))
+    assert from_json(to_json(Params(values={"x": text}))) == Params(values={"x": text})
+
+
+def test_event_of_unknown_kind_is_refused() -> None:
+    with pytest.raises(ValidationError):
+        from_json('{"kind": "other"}')
+
+
+def test_identity_stays_with_the_checkpoints(tmp_path: Path) -> None:
+    assert identity.read(tmp_path) is None
+    first = identity.read_or_create(tmp_path)
+    assert identity.read_or_create(tmp_path) == first == identity.read(tmp_path)
+    assert identity.read_or_create(tmp_path / "other").key != first.key
+
+
+def test_growing_file_gives_each_complete_line_once(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    growing = GrowingFile(path)
+    assert list(growing.rows()) == []
+    rows = metric_rows("single")
+    write_rows(path, rows[:3])
+    with path.open("a") as stream:
+        stream.write('{"step": 99')
+    assert list(growing.rows()) == rows[:3]
+    with path.open("a") as stream:
+        stream.write(', "time": 1}\nnot json\n[1]\n')
+    assert list(growing.rows()) == [{"step": 99, "time": 1}]
+    path.write_text(json.dumps(rows[0]) + "\n")  # a resumed training cut it
+    assert list(growing.rows()) == rows[:1]
+
+
+def test_points_against_updates_and_epochs() -> None:
+    rows: list[metrics_file.Row] = [
+        {"step": 5, "time": 2.5, "epoch": 0.25, "loss": 2.0, "note": "text", "flag": True},
+        {"step": 20, "time": 10.0, "epoch": 1.0, "loss": 1.0, "heldout_loss": float("nan")},
+        {"time": 1.0, "loss": 7.0},
+    ]
+    points = list(metrics_file.points(rows))
+    assert [(p.name, p.value, p.step, p.time_ms) for p in points[:4]] == [
+        ("epoch", 0.25, 5, 2500),
+        ("loss", 2.0, 5, 2500),
+        ("epoch", 1.0, 20, 10000),
+        ("loss", 1.0, 20, 10000),
+    ]
+    assert points[4].name == "heldout_loss" and math.isnan(points[4].value)
+    epochs = list(metrics_file.epoch_points(rows))
+    assert [(p.name, p.step) for p in epochs] == [("epoch/loss", 1), ("epoch/heldout_loss", 1)]
+
+
+def test_checksum_cache_reads_only_what_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data/train").mkdir(parents=True)
+    (tmp_path / "data/train/text").write_text("a b\n")
+    (tmp_path / "data/.hidden").write_text("x")
+    cache = tmp_path / "cache.json"
+    first = sums.checksums(tmp_path, ["data", "missing"], cache)
+    assert list(first) == ["data/train/text"]
+    # sha256sum's answer for "a b\n"
+    assert first["data/train/text"].startswith("sha256:01186fcf04b4b447f393e552")
+    read: list[Path] = []
+
+    def reads(path: Path) -> str:
+        read.append(path)
+        return "sha256:new"
+
+    monkeypatch.setattr(sums, "checksum", reads)
+    assert sums.checksums(tmp_path, ["data"], cache) == first and read == []
+    (tmp_path / "data/train/text").write_text("a b c\n")
+    assert sums.checksums(tmp_path, ["data"], cache) != first and len(read) == 1
+
+
+def test_large_files_are_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sums, "WHOLE", 100)
+    path = tmp_path / "feats.ark"
+    content = bytearray(os.urandom(3 * 2**20))
+    path.write_bytes(content)
+    before = sums.checksum(path)
+    assert before.startswith("sampled:") and sums.checksum(path) == before
+    content[-1] ^= 1
+    path.write_bytes(content)
+    assert sums.checksum(path) != before
+
+
+def test_provenance_names_code_lock_and_hides_hosts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "secret[1-2]")
+    config = make_config(tmp_path)
+    found = provenance.collect(config)
+    root = Path(__file__).parents[1]
+    git = ["git", "-C", str(root), "rev-parse", "HEAD"]
+    head = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    assert found["code"]["commit"] == head
+    assert len(found["lock"]) == 64 and found["packages"]["torch"]
+    assert found["slurm"] == {"job_id": "17"}
+    text = json.dumps(found)
+    assert "secret" not in text and os.uname().nodename not in found["machine"].values()
+    shown = provenance.machine(hostnames=True)
+    assert shown["host"] == os.uname().nodename
+    tags = provenance.tags(found)
+    assert tags["slurm.job_id"] == "17" and tags["mlflow.source.git.commit"] == head
+
+
+def test_diff_rebuilds_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*arguments: str) -> None:
+        identity_ = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+        subprocess.run(["git", "-C", str(repo), *identity_, *arguments], check=True)
+
+    repo = tmp_path / "repo"
+    repo.mkdir()
+    git("init", "-q")
+    (repo / "old.py").write_text("a = 1\n")
+    git("add", "old.py")
+    git("commit", "-qm", "first")
+    (repo / "old.py").write_text("a = 2\n")
+    (repo / "new.py").write_text("b = 1\n")
+    monkeypatch.setattr(provenance, "repository", lambda: repo)
+    difference = provenance.diff()
+    assert provenance.code()["dirty"]
+    git("stash", "-q", "-u")
+    (tmp_path / "d").write_text(difference)
+    git("apply", str(tmp_path / "d"))
+    assert (repo / "old.py").read_text() == "a = 2\n"
+    assert (repo / "new.py").read_text() == "b = 1\n"
+
+
+def test_parameters_of_a_run_are_flat_and_its_own(tmp_path: Path) -> None:
+    values = training_run.parameters(make_config(tmp_path), "hadpsgd-2x2")
+    assert values["run.strategy"] == "hadpsgd" and values["run.super_learner"] == "2"
+    assert values["training.batch"] == "64" and values["corpus.kind"] == "builtin"
+    assert not any(name.startswith(("training.runs", "tracking", "results")) for name in values)
+
+
+def test_first_event_is_the_beginning(tmp_path: Path) -> None:
+    config = make_config(tmp_path)
+    who = identity.read_or_create(tmp_path)
+    training_run.write_provenance(config, tmp_path)
+    events = list(training_run.begin(config, "ssgd-4", tmp_path, who))
+    assert isinstance(events[0], Begin) and events[0].name == "ssgd-4"
+    artifacts = {Path(event.path).name for event in events if isinstance(event, Artifact)}
+    assert {"config.yaml", "provenance.json"} <= artifacts
+
+
+def test_system_samples_of_a_rank(tmp_path: Path) -> None:
+    config = make_config(tmp_path)
+    who = identity.read_or_create(tmp_path)
+    with system.sampled(tmp_path, 3, 0.02):
+        threading.Event().wait(0.3)
+    [event] = list(training_run.Curves(tmp_path / "metrics.jsonl", who).new())
+    assert isinstance(event, Metrics)
+    names = {point.name for point in event.points}
+    assert "system/rank_3/memory_mib" in names and "system/rank_3/cpu_percent" in names
+    assert all(point.value > 1 for point in event.points if point.name.endswith("memory_mib"))
+    assert config.tracking.system_metrics
+
+
+@pytest.mark.parametrize(
+    "wrong", ["mlruns", "file:///tmp/x", "sqlite:/x.db", "sqlite:///", "ftp://h", "http:/h"]
+)
+def test_wrong_tracking_uri_is_one_line(
+    wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UserError, match="not a tracking URI") as caught:
+        check({"name": "x", "corpus": {"kind": "builtin"}, "tracking": {"uri": wrong}}, "c.yaml")
+    assert "\n" not in str(caught.value)
+    monkeypatch.setenv(uri.VARIABLE, wrong)
+    with pytest.raises(UserError, match="MLFLOW_TRACKING_URI: not a tracking URI"):
+        uri.tracking_uri(make_config(tmp_path))
+
+
+def test_environment_goes_before_the_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config: Config = make_config(tmp_path)
+    monkeypatch.delenv(uri.VARIABLE, raising=False)
+    assert uri.tracking_uri(config) == config.tracking.uri
+    monkeypatch.setenv(uri.VARIABLE, "http://server:5000")
+    assert uri.tracking_uri(config) == "http://server:5000"
+
+
+def test_passwords_are_not_shown() -> None:
+    assert uri.redacted("postgresql://u:s3cret@h/db") == "postgresql://u:***@h/db"
+    assert uri.redacted("http://server:5000") == "http://server:5000"
+
+
+def test_tracking_does_not_import_mlflow() -> None:
+    """MLflow's import costs seconds: nothing that training touches may do it."""
+    code = (
+        "import sys; import hadpsgd.tracking.follower, hadpsgd.tracking.sync, "
+        "hadpsgd.tracking.command; print('mlflow' in sys.modules, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]

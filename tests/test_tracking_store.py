@@ -1,0 +1,313 @@
+"""MLflow on sqlite: what is written, once; the follower beside a training; the spool's upload."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tracking_data import (
+    RUNS,
+    make_config,
+    metric_rows,
+    write_config,
+    write_results,
+    write_rows,
+    write_scores,
+)
+
+from hadpsgd.config import Config
+from hadpsgd.tracking import follower, identity
+from hadpsgd.tracking.command import _upload
+from hadpsgd.tracking.events import Begin, Event, Finish, Metrics, Params, Point, Tags
+from hadpsgd.tracking.store import NotStoredError, Store
+from hadpsgd.tracking.sync import sync, tracked_runs
+
+
+@pytest.fixture(autouse=True)
+def own_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    folder = tmp_path_factory.mktemp("store")
+    return Store(f"sqlite:///{folder}/mlflow.db", folder / "spool")
+
+
+def begin(name: str = "r") -> list[Event]:
+    return [Begin(name=name, experiment="x", time_ms=1000)]
+
+
+def loss(steps: range, value: float = 1.0, time_ms: int = 5000) -> Metrics:
+    points = [Point(name="loss", value=value, step=s, time_ms=time_ms + s) for s in steps]
+    return Metrics(points=points)
+
+
+def steps(store: Store, key: str, name: str = "loss") -> list[int]:
+    return [m.step for m in store.client.get_metric_history(store.run_id(key), name)]
+
+
+def test_each_step_once_over_a_resume(store: Store) -> None:
+    """Killed at step 29, resumed from a checkpoint at 19, by a process that knows nothing."""
+    store.apply("resumed", [*begin(), loss(range(30))])
+    fresh = Store(store.uri, store._spool)
+    fresh.apply("resumed", [*begin(), loss(range(20, 50), value=2.0, time_ms=9000)])
+    assert fresh.run_id("resumed") == store.run_id("resumed")
+    assert sorted(steps(store, "resumed")) == list(range(50))
+
+
+def test_more_points_than_one_call_takes(store: Store) -> None:
+    store.apply("long", [*begin(), loss(range(2500))])
+    assert sorted(steps(store, "long")) == list(range(2500))
+
+
+def test_applying_twice_changes_nothing(store: Store) -> None:
+    events: list[Event] = [
+        *begin(),
+        Params(values={f"p{n}": "v" * 9000 for n in range(150)}),
+        Tags(values={"corpus": "builtin"}),
+        loss(range(3)),
+        Finish(status="FINISHED", time_ms=7000),
+    ]
+    for _ in range(2):
+        store.apply("twice", events)
+    run = store.client.get_run(store.run_id("twice"))
+    assert len(run.data.params) == 150 and run.data.tags["corpus"] == "builtin"
+    assert (run.info.status, run.info.start_time, run.info.end_time) == ("FINISHED", 1000, 7000)
+    experiment = run.info.experiment_id
+    found = store.client.search_runs([experiment], "tags.`hadpsgd.key` = 'twice'")
+    assert len(found) == 1
+
+
+def test_changed_parameter_becomes_a_tag(store: Store) -> None:
+    store.apply("params", [*begin(), Params(values={"beam": "13"})])
+    store.apply("params", [Params(values={"beam": "15", "new": "1"})])
+    data = store.client.get_run(store.run_id("params")).data
+    assert data.params == {"beam": "13", "new": "1"} and data.tags["changed.beam"] == "15"
+
+
+def test_latest_score_is_shown(store: Store) -> None:
+    for time_ms, value in ((1000, 9.0), (2000, 8.0)):
+        point = Point(name="wer/swb", value=value, step=0, time_ms=time_ms)
+        store.apply("score", [*begin(), Metrics(points=[point], replace=True)])
+    assert store.client.get_run(store.run_id("score")).data.metrics["wer/swb"] == 8.0
+
+
+def test_run_is_found_again_without_the_spool(store: Store, tmp_path: Path) -> None:
+    store.apply("elsewhere", begin())
+    other = Store(store.uri, tmp_path)
+    other.apply("elsewhere", begin())
+    assert other.run_id("elsewhere") == store.run_id("elsewhere")
+
+
+@pytest.mark.parametrize(
+    "uri", ["http://127.0.0.1:9", "sqlite:////proc/none/x.db", "postgresql://u:pw@127.0.0.1:9/x"]
+)
+def test_unreachable_store_is_one_line(uri: str, tmp_path: Path) -> None:
+    with pytest.raises(NotStoredError) as caught:
+        Store(uri, tmp_path)
+    assert "\n" not in str(caught.value) and "pw" not in str(caught.value)
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from hadpsgd.tracking.events import Begin, Metrics, Point
+from hadpsgd.tracking.store import Store
+uri, folder, number = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
+store = Store(uri, folder / "spool")
+store.apply(number, [Begin(name=number, experiment="race", time_ms=1)])
+for step in range(40):
+    store.apply(number, [Metrics(points=[Point(name="m", value=1, step=step, time_ms=1)])])
+"""
+
+
+def test_processes_that_meet_an_empty_database(tmp_path: Path) -> None:
+    """Unguarded, MLflow fails in all of them but one."""
+    uri, count = f"sqlite:///{tmp_path}/new/mlflow.db", 4
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, uri, str(tmp_path), str(number)],
+            stderr=subprocess.PIPE,
+        )
+        for number in range(count)
+    ]
+    for writer in writers:
+        _, errors = writer.communicate(timeout=120)
+        assert writer.returncode == 0, errors.decode()
+    store = Store(uri, tmp_path / "spool")
+    experiments = store.client.search_experiments(filter_string="name = 'race'")
+    assert len(experiments) == 1
+    assert all(sorted(steps(store, str(n), "m")) == list(range(40)) for n in range(count))
+
+
+def start(config: Config, folder: Path) -> Any:
+    return follower.start(
+        config,
+        folder / "config.yaml",
+        "ssgd-4",
+        checkpoints=folder / "checkpoints",
+        metrics=folder / "run" / "metrics.jsonl",
+        rank=0,
+    )
+
+
+def new_training(folder: Path, **changes: object) -> Config:
+    config = make_config(folder, **changes)
+    write_config(config, folder / "config.yaml")
+    (folder / "run").mkdir()
+    (folder / "checkpoints").mkdir()
+    return config
+
+
+def curve(config: Config, key: str, name: str) -> list[int]:
+    store = Store(config.tracking.uri, Path(config.results) / "tracking")
+    return sorted(steps(store, key, name))
+
+
+def test_follower_carries_a_training_and_its_resumption(tmp_path: Path) -> None:
+    config = new_training(tmp_path)
+    rows, metrics = metric_rows("ssgd-4"), tmp_path / "run/metrics.jsonl"
+    with pytest.raises(KeyboardInterrupt), start(config, tmp_path):  # a preempted training
+        write_rows(metrics, rows[:10])
+        raise KeyboardInterrupt
+    who = identity.read(tmp_path / "checkpoints")
+    assert who is not None
+    store = Store(config.tracking.uri, tmp_path / "tracking")
+    assert store.client.get_run(store.run_id(who.key)).info.status == "KILLED"
+    metrics.unlink()
+    write_rows(metrics, rows[:6])  # back to the checkpoint
+    with start(config, tmp_path):
+        write_rows(metrics, [row | {"time": row["time"] + 100} for row in rows[6:]])
+    run = store.client.get_run(store.run_id(who.key))
+    assert run.info.status == "FINISHED"
+    assert sorted(steps(store, who.key)) == [row["step"] for row in rows]
+    assert sorted(steps(store, who.key, "epoch/heldout_loss")) == [1, 2, 3, 4]
+    assert run.data.tags["strategy"] == "ssgd" and run.data.params["run.learners"] == "4"
+    assert identity.read(tmp_path / "run") == who
+    assert (tmp_path / "run/provenance.json").exists()
+
+
+def test_follower_outlives_nothing(tmp_path: Path) -> None:
+    """kill -9 of training: its follower catches up, marks the run and goes."""
+    config = new_training(tmp_path)
+    code = f"""
+import time
+from pathlib import Path
+from hadpsgd.config import load
+from hadpsgd.tracking import follower
+folder = Path({str(tmp_path)!r})
+config = load(folder / "config.yaml")
+with follower.start(config, folder / "config.yaml", "ssgd-4", checkpoints=folder / "checkpoints",
+                    metrics=folder / "run/metrics.jsonl", rank=0):
+    print("started", flush=True)
+    time.sleep(100)
+"""
+    training = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert training.stdout is not None and training.stdout.readline() == b"started\n"
+    [child] = _children(training.pid)
+    write_rows(tmp_path / "run/metrics.jsonl", metric_rows("ssgd-4"))
+    os.kill(training.pid, signal.SIGKILL)
+    training.wait()
+    end = time.monotonic() + 60
+    while Path(f"/proc/{child}").exists() and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not Path(f"/proc/{child}").exists()
+    who = identity.read(tmp_path / "checkpoints")
+    assert who is not None
+    store = Store(config.tracking.uri, tmp_path / "tracking")
+    assert len(steps(store, who.key)) == 16
+    assert store.client.get_run(store.run_id(who.key)).info.status == "KILLED"
+
+
+def _children(pid: int) -> list[int]:
+    import psutil
+
+    return [child.pid for child in psutil.Process(pid).children()]
+
+
+def test_training_goes_on_without_a_server_and_is_uploaded_later(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        dead = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    config = new_training(tmp_path, tracking={"uri": dead, "every_seconds": 0.2})
+    rows = metric_rows("ssgd-4")
+    with start(config, tmp_path):
+        write_rows(tmp_path / "run/metrics.jsonl", rows)
+    errors = capfd.readouterr().err
+    assert errors.count("\n") == 1 and "no server answers" in errors and "--upload" in errors
+    (tmp_path / "run/metrics.jsonl").unlink()  # all is in the spool
+    alive = make_config(tmp_path)
+    assert _upload(alive) == 0 and "uploaded 1 runs" in capfd.readouterr().out
+    who = identity.read(tmp_path / "checkpoints")
+    assert who is not None
+    assert curve(alive, who.key, "loss") == [row["step"] for row in rows]
+    assert _upload(alive) == 0 and "nothing waits" in capfd.readouterr().out
+
+
+def test_sync_of_a_finished_config(tmp_path: Path) -> None:
+    config = write_results(tmp_path)
+    (tmp_path / "demo/wer.md").write_text("| run |\n")
+    tracked = sync(config, tmp_path / "tracked.json")
+    assert [run.run for run in tracked] == list(RUNS) and all(run.mlflow_run for run in tracked)
+    written = json.loads((tmp_path / "tracked.json").read_text())
+    assert [run["mlflow_run"] for run in written["runs"]] == [run.mlflow_run for run in tracked]
+    sync(config, None)  # nothing new: nothing twice
+    store = Store(config.tracking.uri, tmp_path / "tracking")
+    experiment = store.client.get_experiment_by_name("demo").experiment_id
+    runs = store.client.search_runs([experiment])
+    kinds = sorted(run.data.tags["kind"] for run in runs)
+    assert kinds == ["scoring"] * 3 + ["training"] * 3
+    training = store.client.get_run(tracked[0].mlflow_run)
+    assert training.data.metrics["wer/swb"] == pytest.approx(6.0)
+    assert training.data.metrics["wer/ch"] == pytest.approx(18.75)
+    artifacts = {item.path for item in store.client.list_artifacts(training.info.run_id, "report")}
+    assert artifacts == {"report/wer.md"}
+    scoring = [run for run in runs if run.data.tags.get("mlflow.parentRunId")]
+    assert len(scoring) == 3 and all("tuned.lm_weight" in run.data.params for run in scoring)
+    assert tracked_runs(config) == tracked
+    versions = store.client.search_model_versions("name = 'demo-single'")
+    assert len(versions) == 1 and versions[0].run_id == training.info.run_id
+    write_scores(config, "single")  # same counts: the same scoring
+    sync(config, None)
+    assert len(store.client.search_runs([experiment])) == 6
+
+
+def test_registered_model_answers(tmp_path: Path) -> None:
+    import numpy as np
+    import torch
+    from tracking_data import write_model
+
+    from hadpsgd.models.build import load_model
+    from hadpsgd.tracking import registry
+
+    config = make_config(tmp_path)
+    write_model(tmp_path / "final.pt", config)
+    registry.save(tmp_path / "model", tmp_path / "final.pt")
+    code = """
+import sys, numpy, mlflow
+model = mlflow.pyfunc.load_model(sys.argv[1])
+example = model.input_example
+print(model.metadata.signature.inputs, file=sys.stderr)
+numpy.save(sys.argv[2], model.predict(example))
+"""
+    out = tmp_path / "scores.npy"
+    command = [sys.executable, "-c", code, str(tmp_path / "model"), str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+    assert done.returncode == 0, done.stderr
+    assert "float32" in done.stderr
+    model, meta = load_model(tmp_path / "final.pt")
+    with torch.inference_mode():
+        logits = model(torch.as_tensor(registry.example(meta)))
+    wanted = torch.log_softmax(logits, -1) - meta.log_priors
+    np.testing.assert_allclose(np.load(out), wanted.numpy(), atol=1e-6)

@@ -1,0 +1,84 @@
+"""`hadpsgd track`: runs, curves, scores, tables and models to MLflow."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from hadpsgd.config import Config, load
+from hadpsgd.errors import UserError
+from hadpsgd.tracking.recorder import Connection, Recorder, warn
+from hadpsgd.tracking.spool import keys_waiting
+from hadpsgd.tracking.store import NotStoredError
+from hadpsgd.tracking.uri import redacted
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("--config", type=Path, required=True, help="the config")
+    parser.add_argument("--out", type=Path, help="write a list of the runs and their ids here")
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument(
+        "--upload", action="store_true", help="send the records that wait in the spool"
+    )
+    modes.add_argument("--check", action="store_true", help="say whether the store can be reached")
+    modes.add_argument(
+        "--follow", action="store_true", help="follow a training until standard input ends"
+    )
+    parser.add_argument("--run", help="with --follow: the training run")
+    parser.add_argument("--dir", type=Path, help="with --follow: folder of the checkpoints")
+    parser.add_argument("--metrics", type=Path, help="with --follow: the growing metrics.jsonl")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what the arguments say."""
+    config = load(args.config)
+    if args.follow:
+        return _follow(config, args)
+    if args.upload:
+        return _upload(config)
+    if args.check:
+        return _check(config)
+    from hadpsgd.tracking.sync import sync
+
+    sync(config, args.out)
+    return 0
+
+
+def _follow(config: Config, args: argparse.Namespace) -> int:
+    from hadpsgd.tracking.follower import follow
+
+    if not (args.run and args.dir and args.metrics):
+        raise UserError("--follow needs --run, --dir and --metrics")
+    follow(config, args.run, args.dir, args.metrics, sys.stdin.buffer)
+    return 0
+
+
+def _check(config: Config) -> int:
+    connection = Connection(config)
+    try:
+        connection.store()
+    except NotStoredError as error:
+        raise UserError(str(error), fix="Start the server or change tracking.uri") from None
+    print(f"{redacted(connection.uri)} answers")
+    return 0
+
+
+def _upload(config: Config) -> int:
+    connection = Connection(config)
+    keys = keys_waiting(connection.spool)
+    if not keys:
+        print(f"nothing waits in {connection.spool}")
+        return 0
+    for number, key in enumerate(keys, 1):
+        try:
+            Recorder(connection, key).upload()
+        except NotStoredError as error:
+            left = len(keys) - number + 1
+            raise UserError(
+                f"{error}; {left} of {len(keys)} runs still wait in {connection.spool}"
+            ) from None
+        warn(f"uploaded {number} of {len(keys)}: {key}")
+    print(f"uploaded {len(keys)} runs to {redacted(connection.uri)}")
+    return 0

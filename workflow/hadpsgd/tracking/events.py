@@ -1,0 +1,97 @@
+"""What is recorded of a run, as lines of JSON: the same for the store and for the spool.
+
+Every event may be applied twice without harm, so a sender that was killed just sends again.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+Status = Literal["RUNNING", "FINISHED", "FAILED", "KILLED"]
+
+
+class _Event(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, ser_json_inf_nan="constants")
+
+
+class Begin(_Event):
+    """The run exists: created where no run has its key."""
+
+    kind: Literal["begin"] = "begin"
+    name: str
+    experiment: str
+    time_ms: int
+    parent: str = ""
+    """Key of the run under which the store's pages nest this one."""
+
+
+class Params(_Event):
+    """Parameters. A value once written stays; a different one becomes a tag `changed.<name>`."""
+
+    kind: Literal["params"] = "params"
+    values: dict[str, str]
+
+
+class Tags(_Event):
+    """Tags; the last value counts."""
+
+    kind: Literal["tags"] = "tags"
+    values: dict[str, str]
+
+
+class Point(_Event):
+    """One point of one curve."""
+
+    name: str
+    value: float
+    step: int
+    time_ms: int
+
+
+class Metrics(_Event):
+    """Points of curves. A step that a curve has is not written again, unless `replace`."""
+
+    kind: Literal["metrics"] = "metrics"
+    points: list[Point]
+    replace: bool = False
+
+
+class Artifact(_Event):
+    """A file, put into a folder of the run's artifacts."""
+
+    kind: Literal["artifact"] = "artifact"
+    path: str
+    folder: str = ""
+
+
+class Model(_Event):
+    """A trained model (`final.pt`) for the registry, under a name."""
+
+    kind: Literal["model"] = "model"
+    path: str
+    name: str
+
+
+class Finish(_Event):
+    """The run's state; RUNNING again when it is resumed."""
+
+    kind: Literal["finish"] = "finish"
+    status: Status
+    time_ms: int
+
+
+Event = Begin | Params | Tags | Metrics | Artifact | Model | Finish
+
+_ADAPTER: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
+
+
+def to_json(event: Event) -> str:
+    """One line, without its end."""
+    return event.model_dump_json()
+
+
+def from_json(line: str) -> Event:
+    """Read a line; raises pydantic's ValidationError for anything else."""
+    return _ADAPTER.validate_json(line)

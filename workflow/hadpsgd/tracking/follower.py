@@ -1,0 +1,134 @@
+"""A process beside training that carries its curves to MLflow.
+
+Training calls `start` and only writes files. The follower reads them every few seconds; it ends
+when training ends or dies (its standard input closes), after it has caught up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from hadpsgd.config import Config
+from hadpsgd.tracking import identity, system, training_run
+from hadpsgd.tracking.events import Finish, Status
+from hadpsgd.tracking.recorder import Connection, Recorder, warn
+
+LAST_UPLOAD_SECONDS = 60.0
+"""Training waits at most this long for the follower at its end."""
+
+
+@contextmanager
+def start(
+    config: Config, config_file: Path, run_id: str, *, checkpoints: Path, metrics: Path, rank: int
+) -> Iterator[None]:
+    """Track a training run while the block runs. Every rank enters it; rank 0 has the follower.
+
+    `metrics` is the metrics.jsonl that rank 0 appends to. `checkpoints` is the folder that
+    outlives a killed training: the run's key lies there, so that a resumed training goes on in
+    the same MLflow run. At the end key and provenance are copied beside `metrics`.
+    Nothing here raises for MLflow's sake, and training waits for it only at its end.
+    """
+    with contextlib.ExitStack() as stack:
+        if config.tracking.system_metrics:
+            stack.enter_context(system.sampled(metrics.parent, rank, config.tracking.every_seconds))
+        if rank == 0:
+            stack.callback(_publish, checkpoints, metrics.parent)
+            stack.enter_context(_follower(config_file, run_id, checkpoints, metrics))
+        yield
+
+
+@contextmanager
+def _follower(config_file: Path, run_id: str, folder: Path, metrics: Path) -> Iterator[None]:
+    command = [sys.executable, "-m", "hadpsgd", "track", "--follow", "--config", str(config_file)]
+    command += ["--run", run_id, "--dir", str(folder), "--metrics", str(metrics)]
+    try:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    except OSError as error:
+        warn(f"no follower ({error}); `hadpsgd track` uploads the run later")
+        yield
+        return
+    status: Status = "KILLED"
+    try:
+        yield
+        status = "FINISHED"
+    except Exception:
+        status = "FAILED"
+        raise
+    finally:
+        _end(process, status)
+
+
+def _publish(checkpoints: Path, out: Path) -> None:
+    """Put the key and the provenance beside the results."""
+    if checkpoints.absolute() == out.absolute():
+        return
+    for name in (identity.FILE, *training_run.PROVENANCE):
+        if (checkpoints / name).is_file():
+            shutil.copyfile(checkpoints / name, out / name)
+
+
+def _end(process: subprocess.Popen[bytes], status: Status) -> None:
+    try:
+        process.communicate(status.encode(), timeout=LAST_UPLOAD_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):  # it died, or the store is very slow
+        process.kill()
+        process.wait()
+
+
+def follow(
+    config: Config, run_id: str, checkpoints: Path, metrics: Path, orders: IO[bytes]
+) -> None:
+    """The follower: send what training writes until `orders` ends, then its last word as status.
+
+    An end without a word means that training was killed.
+    """
+    with contextlib.suppress(OSError):
+        os.nice(10)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # they are meant for training, which tells us
+    ended = _Ended(orders)
+    who = identity.read_or_create(checkpoints)
+    recorder = Recorder(Connection(config), who.key)
+    training_run.write_provenance(config, checkpoints)
+    beginning = training_run.begin(config, run_id, checkpoints, who)
+    recorder.send([*beginning, _finish("RUNNING")], now=True)
+    curves = training_run.Curves(metrics, who)
+    while not ended.wait(config.tracking.every_seconds):
+        events = list(curves.new())
+        if events:
+            recorder.send(events)
+    recorder.send([*curves.new(), _finish(ended.status)], now=True)
+
+
+def _finish(status: Status) -> Finish:
+    return Finish(status=status, time_ms=int(time.time() * 1000))
+
+
+class _Ended:
+    """Waits for the end of standard input, or for another parent than the first."""
+
+    def __init__(self, orders: IO[bytes]) -> None:
+        self.status: Status = "KILLED"
+        self._event = threading.Event()
+        self._parent = os.getppid()
+        threading.Thread(target=self._read, args=(orders,), daemon=True).start()
+
+    def wait(self, seconds: float) -> bool:
+        return self._event.wait(seconds) or os.getppid() != self._parent
+
+    def _read(self, orders: IO[bytes]) -> None:
+        word = orders.read().decode(errors="replace").strip()
+        if word in ("FINISHED", "FAILED"):
+            self.status = word  # type: ignore[assignment]
+        self._event.set()

@@ -1,0 +1,89 @@
+"""Sends events of one run; what the store does not take waits in the spool."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable
+
+from hadpsgd.config import Config
+from hadpsgd.tracking.events import Event
+from hadpsgd.tracking.spool import Spool
+from hadpsgd.tracking.store import NotStoredError, Store
+from hadpsgd.tracking.uri import spool_folder, tracking_uri
+
+RETRY_SECONDS = 30.0
+"""Pause before a store that failed is tried again."""
+
+
+def warn(message: str) -> None:
+    """One line on standard error."""
+    print(f"hadpsgd track: {message}", file=sys.stderr, flush=True)
+
+
+class Connection:
+    """The store of a config, connected when first needed; shared by recorders."""
+
+    def __init__(self, config: Config) -> None:
+        """Raises UserError where the tracking URI is not one."""
+        self.uri = tracking_uri(config)
+        self.spool = spool_folder(config)
+        self._store: Store | None = None
+        self._try_again = 0.0
+        self._complained = False
+
+    def store(self) -> Store:
+        """The connected store; raises NotStoredError."""
+        if self._store is None:
+            self._store = Store(self.uri, self.spool)
+        return self._store
+
+    def due(self) -> bool:
+        """Whether the store may be tried: it works, or its last failure is a while ago."""
+        return time.monotonic() >= self._try_again
+
+    def failed(self, error: NotStoredError) -> None:
+        """Note a failure; say so once until the store works again."""
+        self._store = None
+        self._try_again = time.monotonic() + RETRY_SECONDS
+        if not self._complained:
+            warn(f"{error}. Records wait in {self.spool}; send them by `hadpsgd track --upload`")
+        self._complained = True
+
+    def worked(self) -> None:
+        """Note a success."""
+        self._complained = False
+
+
+class Recorder:
+    """Events of the run `key`, to the store or the spool. Never raises for the store's sake."""
+
+    def __init__(self, connection: Connection, key: str) -> None:
+        """`key` is the run's identity."""
+        self.key = key
+        self._connection = connection
+        self._spool = Spool(connection.spool, key)
+
+    def send(self, events: Iterable[Event], *, now: bool = False) -> bool:
+        """Send events after those that wait; True where the store has them all.
+
+        `now` tries the store even where it has just failed.
+        """
+        if not (now or self._connection.due()):
+            self._spool.add(events)
+            return False
+        try:
+            self._spool.deliver(events, self._apply)
+        except NotStoredError as error:
+            self._connection.failed(error)
+            return False
+        self._connection.worked()
+        return True
+
+    def upload(self) -> None:
+        """Send what waits; raises NotStoredError."""
+        self._spool.deliver([], self._apply)
+
+    @property
+    def _apply(self) -> Callable[[Iterable[Event]], None]:
+        return lambda events: self._connection.store().apply(self.key, events)

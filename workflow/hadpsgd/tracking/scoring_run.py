@@ -1,0 +1,84 @@
+"""What is recorded of the scoring of a training run, as events."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from hadpsgd.config import Config, stage_fingerprints
+from hadpsgd.tracking import training_run
+from hadpsgd.tracking.events import (
+    Artifact,
+    Begin,
+    Event,
+    Finish,
+    Metrics,
+    Params,
+    Point,
+    Tags,
+)
+from hadpsgd.tracking.results import RunResult, Score, results_folder
+from hadpsgd.tracking.uri import experiment_name
+
+_SECTIONS = ("lm", "graph", "decoding", "scoring")
+_FILES = ("wer.json", "hyp.txt", "ctm", "stm")
+
+
+def key(training_key: str, result: RunResult) -> str:
+    """Key of a scoring: the same scores of the same training are one scoring."""
+    content = {"tuned": result.tuned, "scores": {n: asdict(s) for n, s in result.scores.items()}}
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return f"{training_key}-{digest[:12]}"
+
+
+def events(config: Config, training_key: str, result: RunResult) -> Iterator[Event]:
+    """The scoring as a run of its own, folded under its training in the store's pages."""
+    folder = results_folder(config) / "score" / result.run.id
+    time_ms = _written_ms(folder)
+    yield Begin(
+        name=f"score {training_run.run_name(config, result.run.id)}",
+        experiment=experiment_name(config),
+        time_ms=time_ms,
+        parent=training_key,
+    )
+    settings = config.model_dump(mode="json", include=set(_SECTIONS)) | {"tuned": result.tuned}
+    yield Params(values=dict(training_run.flatten(settings)))
+    stages = stage_fingerprints(config)
+    hashes = {f"{stage}_hash": stages[stage] for stage in _SECTIONS}
+    base = training_run.tags(config, result.run.id)
+    yield Tags(values=base | hashes | {"kind": "scoring", "training_key": training_key})
+    yield word_errors(result, time_ms)
+    for name in result.scores:
+        for file in _FILES:
+            if (folder / name / file).is_file():
+                yield Artifact(path=str((folder / name / file).absolute()), folder=name)
+    yield Finish(status="FINISHED", time_ms=time_ms)
+
+
+def word_errors(result: RunResult, time_ms: int) -> Metrics:
+    """Word error rates in percent and their counts, by set; the latest scoring counts."""
+    values = {
+        f"{name}/{set_name}": value
+        for set_name, score in result.scores.items()
+        for name, value in _counts(score).items()
+    }
+    points = [Point(name=n, value=v, step=0, time_ms=time_ms) for n, v in values.items()]
+    return Metrics(points=points, replace=True)
+
+
+def _counts(score: Score) -> dict[str, float]:
+    return {
+        "wer": score.wer,
+        "words": score.words,
+        "sub": score.sub,
+        "ins": score.ins,
+        "del": score.dele,
+    }
+
+
+def _written_ms(folder: Path) -> int:
+    times = [file.stat().st_mtime for file in folder.glob("*/wer.json")]
+    return int(max(times, default=0.0) * 1000)

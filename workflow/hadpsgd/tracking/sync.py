@@ -1,0 +1,100 @@
+"""Bring the store up to date with a results folder: whatever it lacks is sent, once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from hadpsgd.config import Config
+from hadpsgd.files import write_text
+from hadpsgd.tracking import identity, scoring_run, training_run
+from hadpsgd.tracking.events import Artifact, Event, Finish, Model
+from hadpsgd.tracking.metrics_file import FILE as METRICS
+from hadpsgd.tracking.recorder import Connection, Recorder
+from hadpsgd.tracking.results import RunResult, read_results, results_folder
+from hadpsgd.tracking.store import known_run
+from hadpsgd.tracking.uri import experiment_name, redacted, spool_folder, tracking_uri
+
+TABLES = ("wer.md", "report.html", "stages.md")
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """Where a training run is found; `mlflow_run` is empty while its records wait."""
+
+    run: str
+    key: str
+    mlflow_run: str
+    mlflow_experiment: str
+
+
+def sync(config: Config, out: Path | None) -> list[Tracked]:
+    """Send trainings, scorings, the final table and models of a config that the store lacks.
+
+    What cannot be sent waits in the spool. `out` gets the list of runs as JSON.
+
+    Raises:
+        UserError: a result cannot be read, or the tracking URI is not one.
+    """
+    connection = Connection(config)
+    for result in read_results(config, partial=True):
+        if result.folder.is_dir():
+            _sync_run(config, connection, result)
+    tracked = tracked_runs(config)
+    if out:
+        content = {"uri": redacted(connection.uri), "runs": [asdict(run) for run in tracked]}
+        write_text(out, json.dumps(content, indent=2) + "\n")
+    return tracked
+
+
+def tracked_runs(config: Config) -> list[Tracked]:
+    """The runs of a config as the spool knows them; does not ask the store."""
+    found = []
+    for run in config.training.runs:
+        who = identity.read(results_folder(config) / "runs" / run.id)
+        if who is None:
+            continue
+        place = known_run(spool_folder(config), who.key, tracking_uri(config))
+        found.append(
+            Tracked(run.id, who.key, place.get("run_id", ""), place.get("experiment_id", ""))
+        )
+    return found
+
+
+def _sync_run(config: Config, connection: Connection, result: RunResult) -> None:
+    who = identity.read_or_create(result.folder)
+    training = Recorder(connection, who.key)
+    training.send(_training(config, result, who))
+    if result.scores:
+        scoring = Recorder(connection, scoring_run.key(who.key, result))
+        scoring.send(scoring_run.events(config, who.key, result))
+
+
+def _training(config: Config, result: RunResult, who: identity.Identity) -> Iterator[Event]:
+    folder = result.folder
+    training_run.write_provenance(config, folder)
+    yield from training_run.begin(config, result.run.id, folder, who)
+    yield from training_run.Curves(folder / METRICS, who).new()
+    for file in (folder / "train.log", folder / "summary.json"):
+        if file.is_file():
+            yield Artifact(path=str(file.absolute()))
+    for name in TABLES:
+        table = results_folder(config) / name
+        if table.is_file():
+            yield Artifact(path=str(table.absolute()), folder="report")
+    if result.scores:
+        newest = max(file.stat().st_mtime for file in _scores(config, result))
+        yield scoring_run.word_errors(result, int(newest * 1000))
+    if result.summary:
+        ended = (folder / "summary.json").stat().st_mtime
+        yield Finish(status="FINISHED", time_ms=int(ended * 1000))
+    if config.tracking.register_model and (folder / "final.pt").is_file():
+        name = f"{experiment_name(config)}-{result.run.id}"
+        yield Model(path=str((folder / "final.pt").absolute()), name=name)
+
+
+def _scores(config: Config, result: RunResult) -> list[Path]:
+    folder = results_folder(config) / "score" / result.run.id
+    return [folder / name / "wer.json" for name in result.scores]

@@ -1,0 +1,126 @@
+"""What is recorded of a training run, as events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from hadpsgd.config import Config, fingerprint, run_fingerprint, run_of
+from hadpsgd.config.command import resolved
+from hadpsgd.files import write_text
+from hadpsgd.tracking import metrics_file, provenance, system
+from hadpsgd.tracking.events import Artifact, Begin, Event, Metrics, Params, Point, Tags
+from hadpsgd.tracking.identity import Identity
+from hadpsgd.tracking.metrics_file import GrowingFile, Row
+from hadpsgd.tracking.uri import experiment_name
+
+CONFIG = "config.yaml"
+PROVENANCE = (CONFIG, provenance.FILE, provenance.DIFF)
+
+
+def parameters(config: Config, run_id: str) -> dict[str, str]:
+    """The resolved config as flat names, this run's settings under `run.`."""
+    values = config.model_dump(mode="json", exclude={"results", "tracking"})
+    values["run"] = run_of(config, run_id).model_dump(mode="json")
+    del values["training"]["runs"]
+    return dict(flatten(values))
+
+
+def flatten(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """`{"a": {"b": 1}}` as `("a.b", "1")`."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from flatten(value, f"{prefix}{name}.")
+        else:
+            text = value if isinstance(value, str) else json.dumps(value)
+            yield prefix + name, text
+
+
+def run_name(config: Config, run_id: str) -> str:
+    """Name in the store's lists: the run, after its config where an experiment mixes configs."""
+    return run_id if experiment_name(config) == config.name else f"{config.name}/{run_id}"
+
+
+def tags(config: Config, run_id: str) -> dict[str, str]:
+    """What runs are searched and grouped by."""
+    run = run_of(config, run_id)
+    return {
+        "kind": "training",
+        "corpus": config.corpus.kind,
+        "strategy": run.strategy,
+        "learners": str(run.learners),
+        "super_learner": str(run.super_learner),
+        "schedule": run.schedule,
+        "batch": str(config.training.batch),
+        "config": config.name,
+        "config_hash": fingerprint([config.model_copy(update={"results": ""})]),
+        "run": run_id,
+        "run_hash": run_fingerprint(config, run_id),
+    }
+
+
+def write_provenance(config: Config, folder: Path) -> dict[str, Any]:
+    """Collect provenance into a run's folder, with the config and the uncommitted diff.
+
+    The first attempt's stays when training is resumed: it is where the weights began.
+    """
+    found = provenance.read(folder)
+    if found:
+        return found
+    found = provenance.collect(config)
+    write_text(folder / CONFIG, resolved(config))
+    if found["code"]["dirty"]:
+        write_text(folder / provenance.DIFF, provenance.diff())
+    write_text(folder / provenance.FILE, json.dumps(found, indent=2) + "\n")
+    return found
+
+
+def begin(config: Config, run_id: str, folder: Path, identity: Identity) -> Iterator[Event]:
+    """The run, its parameters, tags and provenance; `folder` is where provenance lies."""
+    yield Begin(
+        name=run_name(config, run_id),
+        experiment=experiment_name(config),
+        time_ms=int(identity.created * 1000),
+    )
+    yield Params(values=parameters(config, run_id))
+    found = provenance.read(folder)
+    yield Tags(values=tags(config, run_id) | (provenance.tags(found) if found else {}))
+    for name in PROVENANCE:
+        if (folder / name).is_file():
+            yield Artifact(path=str((folder / name).absolute()), folder="provenance")
+
+
+def curves(rows: Iterable[Row]) -> Iterator[Event]:
+    """Rows of metrics.jsonl as points against updates and, at whole epochs, against epochs."""
+    rows = list(rows)
+    points = [*metrics_file.points(rows), *metrics_file.epoch_points(rows)]
+    if points:
+        yield Metrics(points=points)
+
+
+class Curves:
+    """The curves of a training run that is under way: its own and those of its ranks."""
+
+    def __init__(self, metrics: Path, identity: Identity) -> None:
+        """`metrics` is the metrics.jsonl that training appends to; samples lie beside it."""
+        self._folder = metrics.parent
+        self._created = identity.created
+        self._metrics = GrowingFile(metrics)
+        self._ranks: dict[Path, GrowingFile] = {}
+
+    def new(self) -> Iterator[Event]:
+        """Events for what was written since the last call."""
+        yield from curves(self._metrics.rows())
+        points = list(self._system())
+        if points:
+            yield Metrics(points=points)
+
+    def _system(self) -> Iterator[Point]:
+        for path in sorted(self._folder.glob(system.PATTERN)):
+            for row in self._ranks.setdefault(path, GrowingFile(path)).rows():
+                rank, seconds = row.pop("rank", None), row.get("time", 0.0)
+                # seconds since the run began: unique over resumes, as a step must be
+                row["step"] = round(seconds - self._created)
+                yield from metrics_file.points([row], f"system/rank_{rank}/")
