@@ -177,6 +177,21 @@ def test_an_error_in_a_task_ends_the_run() -> None:
     assert threading.active_count() == before
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_an_error_in_a_call_ends_the_run(alone: bool) -> None:
+    clock = VirtualClock()
+
+    def caller() -> None:
+        clock.after(1, lambda: 1 / 0)
+        if not alone:
+            clock.sleep(2)
+
+    clock.spawn(caller)
+    clock.spawn(clock.sleep, 3)
+    with pytest.raises(ZeroDivisionError):
+        clock.run()
+
+
 def test_strangers_and_nonsense_are_refused() -> None:
     clock = VirtualClock()
     with pytest.raises(RuntimeError, match="only a task"):

@@ -221,7 +221,11 @@ class VirtualClock:
             if isinstance(what, Task):
                 self._current = what
                 return what
-            what()
+            try:
+                what()
+            except Exception as error:
+                self._fail(error)
+                return None
         waits = "; ".join(f"{t.name} waits for {t.waits_for}" for t in self._tasks if not t.done)
         self._error = DeadlockError(waits)
         return None
