@@ -20,6 +20,7 @@ STAGES: dict[str, tuple[str, str]] = {
     "validate": ("hadpsgd.corpus.validate_command", "name every fault of Kaldi data directories"),
     "lang": ("hadpsgd.corpus.lang.command", "phones, words, topology and lexicon transducers"),
     "features": ("hadpsgd.features.command", "logmel or MFCC features of a data directory"),
+    "egs": ("hadpsgd.egs.command", "training examples: fused features with their pdf-ids"),
     "model-info": ("hadpsgd.models.command", "layers and parameters of a model"),
     "track": ("hadpsgd.tracking.command", "runs, curves, scores and models to MLflow"),
     "topology": (

@@ -27,7 +27,7 @@ from hadpsgd.kaldi_compressed import read_compressed
 def _import_package() -> ModuleType:
     """Import kaldi_io; without a Kaldi it prints a warning, and it puts Kaldi into PATH."""
     before = dict(os.environ)
-    if not Path(before.get("KALDI_ROOT", "")).is_dir():
+    if not Path(before.get("KALDI_ROOT") or "none").is_dir():
         os.environ["KALDI_ROOT"] = str(Path(__file__).parent)
     try:
         return importlib.import_module("kaldi_io")

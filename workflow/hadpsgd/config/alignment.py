@@ -45,4 +45,8 @@ class Egs(Section):
     frames: int = Field(21, ge=1)
     """Frames of a subsequence; they do not overlap."""
     shard_frames: int = Field(500_000, ge=1000)
-    """Frames of a memory-mapped shard."""
+    """Frames of a shard (a pair of files)."""
+    dtype: Literal["float32", "float16"] = "float32"
+    """How features are stored; float16 halves disk and reading (inputs are normalised)."""
+    verify: bool = True
+    """Compare the checksums of all shards before training."""

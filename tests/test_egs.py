@@ -1,0 +1,210 @@
+"""Examples: the shuffle, the sharing out among learners, the shards on disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hadpsgd.egs.dataset import Dataset, Plan
+from hadpsgd.egs.make import cut
+from hadpsgd.egs.shards import ShardWriter
+from hadpsgd.egs.shuffle import Permutation
+from hadpsgd.errors import UserError
+
+
+class TestShuffle:
+    @given(st.integers(1, 5000), st.integers(0, 2**32), st.integers(0, 50))
+    def test_it_is_a_permutation(self, size: int, seed: int, epoch: int) -> None:
+        order = Permutation(size, seed, epoch)(np.arange(size))
+        np.testing.assert_array_equal(np.sort(order), np.arange(size))
+
+    def test_parts_are_those_of_the_whole(self) -> None:
+        order = Permutation(10_007, 3, 1)
+        np.testing.assert_array_equal(order(np.arange(10_007))[500:900], order(np.arange(500, 900)))
+
+    def test_seeds_and_epochs_give_other_orders(self) -> None:
+        orders = [Permutation(1000, *seeds)(np.arange(1000)) for seeds in [(1, 0), (1, 1), (2, 0)]]
+        for number, order in enumerate(orders):
+            for other in orders[:number]:
+                assert (order == other).mean() < 0.01
+
+    @pytest.mark.parametrize("size", [4096, 40_000, 65_537])
+    def test_it_is_well_mixed(self, size: int) -> None:
+        order = Permutation(size, 11, 4)(np.arange(size)).astype(float)
+        position = np.arange(size)
+        bound = 4.5 / np.sqrt(size)  # of a correlation of independent numbers
+        assert abs(np.corrcoef(position, order)[0, 1]) < bound
+        assert abs(np.corrcoef(order[:-1], order[1:])[0, 1]) < bound
+        # where the elements of each 16th of the order come from: chi-squared, 225 degrees
+        table = np.histogram2d(position, order, bins=16)[0]
+        chi = ((table - table.mean()) ** 2 / table.mean()).sum()
+        assert 130 < chi < 340
+        # as many fixed points and neighbours kept as in a random order (Poisson, mean 1)
+        assert (order == position).sum() < 9
+        assert (np.diff(order) == 1).sum() < 9
+
+
+class TestPlan:
+    @given(st.integers(1, 3000), st.integers(1, 400), st.integers(1, 9), st.integers(0, 3))
+    @settings(deadline=None)
+    def test_every_subsequence_once_an_epoch(
+        self, size: int, batch: int, learners: int, epoch: int
+    ) -> None:
+        plan = Plan(size, batch, seed=5)
+        seen, largest = [], 0
+        for step in range(plan.steps):
+            parts = [plan.part(epoch, step, rank, learners) for rank in range(learners)]
+            sizes = [len(part) for part in parts]
+            assert max(sizes) - min(sizes) <= 1
+            largest = max(largest, sum(sizes))
+            seen += parts
+        assert largest <= batch
+        np.testing.assert_array_equal(np.sort(np.concatenate(seen)), np.arange(size))
+
+    @given(st.integers(50, 900), st.integers(8, 64), st.integers(1, 8))
+    def test_learners_share_out_the_same_global_batch(
+        self, size: int, batch: int, learners: int
+    ) -> None:
+        plan = Plan(size, batch, seed=2)
+        for step in (0, plan.steps - 1):
+            whole = plan.part(1, step)
+            parts = [plan.part(1, step, rank, learners) for rank in range(learners)]
+            np.testing.assert_array_equal(np.sort(np.concatenate(parts)), whole)
+
+    def test_steps_have_nearly_one_size(self) -> None:
+        plan = Plan(1000, 256, seed=1)
+        assert [len(plan.part(0, step)) for step in range(plan.steps)] == [250] * 4
+
+
+def store(folder: Path, size: int, dim: int = 5, frames: int = 4, per_shard: int = 30,
+          dtype: str = "float32") -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Examples of known content."""
+    folder.mkdir()
+    rng = np.random.default_rng(1)
+    features = rng.normal(size=(size, frames, dim)).astype(np.float32)
+    labels = rng.integers(0, 9, size=(size, frames)).astype(np.int32)
+    writer = ShardWriter(folder, frames, dim, per_shard, dtype)
+    for start in range(0, size, 7):
+        writer.append(features[start : start + 7], labels[start : start + 7])
+    writer.close()
+    meta = {"format": 1, "frames": frames, "dim": dim, "streams": {"logmel": dim}, "dtype": dtype,
+            "num_pdfs": 9, "subsequences": size, "shards": writer.shards}  # fmt: skip
+    (folder / "meta.json").write_text(json.dumps(meta))
+    np.save(folder / "pdf_counts.npy", np.bincount(labels.ravel(), minlength=9))
+    return features, labels
+
+
+class TestDataset:
+    @pytest.mark.parametrize("dtype", ["float32", "float16"])
+    def test_gather(self, tmp_path: Path, dtype: str) -> None:
+        features, labels = store(tmp_path / "egs", 100, dtype=dtype)
+        dataset = Dataset(tmp_path / "egs")
+        assert len(dataset) == 100 and len(dataset.meta["shards"]) == 4
+        indices = np.array([99, 0, 29, 30, 31, 60, 0])
+        found, ids = dataset.gather(indices)
+        assert found.dtype == np.float32
+        tolerance = 0 if dtype == "float32" else 2e-3
+        np.testing.assert_allclose(found, features[indices], atol=tolerance)
+        np.testing.assert_array_equal(ids, labels[indices])
+        dataset.verify()
+
+    def test_shards_are_plain_npy_files(self, tmp_path: Path) -> None:
+        features, _ = store(tmp_path / "egs", 70)
+        shards = [np.load(tmp_path / f"egs/features.{n:04}.npy", mmap_mode="r") for n in range(3)]
+        np.testing.assert_array_equal(np.concatenate(shards), features)
+
+    @pytest.mark.parametrize("learners", [1, 3])
+    def test_an_epoch_over_all_learners(self, tmp_path: Path, learners: int) -> None:
+        features, labels = store(tmp_path / "egs", 100)
+        dataset, plan = Dataset(tmp_path / "egs"), Plan(100, 16, seed=1)
+        batches = [b for r in range(learners) for b in dataset.batches(plan, 2, r, learners)]
+        found = np.concatenate([batch.features for batch in batches])
+        ids = np.concatenate([batch.labels for batch in batches])
+        np.testing.assert_array_equal(rows(found, ids), rows(features, labels))
+
+    def test_a_position_is_restored_exactly(self, tmp_path: Path) -> None:
+        store(tmp_path / "egs", 100)
+        dataset, plan = Dataset(tmp_path / "egs"), Plan(100, 16, seed=1)
+        whole = list(dataset.batches(plan, 3, 1, 2))
+        assert [batch.step for batch in whole] == list(range(7))
+        resumed = list(Dataset(tmp_path / "egs").batches(plan, 3, 1, 2, start=4))
+        for expected, found in zip(whole[4:], resumed, strict=True):
+            assert expected.step == found.step
+            np.testing.assert_array_equal(expected.features, found.features)
+            np.testing.assert_array_equal(expected.labels, found.labels)
+
+    def test_in_order(self, tmp_path: Path) -> None:
+        features, _ = store(tmp_path / "egs", 50)
+        found = [batch.features for batch in Dataset(tmp_path / "egs").in_order(16)]
+        assert [len(part) for part in found] == [16, 16, 16, 2]
+        np.testing.assert_array_equal(np.concatenate(found), features)
+
+    def test_a_reader_may_stop_early(self, tmp_path: Path) -> None:
+        store(tmp_path / "egs", 100)
+        batches = Dataset(tmp_path / "egs").batches(Plan(100, 5, seed=1), 0)
+        assert next(batches).step == 0
+        batches.close()  # type: ignore[attr-defined]
+
+    def test_too_many_learners(self, tmp_path: Path) -> None:
+        store(tmp_path / "egs", 20)
+        with pytest.raises(UserError, match="too few for 8 learners"):
+            next(Dataset(tmp_path / "egs").batches(Plan(20, 5, seed=1), 0, 0, 8))
+
+    def test_faults_are_one_line(self, tmp_path: Path) -> None:
+        folder = tmp_path / "egs"
+        store(folder, 100)
+        shard = folder / "features.0002.npy"
+        content = shard.read_bytes()
+        faults: list[tuple[bytes | None, str]] = [
+            (content[:-100], "features.0002.npy: truncated shard"),
+            (content[:50], "features.0002.npy: not a shard"),
+            (content.replace(b"'<f4'", b"'<f2'"), "meta.json says float32"),
+            (None, "features.0002.npy: missing shard"),
+        ]
+        for broken, message in faults:
+            shard.unlink() if broken is None else shard.write_bytes(broken)
+            with pytest.raises(UserError, match=message):
+                Dataset(folder)
+        shard.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        with pytest.raises(UserError, match=r"features.0002.npy: damaged shard"):
+            Dataset(folder).verify()
+        Dataset(folder).verify(rank=1, learners=2)  # shares 1 and 3: sound
+        shard.write_bytes(content)
+        Dataset(folder).verify()
+        (folder / "meta.json").write_text("{}")
+        with pytest.raises(UserError, match="examples of format"):
+            Dataset(folder)
+        with pytest.raises(UserError, match="no examples here"):
+            Dataset(tmp_path)
+
+    def test_a_shard_cut_while_training_is_noticed(self, tmp_path: Path) -> None:
+        store(tmp_path / "egs", 100)
+        dataset = Dataset(tmp_path / "egs")
+        shard = tmp_path / "egs/features.0000.npy"
+        shard.write_bytes(shard.read_bytes()[:300])
+        with pytest.raises(UserError, match=r"features.0000.npy: truncated shard"):
+            list(dataset.in_order(10))
+
+
+def rows(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    flat = np.concatenate([features.reshape(len(features), -1), labels], axis=1)
+    return flat[np.lexsort(flat.T)]
+
+
+def test_cut_drops_or_pads_the_rest() -> None:
+    features = np.arange(50, dtype=np.float32).reshape(25, 2)
+    labels = np.arange(25, dtype=np.int32)
+    dropped, ids = cut(features, labels, 10, pad=False)
+    assert dropped.shape == (2, 10, 2)
+    np.testing.assert_array_equal(ids.ravel(), np.arange(20))
+    padded, ids = cut(features, labels, 10, pad=True)
+    assert padded.shape == (3, 10, 2)
+    np.testing.assert_array_equal(ids[2], [20, 21, 22, 23, 24, -1, -1, -1, -1, -1])
+    np.testing.assert_array_equal(padded.reshape(30, 2)[:25], features)
+    assert not padded[2, 5:].any()
+    assert len(cut(features[:4], labels[:4], 10, pad=False)[1]) == 0

@@ -1,0 +1,234 @@
+"""Cut a data set into examples: fused features and pdf-ids in subsequences of fixed length.
+
+Subsequences do not overlap (the papers' way). What is left at the end of a training utterance,
+shorter than a subsequence, is dropped and counted; held-out sets keep every frame, their last
+subsequence padded and masked.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hadpsgd.config import Config, fingerprint
+from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.egs.shards import FORMAT, PADDING, ShardWriter
+from hadpsgd.errors import UserError
+from hadpsgd.features.fusion import Fusion
+from hadpsgd.files import atomic_folder, write_text
+from hadpsgd.gmm import transition_model
+from hadpsgd.kaldi_io import iterate
+
+_PROGRESS_SECONDS = 10.0
+
+Labels = NDArray[np.int32]
+
+
+@dataclass
+class Counts:
+    """What was kept and what was not."""
+
+    utterances: int = 0
+    """Utterances with features and an alignment."""
+    frames: int = 0
+    """Frames kept."""
+    dropped_frames: int = 0
+    """Frames at the ends of utterances, fewer than a subsequence."""
+    padded_frames: int = 0
+    """Frames that are only there to fill the last subsequence (held-out sets)."""
+    short_utterances: int = 0
+    """Utterances shorter than a subsequence: dropped whole."""
+    unaligned: list[str] = field(default_factory=list)
+    """Utterances without an alignment."""
+    unknown: int = 0
+    """Alignments of utterances that are not in the data."""
+
+
+def alignment_files(folder: Path) -> list[Path]:
+    """ali.1.gz, ali.2.gz, ... in their order.
+
+    Raises:
+        UserError: there are none.
+    """
+    names = {path: re.fullmatch(r"ali\.(\d+)\.gz", path.name) for path in folder.glob("ali.*.gz")}
+    files = sorted((int(match[1]), path) for path, match in names.items() if match)
+    if not files:
+        raise UserError("no ali.*.gz", where=folder, fix="Give a folder of alignments")
+    return [path for _, path in files]
+
+
+def pdf_alignments(folder: Path) -> tuple[int, Iterator[tuple[str, Labels]]]:
+    """Number of pdf-ids, and (utterance, pdf-ids [frames]) out of ali.*.gz and final.mdl.
+
+    Raises:
+        UserError: a file is missing or broken, or a transition-id is not the model's.
+    """
+    model = transition_model.read(folder / "final.mdl")
+    files = alignment_files(folder)
+
+    def labels() -> Iterator[tuple[str, Labels]]:
+        for path in files:
+            for utterance, ids in iterate(path, "ints"):
+                if len(ids) and not 1 <= ids.min() <= ids.max() <= model.num_ids:
+                    raise UserError(
+                        f"transition-ids up to {ids.max()}, and final.mdl has {model.num_ids}",
+                        where=f"{path}, utterance {utterance}",
+                        fix="The alignments were made with another model",
+                    )
+                yield utterance, model.pdf[ids]
+
+    return model.num_pdfs, labels()
+
+
+def cut(
+    features: NDArray[np.float32], labels: Labels, frames: int, *, pad: bool
+) -> tuple[NDArray[np.float32], Labels]:
+    """Subsequences [n, frames, dim] and [n, frames] of an utterance.
+
+    What does not fill a subsequence is dropped, or padded with zeros and masked labels.
+    """
+    whole = len(labels) // frames * frames
+    if pad and whole < len(labels):
+        missing = whole + frames - len(labels)
+        features = np.pad(features, ((0, missing), (0, 0)))
+        labels = np.pad(labels, (0, missing), constant_values=PADDING)
+        whole += frames
+    return (
+        features[:whole].reshape(-1, frames, features.shape[1]),
+        labels[:whole].reshape(-1, frames),
+    )
+
+
+def matched(
+    features: NDArray[np.float32], labels: Labels, utterance: str
+) -> tuple[NDArray[np.float32], Labels]:
+    """Features and labels of the same length: a difference of one frame is cut away.
+
+    Raises:
+        UserError: they differ by more.
+    """
+    if abs(len(features) - len(labels)) > 1:
+        raise UserError(
+            f"{len(features)} frames of features and an alignment of {len(labels)}",
+            where=f"utterance {utterance}",
+            fix="Use alignments of the same audio with the same frame shift",
+        )
+    frames = min(len(features), len(labels))
+    return features[:frames], labels[:frames]
+
+
+def make(
+    config: Config, data: DataDir, streams: Path, ali: Path, out: Path, *, held_out: bool = False
+) -> dict[str, Any]:
+    """Write shards, pdf_counts.npy and meta.json of a data set into `out`; returns the latter.
+
+    pdf_counts.npy is int64 [pdf-ids]: frames of the alignment with each, dropped ones too (the
+    priors are estimated on it).
+
+    Raises:
+        UserError: features or alignments are missing, broken, or do not fit one another.
+    """
+    refuse_other_folder(out)
+    fusion = Fusion(config, streams, data)
+    num_pdfs, alignments = pdf_alignments(ali)
+    frames, counts = config.egs.frames, Counts()
+    pdf_counts = np.zeros(num_pdfs, np.int64)
+    unaligned = set(fusion.utterances)
+    progress = Progress(len(fusion))
+    with atomic_folder(out) as folder:
+        writer = ShardWriter(
+            folder, frames, fusion.dim, max(1, config.egs.shard_frames // frames), config.egs.dtype
+        )
+        for utterance, ids in alignments:
+            if utterance not in unaligned:
+                counts.unknown += 1
+                continue
+            unaligned.remove(utterance)
+            features, labels = matched(fusion[utterance], ids, utterance)
+            pdf_counts += np.bincount(labels, minlength=num_pdfs)
+            pieces = cut(features, labels, frames, pad=held_out)
+            writer.append(*pieces)
+            kept = pieces[1].size
+            counts.utterances += 1
+            counts.frames += min(kept, len(labels))
+            counts.dropped_frames += max(0, len(labels) - kept)
+            counts.padded_frames += max(0, kept - len(labels))
+            counts.short_utterances += not kept
+            progress.show(counts)
+        writer.close()
+        counts.unaligned = sorted(unaligned)
+        check(config, counts, len(data), ali)
+        meta = {
+            "format": FORMAT,
+            "frames": frames,
+            "dim": fusion.dim,
+            "streams": fusion.dims,
+            "dtype": config.egs.dtype,
+            "num_pdfs": num_pdfs,
+            "subsequences": sum(shard["subsequences"] for shard in writer.shards),
+            "held_out": held_out,
+            "config": fingerprint([config.features, config.egs]),
+            "counts": asdict(counts),
+            "shards": writer.shards,
+        }
+        np.save(folder / "pdf_counts.npy", pdf_counts)
+        write_text(folder / "meta.json", json.dumps(meta, indent=1) + "\n")
+    progress.show(counts, last=True)
+    return meta
+
+
+def refuse_other_folder(out: Path) -> None:
+    """Refuse to replace a folder that holds something else than examples.
+
+    Raises:
+        UserError: it does.
+    """
+    if out.is_dir() and any(out.iterdir()) and not (out / "meta.json").is_file():
+        raise UserError("the folder holds something else", where=out, fix="Choose another --out")
+
+
+def check(config: Config, counts: Counts, total: int, ali: Path) -> None:
+    """Name what has no alignment; refuse too much of it, and an empty result.
+
+    Raises:
+        UserError: more than `alignment.max_failed` have none, or no subsequence is left.
+    """
+    if counts.unaligned:
+        named = ", ".join(counts.unaligned[:5]) + (" ..." if len(counts.unaligned) > 5 else "")
+        what = f"{len(counts.unaligned)} of {total} utterances have no alignment: {named}"
+        if len(counts.unaligned) > config.alignment.max_failed * total:
+            raise UserError(
+                what, where=ali, fix="Alignments of another data set? Or raise max_failed"
+            )
+        print(f"{ali}: {what}", file=sys.stderr)
+    if not counts.frames:
+        raise UserError(f"no utterance is as long as {config.egs.frames} frames", where=ali)
+
+
+class Progress:
+    """A line on standard error now and then."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._start = self._shown = time.monotonic()
+
+    def show(self, counts: Counts, *, last: bool = False) -> None:
+        """Say how far the work is, if it is time to."""
+        now = time.monotonic()
+        if not last and now - self._shown < _PROGRESS_SECONDS:
+            return
+        self._shown = now
+        print(
+            f"egs: {counts.utterances} of {self._total} utterances, {counts.frames:,} frames, "
+            f"{counts.frames / max(now - self._start, 1e-9):,.0f} frames/s",
+            file=sys.stderr,
+        )
