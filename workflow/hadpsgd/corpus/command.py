@@ -12,6 +12,7 @@ from pathlib import Path
 
 from hadpsgd.config import Config, load
 from hadpsgd.corpus import an4
+from hadpsgd.corpus.builtin import prepare as builtin
 from hadpsgd.corpus.dictdir import read_lexicon
 from hadpsgd.corpus.layout import Layout
 from hadpsgd.corpus.summary import table
@@ -21,7 +22,7 @@ from hadpsgd.files import atomic_folder, write_text
 Prepare = Callable[[Config, Path, int], None]
 
 # corpus.kind: what makes it, given the config, the folder and the number of processes
-CORPORA: dict[str, Prepare] = {"an4": an4.prepare}
+CORPORA: dict[str, Prepare] = {"builtin": builtin.prepare, "an4": an4.prepare}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,181 @@
+"""The built-in corpus as a whole: sets, data directories, dictionary, language model text."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import sys
+from collections.abc import Iterator
+from math import ceil
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+
+from hadpsgd.config import Config
+from hadpsgd.config.corpus import Builtin
+from hadpsgd.corpus.builtin.channel import RATE
+from hadpsgd.corpus.builtin.conversation import CHANNELS, Plan, Segment, record
+from hadpsgd.corpus.builtin.disfluency import speak_freely, transcript
+from hadpsgd.corpus.builtin.espeak import Espeak
+from hadpsgd.corpus.builtin.phones import make_lexicon
+from hadpsgd.corpus.builtin.rules import grammar
+from hadpsgd.corpus.builtin.topics import TOPICS
+from hadpsgd.corpus.builtin.voices import ACCENTS, MATCHED, UNMATCHED, Speaker, draw_speakers
+from hadpsgd.corpus.datadir import DataDir, Utterance
+from hadpsgd.corpus.dictdir import write_dict
+from hadpsgd.corpus.layout import Layout, progress
+from hadpsgd.corpus.references import write_glm, write_stm
+from hadpsgd.errors import UserError
+
+TESTS = ("swb", "ch")
+# speech of a recording, at most
+_RECORDING_SECONDS = 300.0
+_LEXICON_SENTENCES = 2000
+# every third sentence of the language model's text is as spontaneous as `ch`
+_SPONTANEOUS = 3
+
+
+def prepare(config: Config, out: Path, processes: int) -> None:
+    """Make the corpus in the folder `out`; its content depends on config.seed alone.
+
+    Raises:
+        UserError: espeak-ng cannot be loaded, or features.sample_rate is not 8000.
+    """
+    assert isinstance(config.corpus, Builtin)
+    if config.features.sample_rate != RATE:
+        raise UserError("the built-in corpus has 8000 Hz", where="features.sample_rate")
+    layout = Layout(out)
+    text = lm_text(config.corpus.lm_sentences, config.seed)
+    layout.write_lm("train", text)
+    # before espeak-ng is used here: recordings are made in processes of their own
+    sets = _record(config.corpus, config.seed, layout, processes)
+    for name, data in sets.items():
+        data.write(layout.data(name))
+        if name in TESTS:
+            write_stm(layout.data(name) / "stm", data)
+            write_glm(layout.data(name) / "glm")
+    layout.write_lm("dev", (u.text for u in sets["dev"]))
+    words = grammar().vocabulary()
+    accents = list(dict.fromkeys(ACCENTS))
+    write_dict(layout.dict, make_lexicon(Espeak(), accents, words, text[:_LEXICON_SENTENCES]))
+    _report_overlap(sets)
+
+
+def lm_text(sentences: int, seed: int) -> list[str]:
+    """Text for the language model, drawn apart from what is spoken."""
+    source = random.Random(f"language model {seed}")
+    lines = []
+    for index in range(sentences):
+        topic = source.choice(list(TOPICS))
+        style = MATCHED if index % _SPONTANEOUS else UNMATCHED
+        fluent = grammar().expand("turn", topic, source.random)
+        tokens = speak_freely(fluent, style.manner, grammar(), topic, source.random)
+        lines.append(transcript(tokens))
+    return lines
+
+
+def plans(corpus: Builtin, seed: int) -> dict[str, list[Plan]]:
+    """The recordings of every set."""
+    few = max(4, corpus.speakers // 6 // 2 * 2)
+    some = max(4, corpus.speakers // 4 // 2 * 2)
+    taken: set[str] = set()
+    sizes = {
+        "train": (corpus.speakers, corpus.train_minutes, MATCHED),
+        "dev": (few, corpus.dev_minutes, MATCHED),
+        "swb": (some, corpus.test_minutes, MATCHED),
+        "ch": (some, corpus.test_minutes, UNMATCHED),
+    }
+    found = {}
+    for name, (count, minutes, style) in sizes.items():
+        key = (seed, crc32(name.encode()))
+        names = [f"{name}{number:03d}" for number in range(1, count + 1)]
+        rng = np.random.default_rng(key)
+        speakers = draw_speakers(names, style, rng, taken)
+        found[name] = list(_pair(name, key, speakers, 60 * minutes, rng))
+    return found
+
+
+def _pair(
+    name: str,
+    key: tuple[int, ...],
+    speakers: list[Speaker],
+    seconds: float,
+    rng: np.random.Generator,
+) -> Iterator[Plan]:
+    """Every speaker talks in every round, each time with another one."""
+    pairs = ceil(len(speakers) / 2)
+    rounds = ceil(seconds / (pairs * _RECORDING_SECONDS))
+    number = 0
+    for _ in range(rounds):
+        order = [speakers[i] for i in rng.permutation(len(speakers))]
+        order += order[: len(order) % 2]
+        for first, second in zip(order[::2], order[1::2], strict=True):
+            number += 1
+            yield Plan(
+                f"{name}{number:04d}",
+                (*key, number),
+                (first, second),
+                seconds / (rounds * pairs),
+            )
+
+
+def _record(corpus: Builtin, seed: int, layout: Layout, processes: int) -> dict[str, DataDir]:
+    """Speak all recordings, each in a fresh process."""
+    planned = plans(corpus, seed)
+    jobs = [(layout.audio(name), plan) for name, each in planned.items() for plan in each]
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["hadpsgd.corpus.builtin.conversation"])
+    with context.Pool(processes, maxtasksperchild=1) as pool:
+        work = pool.imap(_record_job, jobs, chunksize=1)
+        segments = list(progress(work, jobs, "recordings"))
+    results = dict(zip((plan.name for _, plan in jobs), segments, strict=True))
+    return {name: _data_dir(name, each, results, layout) for name, each in planned.items()}
+
+
+def _record_job(job: tuple[Path, Plan]) -> list[Segment]:
+    folder, plan = job
+    return record(plan, folder)
+
+
+def _data_dir(
+    name: str, each: list[Plan], results: dict[str, list[Segment]], layout: Layout
+) -> DataDir:
+    folder = layout.audio(name)
+    speakers = {speaker.id: speaker for plan in each for speaker in plan.speakers}
+    utterances = []
+    recordings, channels = {}, {}
+    for plan in each:
+        for channel in CHANNELS:
+            recordings[f"{plan.name}-{channel}"] = layout.relative(folder / f"{plan.name}.wav")
+            channels[f"{plan.name}-{channel}"] = (plan.name, channel)
+        for s in results[plan.name]:
+            recording = f"{plan.name}-{CHANNELS[s.channel]}"
+            times = f"{round(100 * s.start):06d}-{round(100 * s.end):06d}"
+            utterances.append(
+                Utterance(
+                    f"{s.speaker}-{recording}-{times}",
+                    s.speaker,
+                    recording,
+                    s.text,
+                    s.start,
+                    s.end,
+                    s.channel,
+                )
+            )
+    return DataDir(
+        layout.data(name),
+        {u.id: u for u in sorted(utterances, key=lambda u: u.id)},
+        recordings,
+        {speaker.id: speaker.gender for speaker in speakers.values()},
+        channels,
+    )
+
+
+def _report_overlap(sets: dict[str, DataDir]) -> None:
+    """Say how many sentences of each set are also in the training set."""
+    known = {u.text for u in sets["train"]}
+    for name in ("dev", *TESTS):
+        same = sum(u.text in known for u in sets[name])
+        share = 100 * same / max(len(sets[name]), 1)
+        print(f"{name}: {same} sentences ({share:.1f} %) also in train", file=sys.stderr)
