@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hadpsgd.decentralized.clock import DeadlockError, VirtualClock
-from hadpsgd.decentralized.speeds import ComputeTimes, LinkTimes
+from hadpsgd.decentralized.speeds import ComputeTimes, Links, LinkTimes
 from hadpsgd.errors import UserError
 
 Log = list[tuple[float, str]]
@@ -219,12 +219,23 @@ def test_compute_times_have_the_mean_and_deviation_asked_for(
         assert abs(np.corrcoef(drawn)[0, 1]) < 0.1
 
 
-def test_link_times() -> None:
-    links = LinkTimes(latency=0.001, bandwidth=1000, factors={2: 4})
-    assert links.seconds(0, 1, 500) == 0.5
-    assert links.seconds(0, 2, 500) == links.seconds(2, 0, 500) == 2
-    assert links.delay(0, 2) == 0.004
-    assert LinkTimes().seconds(0, 1, 10**9) == 0
+def test_a_link_carries_one_message_at_a_time_each_way() -> None:
+    links = Links(LinkTimes(latency=0.25, bandwidth=100, factors={3: 4}))
+    assert links.arrival(0, 0, 1, 100) == 1.25
+    assert links.arrival(0, 0, 2, 100) == 2.25  # after the first
+    assert links.arrival(0, 1, 0, 100) == 1.25  # the other way at the same time
+    assert links.arrival(0, 2, 1, 100) == 2.25  # learner 1 was busy receiving
+    assert links.arrival(5, 0, 3, 100) == 9.25  # a slow receiver
+    assert links.arrival(5, 0, 1, 100) == 7.25  # does not hold up the sender
+    assert links.arrival(9, 3, 1, 100) == 13.25  # a slow sender
+    assert links.bytes_sent == {0: 400, 1: 100, 2: 100, 3: 100}
+
+
+def test_allreduce_time() -> None:
+    times = LinkTimes(latency=0.01, bandwidth=1000, factors={2: 3})
+    assert times.allreduce([0, 1], 1000) == pytest.approx(2 * (0.01 + 0.5))
+    assert times.allreduce(range(4), 1000) == pytest.approx(6 * (0.01 + 0.75))
+    assert times.allreduce([5], 1000) == 0
 
 
 def test_times_refuse_nonsense() -> None:

@@ -8,7 +8,8 @@ depends on the seed, i and k alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -63,12 +64,12 @@ class ComputeTimes:
 
 @dataclass(frozen=True)
 class LinkTimes:
-    """Seconds that a message needs from one learner to another."""
+    """Seconds that messages need; each learner has one link to all others, as a network card."""
 
     latency: float = 0.0
-    """Seconds before the first byte arrives."""
+    """Seconds from the last byte sent to its arrival."""
     bandwidth: float = math.inf
-    """Bytes a second of a learner's link, out and in alike."""
+    """Bytes a second of a learner's link, out and in at the same time."""
     factors: Mapping[int, float] = field(default_factory=dict)
     """Learner -> how many times slower its link is; 1 where none is given."""
 
@@ -78,13 +79,36 @@ class LinkTimes:
         if any(not factor > 0 for factor in self.factors.values()):
             raise UserError("factors of links are above 0")
 
-    def seconds(self, source: int, target: int, size: int) -> float:
-        """Time on the wire of `size` bytes: the slower of the two links decides."""
-        return size / self.bandwidth * self._slower(source, target)
+    def seconds(self, learner: int, size: float) -> float:
+        """Time for which `size` bytes occupy the link of `learner`, in one direction."""
+        return size / self.bandwidth * self.factors.get(learner, 1.0)
 
-    def delay(self, source: int, target: int) -> float:
-        """Latency from `source` to `target`."""
-        return self.latency * self._slower(source, target)
+    def allreduce(self, learners: Iterable[int], size: float) -> float:
+        """A ring allreduce of `size` bytes: 2(N-1) messages of size/N, the slowest link each."""
+        members = list(learners)
+        steps = 2 * (len(members) - 1)
+        slowest = max(self.seconds(i, size / len(members)) for i in members)
+        return steps * (self.latency + slowest)
 
-    def _slower(self, source: int, target: int) -> float:
-        return max(self.factors.get(source, 1.0), self.factors.get(target, 1.0))
+
+class Links:
+    """Links in use: each carries one message at a time out and one in, in the order of asking."""
+
+    def __init__(self, times: LinkTimes) -> None:
+        self.times = times
+        self.bytes_sent: defaultdict[int, float] = defaultdict(float)
+        self._out_free: defaultdict[int, float] = defaultdict(float)
+        self._in_free: defaultdict[int, float] = defaultdict(float)
+
+    def arrival(self, now: float, source: int, target: int, size: float) -> float:
+        """Moment at which `size` bytes, handed over `now`, have arrived.
+
+        The receiver takes in while the sender sends, unless it is busy with another message.
+        """
+        begin = max(now, self._out_free[source])
+        sent = begin + self.times.seconds(source, size)
+        received = max(begin, self._in_free[target]) + self.times.seconds(target, size)
+        self._out_free[source] = sent
+        self._in_free[target] = max(sent, received)
+        self.bytes_sent[source] += size
+        return self._in_free[target] + self.times.latency
