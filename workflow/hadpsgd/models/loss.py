@@ -15,11 +15,17 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from hadpsgd.models import fused_loss
+from hadpsgd.models.backend import add_product, use_kernels, working_type
+
 IGNORE = -100
 """Target of a frame that does not count (padding), as in torch.nn.functional.cross_entropy."""
 
 CHUNK_VALUES = 2**26
 """Logits held at once; outputs that give fewer take the plain path."""
+
+KERNELS = True
+"""Compute logits twice in Triton where `fused_loss` can, instead of storing a chunk's."""
 
 
 class FrameScore(NamedTuple):
@@ -101,8 +107,14 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, chunk: int
     ) -> Tensor:
-        compute = _compute_dtype(hidden)
+        compute = working_type(hidden)
         x, w, b = hidden.to(compute), weight.to(compute), bias.to(compute)
+        if KERNELS and fused_loss.suits(x):
+            needed = any(ctx.needs_input_grad[:3])
+            value, *grads = fused_loss.loss_and_gradients(x, w, b, targets, chunk, IGNORE, needed)
+            types = (hidden.dtype, weight.dtype, bias.dtype)
+            ctx.save_for_backward(*(g.to(t) for g, t in zip(grads, types, strict=True)))
+            return value
         exact = torch.promote_types(compute, torch.float32)
         scale = 1.0 / _count(targets).to(exact)
         wanted = any(ctx.needs_input_grad[:3])
@@ -110,17 +122,18 @@ class _LinearCrossEntropy(torch.autograd.Function):
         dw = torch.zeros_like(weight, dtype=exact) if wanted else None
         db = torch.zeros_like(bias, dtype=exact) if wanted else None
         loss = torch.zeros((), dtype=exact, device=hidden.device)
-        for start in range(0, len(x), chunk):
-            rows = slice(start, start + chunk)
-            logits = torch.addmm(b, x[rows], w.T)
-            part, gradient = _softmax_gradient(logits, targets[rows], scale)
-            loss += part
-            if dx is None or dw is None or db is None:
-                continue
-            db += gradient.sum(0, dtype=exact)
-            torch.mm(gradient, w, out=dx[rows])
-            # the sum over chunks is kept exact where the products are in bf16
-            dw += gradient.T @ x[rows]
+        with torch.autocast(hidden.device.type, enabled=False):
+            for start in range(0, len(x), chunk):
+                rows = slice(start, start + chunk)
+                logits = torch.addmm(b, x[rows], w.T)
+                part, gradient = _softmax_gradient(logits, targets[rows], scale)
+                loss += part
+                if dx is None or dw is None or db is None:
+                    continue
+                db += gradient.sum(0, dtype=exact)
+                torch.mm(gradient, w, out=dx[rows])
+                # the sum over chunks is kept exact where the products are in bf16
+                add_product(dw, gradient.T, x[rows])
         if dx is not None and dw is not None and db is not None:
             ctx.save_for_backward(dx.to(hidden.dtype), dw.to(weight.dtype), db.to(bias.dtype))
         return loss
@@ -135,6 +148,15 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 def _softmax_gradient(logits: Tensor, targets: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     """Sum of the losses times `scale`, and d loss / d logits in the logits' type."""
+    if use_kernels(logits):
+        from hadpsgd.models import kernels
+
+        losses = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
+        kernels.softmax_gradient[(len(logits),)](
+            logits, targets, scale, losses, pdfs=logits.shape[1], ignore=IGNORE,
+            BLOCK=4096, num_warps=8,
+        )  # fmt: skip
+        return losses.sum(), logits
     exact = logits.to(scale.dtype)
     log_normaliser = exact.logsumexp(-1)
     counts = targets != IGNORE
@@ -144,10 +166,3 @@ def _softmax_gradient(logits: Tensor, targets: Tensor, scale: Tensor) -> tuple[T
     gradient = torch.exp(exact - log_normaliser[:, None]).mul_(factor[:, None])
     gradient.scatter_add_(-1, index, -factor[:, None])
     return losses.sum() * scale, gradient.to(logits.dtype)
-
-
-def _compute_dtype(hidden: Tensor) -> torch.dtype:
-    kind = hidden.device.type
-    if torch.is_autocast_enabled(kind):
-        return torch.get_autocast_dtype(kind)
-    return hidden.dtype
