@@ -8,12 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import nn
+
 from hadpsgd.cli import main
 from hadpsgd.config.training import Model
 from hadpsgd.errors import UserError
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.models.build import ModelMeta, SavedShape, load_model, save_model
-from torch import nn
 
 SMALL = SimpleNamespace(layers=2, cells=8, projection=6, dropout=0.0)
 

@@ -7,6 +7,10 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
 from hadpsgd.models.loss import (
     IGNORE,
     cross_entropy,
@@ -14,9 +18,6 @@ from hadpsgd.models.loss import (
     linear_cross_entropy,
     score_frames,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from torch import Tensor
 
 
 def draw(frames: int, dim: int, pdfs: int, seed: int = 0, dtype: torch.dtype = torch.float64):  # type: ignore[no-untyped-def]
