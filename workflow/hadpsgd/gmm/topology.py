@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hadpsgd.corpus.lang.topology import State, Topology
-from hadpsgd.gmm.kaldi_binary import Reader, Writer
+from hadpsgd.kaldi_binary import Reader, Writer
 
 
 def read_binary(reader: Reader) -> Topology:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hadpsgd.corpus.lang.topology import Topology
 from hadpsgd.gmm import topology as topologies
-from hadpsgd.gmm.kaldi_binary import Reader, Writer
+from hadpsgd.kaldi_binary import Reader, Writer
 
 IntArray = NDArray[np.int32]
 
