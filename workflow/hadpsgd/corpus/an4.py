@@ -24,6 +24,7 @@ from hadpsgd.corpus.datadir import DataDir, Utterance
 from hadpsgd.corpus.dictdir import Lexicon, write_dict
 from hadpsgd.corpus.layout import Layout, progress
 from hadpsgd.corpus.resample import resample, to_int16
+from hadpsgd.corpus.validate import Summary
 from hadpsgd.errors import UserError
 
 _RAW_RATE = 16000
@@ -38,7 +39,7 @@ class _File:
     path: Path
 
 
-def prepare(config: Config, out: Path, processes: int) -> None:
+def prepare(config: Config, out: Path, processes: int) -> dict[str, Summary]:
     """Resample AN4 into the corpus folder `out`.
 
     The last `dev_speakers` of the training speakers, women and men in turn, are the
@@ -61,9 +62,10 @@ def prepare(config: Config, out: Path, processes: int) -> None:
     for name, files in sets.items():
         _convert(files, layout.audio(name), config.features.sample_rate, processes, f"an4 {name}")
         _data_dir(files, name, layout).write(layout.data(name))
-    write_dict(layout.dict, _dictionary(root / "etc" / "an4.dic").words)
+    write_dict(layout.dict_dir, _dictionary(root / "etc" / "an4.dic").words)
     for name in ("train", "dev"):
         layout.write_lm(name, (f.text for f in sets[name]))
+    return layout.validate(sets, config.features.sample_rate)
 
 
 def _files(root: Path, split: str) -> list[_File]:

@@ -11,53 +11,38 @@ from dataclasses import asdict
 from pathlib import Path
 
 from hadpsgd.config import Config, load
-from hadpsgd.corpus import an4
+from hadpsgd.corpus import an4, kaldi
 from hadpsgd.corpus.builtin import prepare as builtin
-from hadpsgd.corpus.dictdir import read_lexicon
-from hadpsgd.corpus.layout import Layout
 from hadpsgd.corpus.summary import table
-from hadpsgd.corpus.validate import Checks, Summary, validate_or_fail
+from hadpsgd.corpus.validate import Summary
 from hadpsgd.files import atomic_folder, write_text
 
-Prepare = Callable[[Config, Path, int], None]
+Prepare = Callable[[Config, Path, int], dict[str, Summary]]
+"""Makes a corpus from config, folder and number of processes; validates its sets."""
 
-# corpus.kind: what makes it, given the config, the folder and the number of processes
-CORPORA: dict[str, Prepare] = {"builtin": builtin.prepare, "an4": an4.prepare}
+# by corpus.kind
+CORPORA: dict[str, Prepare] = {
+    "builtin": builtin.prepare,
+    "an4": an4.prepare,
+    "kaldi": kaldi.prepare,
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     parser.add_argument("--config", required=True, type=Path, help="YAML file")
     parser.add_argument("--out", required=True, type=Path, help="corpus folder, replaced whole")
-    parser.add_argument("--processes", type=int, default=2, help="default 2")
+    parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prepare and validate, write summary.json, print the summary."""
+    """Prepare, write summary.json, print the summary."""
     config = load(args.config)
     began = time.monotonic()
     with atomic_folder(args.out) as folder:
-        CORPORA[config.corpus.kind](config, folder, args.processes)
-        summaries = check(config, Layout(folder))
+        summaries = CORPORA[config.corpus.kind](config, folder, args.jobs)
         content = {name: asdict(summary) for name, summary in summaries.items()}
         write_text(folder / "summary.json", json.dumps(content, indent=2) + "\n")
     print(table(summaries), end="")
     print(f"{args.out}: {time.monotonic() - began:.1f} s", file=sys.stderr)
     return 0
-
-
-def check(config: Config, layout: Layout) -> dict[str, Summary]:
-    """Validate every set of a prepared corpus.
-
-    Raises:
-        UserError: a set has a fault; all are printed.
-    """
-    kaldi = config.corpus if config.corpus.kind == "kaldi" else None
-    checks = Checks(
-        config.features.sample_rate,
-        read_lexicon(layout.lexicon),
-        max_oov=kaldi.max_oov if kaldi else 0.0,
-        allow_pipes=kaldi.allow_pipes if kaldi else False,
-    )
-    sets = ("train", "dev", *config.tests)
-    return {name: validate_or_fail(layout.data(name), checks) for name in sets}

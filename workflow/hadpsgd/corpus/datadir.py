@@ -42,6 +42,11 @@ class Utterance:
     """Channel of a recording with several (0 is Kaldi's A or 1)."""
 
     @property
+    def is_segment(self) -> bool:
+        """Whether it is a part of its recording."""
+        return self.recording != self.id or self.start > 0 or self.end is not None
+
+    @property
     def words(self) -> list[str]:
         """The transcript as a list."""
         return self.text.split()
@@ -135,17 +140,19 @@ class DataDir:
             "spk2utt": ((s, " ".join(ids)) for s, ids in self.speakers.items()),
             "spk2gender": self.gender.items(),
             "text": ((u.id, u.text) for u in self if u.text),
-            "segments": (
-                (u.id, f"{u.recording} {u.start:.3f} {u.end:.3f}")
-                for u in self
-                if u.end is not None
-            ),
+            "segments": ((u.id, self._segment(u)) for u in self if u.is_segment),
             "reco2file_and_channel": ((r, " ".join(fc)) for r, fc in self.channels.items()),
         }
         for name, rows in tables.items():
             rows = list(rows)
             if rows:
                 write_table(path / name, rows)
+
+    def _segment(self, utterance: Utterance) -> str:
+        end = -1 if utterance.end is None else utterance.end
+        line = f"{utterance.recording} {utterance.start:.10g} {end:.10g}"
+        said_elsewhere = utterance.recording in self.channels or not utterance.channel
+        return line if said_elsewhere else f"{line} {utterance.channel}"
 
 
 class AudioReader:

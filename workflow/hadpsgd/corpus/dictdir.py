@@ -15,8 +15,10 @@ Pronunciations = Mapping[str, Iterable[tuple[str, ...]]]
 
 SILENCE = "SIL"
 SPOKEN_NOISE = "SPN"
+NOISES = (SILENCE, SPOKEN_NOISE, "NSN", "LAU")
+"""Phones that are no speech: silence, spoken noise, other noise, laughter."""
 UNKNOWN = "<UNK>"
-NON_WORDS = {UNKNOWN: [(SPOKEN_NOISE,)], "!SIL": [(SILENCE,)]}
+NON_WORDS: Pronunciations = {UNKNOWN: [(SPOKEN_NOISE,)], "!SIL": [(SILENCE,)]}
 """What Kaldi's recipes put in front of a lexicon."""
 RESERVED = frozenset({"<s>", "</s>", "<eps>", "#0"})
 """Words that mean something else in Kaldi's graphs."""
@@ -78,21 +80,26 @@ def read_lexicon(path: Path, report: Report = raise_fault) -> Lexicon:
     return lexicon
 
 
+def write_lexicon(path: Path, lexicon: Pronunciations) -> None:
+    """Write `word phone ...`, one pronunciation a line."""
+    rows = (f"{w} {' '.join(phones)}\n" for w, prons in lexicon.items() for phones in prons)
+    write_text(path, "".join(rows))
+
+
 def write_dict(folder: Path, lexicon: Pronunciations, questions: Iterable[str] = ()) -> None:
     """Write lexicon.txt, silence_phones.txt, nonsilence_phones.txt, optional_silence.txt.
 
-    `<UNK>` (spoken noise) and `!SIL` are put first. `questions` are lines of
-    extra_questions.txt (sets of phones for the decision tree).
+    `<UNK>` (spoken noise) and `!SIL` are put first where the lexicon lacks them. `questions`
+    are lines of extra_questions.txt (sets of phones for the decision tree).
     """
     folder.mkdir(parents=True, exist_ok=True)
-    entries: dict[str, Iterable[tuple[str, ...]]] = {**NON_WORDS, **lexicon}
-    rows = [(word, phones) for word, prons in entries.items() for phones in prons]
-    silence = [SILENCE, SPOKEN_NOISE]
-    speech = sorted({p for _, phones in rows for p in phones} - set(silence))
+    entries = {**NON_WORDS, **lexicon}
+    write_lexicon(folder / "lexicon.txt", entries)
+    phones = {p for prons in entries.values() for pron in prons for p in pron}
+    silence = [p for p in NOISES if p in phones]
     files = {
-        "lexicon.txt": [f"{word} {' '.join(phones)}" for word, phones in rows],
         "silence_phones.txt": silence,
-        "nonsilence_phones.txt": speech,
+        "nonsilence_phones.txt": sorted(phones - set(silence)),
         "optional_silence.txt": [SILENCE],
         "extra_questions.txt": [" ".join(silence), *questions],
     }

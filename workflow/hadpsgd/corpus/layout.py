@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from hadpsgd.corpus.dictdir import read_lexicon
+from hadpsgd.corpus.validate import Checks, Summary, validate_sets
 from hadpsgd.files import atomic_file
 
 T = TypeVar("T")
@@ -33,14 +35,14 @@ class Layout:
         return self.root / "data" / name
 
     @property
-    def dict(self) -> Path:
+    def dict_dir(self) -> Path:
         """Lexicon and phone lists."""
         return self.root / "dict"
 
     @property
     def lexicon(self) -> Path:
         """dict/lexicon.txt."""
-        return self.dict / "lexicon.txt"
+        return self.dict_dir / "lexicon.txt"
 
     def lm(self, name: str) -> Path:
         """Language model text: `train` or `dev`."""
@@ -55,6 +57,15 @@ class Layout:
     def relative(self, path: Path) -> str:
         """How wav.scp names a file of this folder."""
         return path.relative_to(self.root).as_posix()
+
+    def validate(self, names: Iterable[str], sample_rate: int) -> dict[str, Summary]:
+        """Check sets that were prepared here; every word must be in the lexicon.
+
+        Raises:
+            UserError: a set has a fault.
+        """
+        checks = Checks(sample_rate, read_lexicon(self.lexicon))
+        return validate_sets({name: self.data(name) for name in names}, checks)
 
     def write_lm(self, name: str, sentences: Iterable[str]) -> None:
         """Write language model text."""

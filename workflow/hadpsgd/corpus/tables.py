@@ -6,6 +6,7 @@ first, `list.append` collects them all.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from hadpsgd.files import atomic_file
 
 Report = Callable[[UserError], None]
 
+# what Python takes for white space and Kaldi for a part of a word
+_STRANGE_SPACE = re.compile(r"[^\S \t\r\n]")
 SORT_FIX = "Sort it as Kaldi does: LC_ALL=C sort"
 
 
@@ -25,9 +28,10 @@ def raise_fault(fault: UserError) -> None:
 def read_table(path: Path, report: Report = raise_fault, *, empty: str = "") -> dict[str, str]:
     """Read a table: key to the rest of its line (inner spaces kept, outer ones stripped).
 
-    Faults reported: not UTF-8, CRLF line ends, an empty line, a key twice, keys not in C order;
-    and a key with nothing after it when `empty` says how to call that. The first of two equal
-    keys wins. Order faults and CRLF are reported once a file, with their first line.
+    Faults reported: not UTF-8, CRLF line ends, white space that is no space, an empty line, a key
+    twice, keys not in C order; and a key with nothing after it when `empty` says how to call
+    that. The first of two equal keys wins. Faults of encoding and order are reported once a
+    file, with their first line.
 
     Raises:
         UserError: there is no such file.
@@ -45,6 +49,10 @@ def read_table(path: Path, report: Report = raise_fault, *, empty: str = "") -> 
         line = raw[: error.start].count(b"\n") + 1
         report(UserError("not UTF-8", where=f"{path}:{line}", fix="Convert it: iconv -t UTF-8"))
         text = raw.decode("utf-8", errors="replace")
+    if strange := _STRANGE_SPACE.search(text):
+        line = text.count("\n", 0, strange.start()) + 1
+        what = f"white space U+{ord(strange[0]):04X}"
+        report(UserError(what, where=f"{path}:{line}", fix="Use spaces between words"))
     table: dict[str, str] = {}
     last, sorted_so_far = "", True
     # not splitlines(): it also splits at characters that may stand inside a line

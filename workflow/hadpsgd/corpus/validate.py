@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +96,15 @@ def validate_or_fail(path: Path | str, checks: Checks) -> Summary:
     if faults:
         raise faults[0]
     return summary
+
+
+def validate_sets(sets: Mapping[str, Path], checks: Checks) -> dict[str, Summary]:
+    """Check several sets: name to data directory.
+
+    Raises:
+        UserError: a set has a fault.
+    """
+    return {name: validate_or_fail(path, checks) for name, path in sets.items()}
 
 
 def _check_audio(data: DataDir, checks: Checks, report: Report) -> float:

@@ -79,7 +79,7 @@ _LEVELS = _mu_law_levels()
 
 def _response(line: Line, rng: np.random.Generator) -> np.ndarray:
     """Impulse response of band-pass, tilt and ripple: linear phase."""
-    hertz = np.array([0.0, 200, 300, 500, 800, 1200, 1700, 2300, 2900, 3400, 3600, 4000])
+    hertz = np.array([0.0, 240, 300, 500, 800, 1200, 1700, 2300, 2900, 3400, 3500, 4000])
     inside = (hertz >= _BAND[0]) & (hertz <= _BAND[1])
     decibels = line.tilt_db * np.log2(np.maximum(hertz, 100) / 1000)
     decibels += line.ripple_db * rng.uniform(-1, 1, len(hertz))
@@ -89,7 +89,7 @@ def _response(line: Line, rng: np.random.Generator) -> np.ndarray:
 
 def _slope(tilt_db: float) -> np.ndarray:
     """Impulse response of a sloped line: colours white noise, within the band."""
-    hertz = np.array([0.0, 200, 300, 600, 1200, 2400, 3400, 3600, 4000])
+    hertz = np.array([0.0, 240, 300, 600, 1200, 2400, 3400, 3500, 4000])
     inside = (hertz >= _BAND[0]) & (hertz <= _BAND[1])
     gain = 10 ** (tilt_db * np.log2(np.maximum(hertz, 100) / 1000) / 20)
     return firwin2(_TAPS, hertz, np.where(inside, gain, 0.0), fs=RATE)

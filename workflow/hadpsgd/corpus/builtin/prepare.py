@@ -26,6 +26,7 @@ from hadpsgd.corpus.datadir import DataDir, Utterance
 from hadpsgd.corpus.dictdir import write_dict
 from hadpsgd.corpus.layout import Layout, progress
 from hadpsgd.corpus.references import write_glm, write_stm
+from hadpsgd.corpus.validate import Summary
 from hadpsgd.errors import UserError
 
 TESTS = ("swb", "ch")
@@ -36,7 +37,7 @@ _LEXICON_SENTENCES = 2000
 _SPONTANEOUS = 3
 
 
-def prepare(config: Config, out: Path, processes: int) -> None:
+def prepare(config: Config, out: Path, processes: int) -> dict[str, Summary]:
     """Make the corpus in the folder `out`; its content depends on config.seed alone.
 
     Raises:
@@ -58,8 +59,9 @@ def prepare(config: Config, out: Path, processes: int) -> None:
     layout.write_lm("dev", (u.text for u in sets["dev"]))
     words = grammar().vocabulary()
     accents = list(dict.fromkeys(ACCENTS))
-    write_dict(layout.dict, make_lexicon(Espeak(), accents, words, text[:_LEXICON_SENTENCES]))
+    write_dict(layout.dict_dir, make_lexicon(Espeak(), accents, words, text[:_LEXICON_SENTENCES]))
     _report_overlap(sets)
+    return layout.validate(sets, RATE)
 
 
 def lm_text(sentences: int, seed: int) -> list[str]:
