@@ -1,0 +1,135 @@
+"""HCLG from lang folder, tree, transition model and G, step by step as Kaldi's mkgraph.sh."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import kaldifst
+import kaldilm
+
+from hadpsgd.errors import UserError
+from hadpsgd.gmm.event_map import Tree
+from hadpsgd.gmm.transition_model import TransitionModel
+from hadpsgd.graph import arrays
+from hadpsgd.graph.arrays import Arrays
+from hadpsgd.graph.h_transducer import make_h
+from hadpsgd.graph.operations import add_self_loops, push_special, remove_symbols
+
+
+@dataclass(frozen=True)
+class Scales:
+    """Scales of transition probabilities (mkgraph.sh's options of these names)."""
+
+    transition: float = 1.0
+    self_loop: float = 0.1
+
+
+class Progress:
+    """One line on stderr a step: what came out, how large, after how many seconds."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+
+    def __call__(self, name: str, states: int, arcs: int | None = None) -> None:
+        size = f"{states:,} states" + ("" if arcs is None else f", {arcs:,} arcs")
+        print(f"{name}: {size} ({time.monotonic() - self.began:.1f} s)", file=sys.stderr)
+
+
+def make_g(arpa: Path, words: Path, out: Path) -> kaldifst.StdVectorFst:
+    """G of a plain ARPA file, with #0 on back-off arcs (arpa2fst --disambig-symbol=#0).
+
+    Raises:
+        UserError: the ARPA file cannot be turned into an FST.
+    """
+    try:
+        kaldilm.arpa2fst(
+            input_arpa=str(arpa),
+            output_fst=str(out),
+            disambig_symbol="#0",
+            read_symbol_table=str(words),
+            max_arpa_warnings=0,
+        )
+    except RuntimeError as error:
+        raise UserError(f"no language model: {error}", where=arpa) from None
+    return read_fst(out)
+
+
+def read_fst(path: Path) -> kaldifst.StdVectorFst:
+    """Read an FST of type vector or const.
+
+    Raises:
+        UserError: it is missing or damaged.
+    """
+    return arrays.to_fst(arrays.read(path))
+
+
+def read_integers(path: Path) -> list[int]:
+    """Read a file of one integer a line.
+
+    Raises:
+        UserError: it is missing or holds something else.
+    """
+    try:
+        return [int(line) for line in Path(path).read_text().split()]
+    except FileNotFoundError:
+        raise UserError("missing", where=path, fix="Make the lang folder again") from None
+    except ValueError as error:
+        raise UserError(f"not a list of numbers: {error}", where=path) from None
+
+
+def compose_lg(
+    lexicon: kaldifst.StdVectorFst, grammar: kaldifst.StdVectorFst
+) -> kaldifst.StdVectorFst:
+    """LG: L with disambiguation symbols composed with G, determinised, minimised, pushed."""
+    kaldifst.arcsort(lexicon, "olabel")
+    kaldifst.arcsort(grammar, "ilabel")
+    lg = _determinize(kaldifst.compose(lexicon, grammar), "LG")
+    kaldifst.minimize_encoded(lg)
+    return arrays.to_fst(push_special(arrays.from_fst(lg)))
+
+
+def _determinize(fst: kaldifst.StdVectorFst, name: str) -> kaldifst.StdVectorFst:
+    if fst.num_states == 0:
+        raise UserError(
+            f"{name} is empty: no word of the language model has a pronunciation",
+            fix="Check that lexicon and language model text spell words alike",
+        )
+    kaldifst.determinize_star(fst, use_log=True)
+    return fst
+
+
+def compile_graph(
+    lang: Path,
+    grammar: kaldifst.StdVectorFst,
+    tree: Tree,
+    model: TransitionModel,
+    scales: Scales,
+    progress: Progress,
+) -> Arrays:
+    """HCLG: transition-ids in, words out.
+
+    Raises:
+        UserError: files are missing, or lang folder, tree, model and grammar do not fit.
+    """
+    progress("G", grammar.num_states)
+    lg = compose_lg(read_fst(lang / "L_disambig.fst"), grammar)
+    progress("LG", lg.num_states)
+    disambig = read_integers(lang / "phones" / "disambig.int")
+    clg, windows = kaldifst.compose_context(disambig, tree.width, tree.position, lg)
+    kaldifst.arcsort(clg, "ilabel")
+    progress("CLG", clg.num_states)
+    h, symbols = make_h(windows, model, tree, scales.transition)
+    progress("H", len(h.final), len(h.arcs))
+    h_fst = arrays.to_fst(h)
+    kaldifst.arcsort(h_fst, "olabel")
+    hclg = _determinize(kaldifst.compose(h_fst, clg), "HCLG")
+    progress("HCLG, determinised", hclg.num_states)
+    hclg = arrays.to_fst(remove_symbols(arrays.from_fst(hclg), symbols))
+    kaldifst.minimize_encoded(hclg)
+    progress("HCLG, minimised", hclg.num_states)
+    result = add_self_loops(arrays.from_fst(hclg), model, scales.self_loop)
+    progress("HCLG", len(result.final), len(result.arcs))
+    return result
