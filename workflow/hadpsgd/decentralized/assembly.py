@@ -1,0 +1,186 @@
+"""Put an engine together: buffers, learner, groups, transport, exchange, mixer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from hadpsgd.decentralized.buffers import flatten
+from hadpsgd.decentralized.collectives import Group, Reducer
+from hadpsgd.decentralized.coordination import Coordination
+from hadpsgd.decentralized.engine import DecentralizedEngine
+from hadpsgd.decentralized.events import Event
+from hadpsgd.decentralized.exchange import (
+    AverageExchange,
+    NoExchange,
+    PeerAverageExchange,
+    PeerExchange,
+)
+from hadpsgd.decentralized.learner import Learner
+from hadpsgd.decentralized.mixer import FreeMixer, Mixer, NoMixer, StepMixer
+from hadpsgd.decentralized.mixing import MixingSchedule
+from hadpsgd.decentralized.rendezvous import Meeting
+from hadpsgd.decentralized.schedules import create as create_schedule
+from hadpsgd.decentralized.sgd import Sgd
+from hadpsgd.decentralized.strategies import Strategy
+from hadpsgd.decentralized.tcp import TcpTransport
+from hadpsgd.decentralized.threads import RealClock
+from hadpsgd.errors import UserError
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Process groups of this rank; those that nobody needs are of size 1."""
+
+    gradients: Group
+    """Over which gradients are averaged."""
+    members: Group
+    """The super-learner, for the communication thread."""
+    everyone: Group
+    """All ranks, for averages of weights."""
+
+
+def check(strategy: Strategy, schedule: MixingSchedule, nodes: int, size: int) -> None:
+    """Refuse what cannot work.
+
+    Raises:
+        UserError: says why.
+    """
+    where = f"strategy {strategy.name} with schedule {schedule.name}"
+    if strategy.mixes and nodes < 2:
+        raise UserError("needs at least 2 super-learners to mix", where=where)
+    if strategy.collective and schedule.name != "complete":
+        raise UserError("averages all weights", where=where, fix="Its schedule is `complete`")
+    if not strategy.synchronous and not schedule.symmetric:
+        raise UserError(
+            "an asynchronous strategy needs exchanges in both directions",
+            where=where,
+            fix="Choose ring, random-ring, pairwise or complete, or the strategy dpsgd",
+        )
+    if size > 1 and strategy.mixes and strategy.shared_steps:
+        raise UserError(
+            "cannot share gradients among super-learners at first",
+            where=where,
+            fix="Set synchronous_steps to 0, or super_learner to 1",
+        )
+
+
+def groups(strategy: Strategy, meeting: Meeting) -> Groups:
+    """Make the process groups; every rank calls it.
+
+    The default group is the super-learner's (or everybody's, where a strategy needs that): the
+    death of a rank never breaks the groups of other super-learners.
+    """
+    place = meeting.place
+    alone = Group(None)
+    whole = place.size == 1 and (strategy.collective or strategy.shared_steps > 0)
+    if not whole and place.size == 1:
+        return Groups(alone, alone, alone)
+    name, rank, size = (
+        ("everyone", place.rank, place.world)
+        if whole
+        else (f"super-learner/{place.node}", place.member, place.size)
+    )
+    cuda = torch.cuda.is_available()
+    dist.init_process_group(
+        "nccl" if cuda else "gloo",
+        store=meeting.prefixed(name),
+        rank=rank,
+        world_size=size,
+        timeout=meeting.timeout,
+    )
+    first = Group(dist.group.WORLD)
+    second = Group(dist.new_group()) if strategy.mixes else alone
+    return Groups(first, alone, second) if whole else Groups(first, second, alone)
+
+
+def build(
+    module: nn.Module,
+    sgd: Sgd,
+    strategy: Strategy,
+    schedule: str,
+    meeting: Meeting,
+    *,
+    seed: int = 0,
+    record: Callable[[Event], None] | None = None,
+    skip_not_finite: bool = False,
+) -> DecentralizedEngine:
+    """An engine for `module`, which lies on its device and has the same weights on every rank.
+
+    Raises:
+        UserError: strategy and schedule do not fit.
+    """
+    place, clock = meeting.place, RealClock()
+    plan = create_schedule(schedule, place.nodes, seed)
+    check(strategy, plan, place.nodes, place.size)
+    flat = flatten(module, shards=place.world)
+    learner = Learner(
+        flat, sgd, late=strategy.late, record=record, changed=clock.condition("the learner")
+    )
+    made = groups(strategy, meeting)
+    coordination = Coordination(plan, place.node)
+    reducer = Reducer(flat, made.gradients)
+    mixer, transport = _mixer(learner, strategy, plan, meeting, made, coordination, clock)
+
+    def close() -> None:
+        if transport is not None:
+            transport.close()
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    return DecentralizedEngine(
+        module,
+        learner,
+        strategy,
+        mixer,
+        reducer,
+        place,
+        clock,
+        skip_not_finite=skip_not_finite,
+        close=close,
+    )
+
+
+def _mixer(
+    learner: Learner,
+    strategy: Strategy,
+    schedule: MixingSchedule,
+    meeting: Meeting,
+    made: Groups,
+    coordination: Coordination,
+    clock: RealClock,
+) -> tuple[Mixer, TcpTransport | None]:
+    place = meeting.place
+    if not strategy.mixes:
+        return NoMixer(learner, strategy, NoExchange(), coordination, clock), None
+    if strategy.collective and place.size == 1:
+        average = AverageExchange(learner, coordination, place, made.everyone)
+        return StepMixer(learner, strategy, average, coordination, clock), None
+    shard = learner.weights[: learner.weights.numel() // place.size]
+    transport = TcpTransport(
+        place.rank,
+        shard.cpu(),
+        publish=meeting.publish("address"),
+        lookup=meeting.lookup("address"),
+        host=meeting.host,
+        timeout=meeting.timeout.total_seconds(),
+        pin=shard.is_cuda,
+    )
+    kind = PeerAverageExchange if strategy.collective else PeerExchange
+    exchange = kind(learner, schedule, transport, coordination, place, made.members)
+    if strategy.synchronous or place.size > 1:
+        return StepMixer(learner, strategy, exchange, coordination, clock), transport
+    free = FreeMixer(
+        learner,
+        strategy,
+        exchange,
+        coordination,
+        clock,
+        wait=transport.wait,
+        wake=transport.wake,
+    )
+    return free, transport

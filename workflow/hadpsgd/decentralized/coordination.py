@@ -1,0 +1,109 @@
+"""Pauses that all learners make before the same round, agreed on without a barrier.
+
+Somebody picks a round far enough ahead; the news travels with the weights, and the schedule says
+how fast. When a learner reaches that round, every mix before it is done and none after it begun,
+anywhere: no message is in flight, and the learners' states together are a consistent checkpoint.
+The same way spreads who has finished, until somebody knows that all have and picks the last round.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from hadpsgd.decentralized.mixing import MixingSchedule, Over
+from hadpsgd.decentralized.wire import Note
+
+NEVER = -1
+
+
+def living(schedule: MixingSchedule) -> Sequence[int]:
+    """The nodes that take part."""
+    return schedule.alive if isinstance(schedule, Over) else range(schedule.learners)
+
+
+def horizon(schedule: MixingSchedule, source: int, first: int) -> int:
+    """The first round before which everybody knows what `source` says from round `first` on."""
+    knows = {source}
+    round_ = first
+    while len(knows) < len(living(schedule)):
+        current = schedule.round(round_)
+        knows |= {i for j in knows for i in current.sends(j)}
+        round_ += 1
+    return round_
+
+
+class Coordination:
+    """What one learner knows of the next pause, of the end and of who has finished.
+
+    Of two pauses, or two ends, picked at once the earlier one counts: everybody hears of it in
+    time, since nobody ever tells of a later one instead.
+    """
+
+    def __init__(self, schedule: MixingSchedule, node: int) -> None:
+        self.schedule = schedule
+        self.node = node
+        self._lock = threading.Lock()
+        self._pause = self._stop = NEVER
+        self._finished = 0
+
+    def request_pause(self, round_: int, *, now: bool = False) -> None:
+        """Pick a pause; `round_` is the next round that this learner starts.
+
+        `now`: everybody asks at this same moment, so nobody need be told.
+        """
+        with self._lock:
+            if self._pause == NEVER:
+                self._pause = round_ if now else horizon(self.schedule, self.node, round_)
+
+    def request_stop(self, round_: int, *, now: bool = False) -> None:
+        """Pick the last round; arguments as of `request_pause`."""
+        with self._lock:
+            if self._stop == NEVER:
+                self._stop = round_ if now else horizon(self.schedule, self.node, round_)
+
+    def finish(self, round_: int) -> None:
+        """This learner has applied its last gradient."""
+        with self._lock:
+            self._finished |= 1 << self.node
+        self._stop_if_all_finished(round_)
+
+    def heard(self, note: Note, round_: int) -> None:
+        """Take in a partner's note; `round_` is the next round that this learner starts."""
+        with self._lock:
+            self._pause = _earlier(self._pause, note.pause, round_)
+            self._stop = _earlier(self._stop, note.stop, round_)
+            self._finished |= note.finished
+        self._stop_if_all_finished(round_)
+
+    def pauses(self, round_: int) -> bool:
+        """Whether all pause (or end) before this round."""
+        return round_ in (self._pause, self._stop)
+
+    def stops(self, round_: int) -> bool:
+        """Whether they end there."""
+        return round_ == self._stop
+
+    def passed(self) -> None:
+        """The pause is over."""
+        with self._lock:
+            self._pause = NEVER
+
+    def note(self, version: int, steps: int) -> Note:
+        """What there is to tell."""
+        with self._lock:
+            return Note(version, steps, self._pause, self._stop, self._finished)
+
+    @property
+    def all_finished(self) -> bool:
+        """Whether everybody is known to have applied its last gradient."""
+        return all(self._finished >> i & 1 for i in living(self.schedule))
+
+    def _stop_if_all_finished(self, round_: int) -> None:
+        if self.all_finished:
+            self.request_stop(round_)
+
+
+def _earlier(mine: int, theirs: int, next_round: int) -> int:
+    """The earlier of two rounds, where one gone by (or NEVER) says nothing."""
+    return min((r for r in (mine, theirs) if r >= next_round), default=NEVER)

@@ -1,0 +1,254 @@
+"""What a training loop holds: a model to call backward on, and `step`.
+
+engine = build(...)                        # assembly.py
+with engine:
+    while engine.steps < total:
+        engine.module(x) ... loss.backward()
+        engine.step(rate)
+        if engine.paused: ...save engine.state_dict()...; engine.go_on()
+    engine.finish(...)                     # partners may still need this learner's mixes
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from hadpsgd.decentralized.collectives import Reducer
+from hadpsgd.decentralized.learner import Learner
+from hadpsgd.decentralized.mixer import Mixer
+from hadpsgd.decentralized.place import Place
+from hadpsgd.decentralized.strategies import Strategy
+from hadpsgd.decentralized.threads import Clock
+
+
+class NotFiniteError(ArithmeticError):
+    """A gradient is NaN or infinite."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a step was like."""
+
+    norm: float
+    """Of the gradient, after averaging over the super-learner."""
+    staleness: int
+    """Versions that the gradient had missed."""
+    exposed: float
+    """Seconds that the step waited for communication."""
+    skipped: bool
+    """Whether the gradient was not finite and was left out."""
+
+
+class Engine(Protocol):
+    """One learner (process) of a training run."""
+
+    module: nn.Module
+    """To call; its parameters are the learner's weights."""
+    place: Place
+    steps: int
+    rounds: int
+    paused: bool
+    """All learners stand still in a consistent state: save it, then `go_on`."""
+    over: bool
+    """Whether this pause is the end."""
+
+    def step(self, rate: float) -> Report: ...
+    def serve(self) -> None: ...
+    def request_pause(self) -> None: ...
+    def request_stop(self) -> None: ...
+    def go_on(self) -> None: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class DecentralizedEngine:
+    """All strategies but torch's own DDP.
+
+    Args:
+        module: the model whose parameters `learner` holds.
+        skip_not_finite: leave such gradients out instead of raising `NotFiniteError`.
+        close: lets go of connections and process groups.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        learner: Learner,
+        strategy: Strategy,
+        mixer: Mixer,
+        reducer: Reducer,
+        place: Place,
+        clock: Clock,
+        *,
+        skip_not_finite: bool = False,
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.module = module
+        self.learner = learner
+        self.strategy = strategy
+        self.mixer = mixer
+        self.reducer = reducer
+        self.place = place
+        self.clock = clock
+        self.skip_not_finite = skip_not_finite
+        self._close = close
+        self._everyone = reducer.group.size == place.world
+        self._wants_pause = self._wants_stop = False
+
+    def __enter__(self) -> DecentralizedEngine:
+        """Begin to mix."""
+        self._choose_reduction()
+        self.mixer.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.mixer.close()
+        self._close()
+
+    @property
+    def steps(self) -> int:
+        """Updates so far."""
+        return self.learner.steps
+
+    @property
+    def rounds(self) -> int:
+        """Mixes so far."""
+        return self.learner.rounds
+
+    def step(self, rate: float) -> Report:
+        """Apply the gradient that `backward` left, as the strategy says.
+
+        Raises:
+            NotFiniteError: names the learner and the step.
+        """
+        begin = self.clock.now()
+        self._put_control()
+        self.reducer.finish()
+        waited = self.clock.now() - begin
+        norm, skipped = self._norm()
+        begin = self.clock.now()
+        self.mixer.before_update(self._take_control())
+        waited += self.clock.now() - begin
+        staleness = self.learner.update(rate, norm, skip=skipped)
+        begin = self.clock.now()
+        self.mixer.after_update()
+        self._choose_reduction()
+        return Report(norm, staleness, waited + self.clock.now() - begin, skipped)
+
+    def finish(self) -> None:
+        """The last gradient is applied; `serve` until `over`."""
+        with self.learner.changed:
+            self.mixer.finished = True
+            if self.strategy.synchronous or self.place.nodes == 1:
+                self.mixer.coordination.request_stop(self.mixer.started, now=True)
+            else:
+                self.mixer.coordination.finish(self.mixer.started)
+
+    def serve(self) -> None:
+        """Take part in mixing for a while, without gradients."""
+        self.mixer.serve()
+        self._put_control()
+        if self.reducer.active:
+            self.reducer.agree()
+        self.mixer.before_update(self._take_control())
+        self.mixer.after_update()
+
+    @property
+    def paused(self) -> bool:
+        """All rounds before a pause are mixed in, none after it is begun, at all learners."""
+        return self.mixer.paused
+
+    @property
+    def over(self) -> bool:
+        """Whether this pause is the end."""
+        return self.paused and self.mixer.coordination.stops(self.learner.rounds)
+
+    def request_pause(self) -> None:
+        """Ask for a pause; it comes soon, at all learners. Safe in a signal handler."""
+        self._wants_pause = True
+
+    def request_stop(self) -> None:
+        """Ask all learners to stop, as `request_pause`."""
+        self._wants_stop = True
+
+    def go_on(self) -> None:
+        """After a pause."""
+        self.mixer.coordination.passed()
+        self.mixer.after_update()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that a resumed learner needs; only while paused, when nothing is in flight."""
+        learner = self.learner
+        learner.settle()
+        state = {
+            "weights": learner.weights,
+            "velocity": learner.velocity,
+            "steps": learner.steps,
+            "rounds": learner.rounds,
+            "version": learner.version,
+            "read": learner.read,
+        }
+        return state | ({"model": learner.model} if learner.late else {})
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Before the first step."""
+        learner = self.learner
+        with torch.no_grad():
+            learner.weights.copy_(state["weights"])
+            learner.velocity.copy_(state["velocity"])
+            if learner.late:
+                learner.model.copy_(state["model"])
+        learner.restore(state["steps"], state["rounds"], state["version"], state["read"])
+
+    # --- what the members of a super-learner must agree on travels with their gradients ---
+
+    def _put_control(self) -> None:
+        control = self.learner.flat.control
+        control[0] = float(self.mixer.arrived)
+        control[1] = float(self._wants_pause)
+        control[2] = float(self._wants_stop)
+        self._wants_pause = self._wants_stop = False
+
+    def _take_control(self) -> bool:
+        """Whether every member's round has arrived; passes on wishes to pause and to stop."""
+        arrived, pause, stop = self.learner.flat.control[:3].tolist()
+        now = self._everyone and (self.reducer.active or self.place.world == 1)
+        with self.learner.changed:
+            if pause:
+                self.mixer.coordination.request_pause(self.mixer.started, now=now)
+            if stop:
+                self.mixer.coordination.request_stop(self.mixer.started, now=now)
+        return arrived == 1.0
+
+    def _choose_reduction(self) -> None:
+        """Whether the next gradient is shared (its hooks must know before backward)."""
+        size = self.reducer.group.size
+        inside = self.place.size > 1
+        self.reducer.active = size > 1 and (inside or self.steps < self.strategy.shared_steps)
+
+    def _norm(self) -> tuple[float, bool]:
+        """The gradient's norm; whether it must be skipped."""
+        norm = float(torch.linalg.vector_norm(self.learner.gradient))
+        if math.isfinite(norm):
+            return norm, False
+        shared = self.place.rank // self.reducer.group.size * self.reducer.group.size
+        culprits = [
+            shared + member if self.reducer.active else self.place.rank
+            for member in self.reducer.culprits()
+        ]
+        names = ", ".join(map(str, culprits)) or "unknown"
+        if not self.skip_not_finite:
+            raise NotFiniteError(f"gradient of learner {names} is not finite at step {self.steps}")
+        return norm, True

@@ -1,0 +1,196 @@
+"""One round of mixing at one node: from its snapshot to what is to be added to its weights."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from hadpsgd.decentralized.buffers import ALIGN
+from hadpsgd.decentralized.collectives import Averaging, Group
+from hadpsgd.decentralized.coordination import Coordination
+from hadpsgd.decentralized.events import Mix
+from hadpsgd.decentralized.learner import Learner
+from hadpsgd.decentralized.mixing import MixingSchedule
+from hadpsgd.decentralized.place import Place
+from hadpsgd.decentralized.transport import Arrival, Transport
+
+
+class Exchange(ABC):
+    """A round, in three parts: `snapshot`, `run` (blocks, beside the gradient), `apply`."""
+
+    @abstractmethod
+    def snapshot(self) -> None:
+        """Take the learner's weights of the moment."""
+
+    @abstractmethod
+    def run(self, round_: int) -> None:
+        """Exchange them."""
+
+    @abstractmethod
+    def apply(self) -> None:
+        """Mix what came into the learner's weights."""
+
+    def invited(self, round_: int) -> bool:  # noqa: ARG002
+        """Whether a partner waits for that round."""
+        return False
+
+
+class NoExchange(Exchange):
+    """For strategies that do not mix."""
+
+    @override
+    def snapshot(self) -> None:
+        """Never called."""
+        raise NotImplementedError
+
+    @override
+    def run(self, round_: int) -> None:
+        """Never called."""
+        raise NotImplementedError
+
+    @override
+    def apply(self) -> None:
+        """Never called."""
+        raise NotImplementedError
+
+
+class PeerExchange(Exchange):
+    """Snapshots to and from the partners that the schedule names.
+
+    A member of a super-learner exchanges its shard with its counterparts in the others, and the
+    members then gather the shards: a super-learner sends each weight once.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        schedule: MixingSchedule,
+        transport: Transport,
+        coordination: Coordination,
+        place: Place,
+        members: Group,
+    ) -> None:
+        self.learner = learner
+        self.schedule = schedule
+        self.transport = transport
+        self.coordination = coordination
+        self.place = place
+        self.members = members
+        shard = learner.weights.numel() // place.size
+        self.part = slice(place.member * shard, (place.member + 1) * shard)
+        self.own = torch.empty_like(learner.weights[self.part])
+        self.taken = torch.empty_like(self.own)
+        self.delta = torch.empty_like(learner.weights)
+        self.mix = Mix(0, 0, ())
+
+    def snapshot(self) -> None:
+        """The own shard."""
+        if self.own.is_cuda:
+            version = self.learner.snapshot(self.own, self.part)
+            self.transport.outgoing().copy_(self.own)  # to pinned memory, on this thread's stream
+        else:
+            self.own = self.transport.outgoing()
+            version = self.learner.snapshot(self.own, self.part)
+        self.note = self.coordination.note(version, self.learner.steps)
+
+    def run(self, round_: int) -> None:
+        """Exchange; make delta of what came, gathered from all shards."""
+        takes = self.schedule.round(round_).partners(self.place.node)
+        ranks = {self.place.counterpart(j): j for j in takes if j != self.place.node}
+        arrivals = self.transport.exchange(round_, list(ranks), self.note)
+        came = {ranks[rank]: arrival for rank, arrival in arrivals.items()}
+        self.heard = [arrival.note for arrival in came.values()]
+        self.mix = Mix(
+            round_,
+            self.note.version,
+            tuple((j, takes[j], arrival.note.version) for j, arrival in came.items()),
+        )
+        if came:
+            self._combine(came)
+            self.members.gather(self.delta, self.delta[self.part])
+
+    def apply(self) -> None:
+        """Mix, and take in what the partners told."""
+        self._mix()
+        for note in self.heard:
+            self.coordination.heard(note, self.mix.round + 1)
+
+    def _mix(self) -> None:
+        if self.mix.takes:
+            self.delta = self.learner.mix(self.mix, self.delta)
+        else:
+            self.learner.sit_out(self.mix)
+
+    def invited(self, round_: int) -> bool:
+        """Whether a partner's snapshot is at the door."""
+        current = self.schedule.round(round_)
+        ranks = [self.place.counterpart(j) for j in current.receives(self.place.node)]
+        return self.transport.invited(round_, ranks)
+
+    def _combine(self, came: Mapping[int, Arrival]) -> None:
+        """delta = sum_j T_j (x_j - x_own), in the order of the mix's `takes`."""
+        shard = self.delta[self.part]
+        torch.mul(self.own, -sum(share for _, share, _ in self.mix.takes), out=shard)
+        for j, share, _ in self.mix.takes:
+            shard.add_(self._on_device(came[j]), alpha=share)
+
+    def _on_device(self, arrival: Arrival) -> Tensor:
+        return self.taken.copy_(arrival.weights) if self.own.is_cuda else arrival.weights
+
+
+class PeerAverageExchange(PeerExchange):
+    """The mean of all super-learners' weights, shard by shard, from everybody to everybody."""
+
+    def _mix(self) -> None:
+        self.learner.replace(self.mix, self.delta)
+
+    def _combine(self, came: Mapping[int, Arrival]) -> None:
+        """Summed in the order of the nodes, so that all get the same bits."""
+        shard = self.delta[self.part]
+        for j in range(self.place.nodes):
+            weights = self.own if j == self.place.node else self._on_device(came[j])
+            shard.copy_(weights) if j == 0 else shard.add_(weights)
+        shard.div_(self.place.nodes)
+
+
+class AverageExchange(Exchange):
+    """The mean of all learners' weights (super-learners of one), by an allreduce."""
+
+    def __init__(
+        self, learner: Learner, coordination: Coordination, place: Place, everyone: Group
+    ) -> None:
+        self.learner = learner
+        self.coordination = coordination
+        self.place = place
+        unit = place.world * ALIGN
+        buffer = learner.weights.new_zeros(unit + learner.weights.numel())
+        self.control, self.average = buffer[:unit], buffer[unit:]
+        self._averaging = Averaging(everyone, buffer)
+        self.mix = Mix(0, 0, ())
+
+    def snapshot(self) -> None:
+        """All weights, and whether this learner wants all to pause or to end after the round."""
+        self.version = self.learner.snapshot(self.average)
+        following = self.learner.rounds + 1
+        self.control[0] = float(self.coordination.pauses(following))
+        self.control[1] = float(self.coordination.stops(following))
+
+    def run(self, round_: int) -> None:
+        """Allreduce; all learners are at the same version."""
+        self._averaging.run()
+        others = (j for j in range(self.place.nodes) if j != self.place.node)
+        takes = tuple((j, 1 / self.place.nodes, self.version) for j in others)
+        self.mix = Mix(round_, self.version, takes)
+
+    def apply(self) -> None:
+        """The average takes the place of the weights."""
+        self.learner.replace(self.mix, self.average)
+        following = self.mix.round + 1
+        if self.control[0] > 0:
+            self.coordination.request_pause(following, now=True)
+        if self.control[1] > 0:
+            self.coordination.request_stop(following, now=True)

@@ -1,0 +1,166 @@
+"""A learner's weights and the only things that ever happen to them: update, snapshot, mix.
+
+The engine's threads, the replay of a record and the virtual clock all call these methods; equal
+calls in equal order give equal bits. Two threads may call them: each is atomic.
+
+A mix is a sum added to the weights of the moment, delta = sum_j T_j (x_j - x_i) of snapshots x.
+It commutes with updates, so gradients that land between a snapshot and its mix are kept whole; the
+deltas of all learners sum to zero, so their mean is kept; and the result is W T - a g(Phi) with Phi
+older than W (arXiv 2002.01119, Eq. 2). While a gradient is computed its weights must stand still:
+a mix waits in `pending`, which belongs to the learner's weights for everybody else, and is folded
+in at the next update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from hadpsgd.decentralized.buffers import Flat
+from hadpsgd.decentralized.events import Event, Mix, Update
+from hadpsgd.decentralized.sgd import Sgd
+from hadpsgd.decentralized.threads import Condition, RealClock
+
+
+class Learner:
+    """The state of one learner (a super-learner's members hold equal copies).
+
+    Args:
+        flat: the module's buffers.
+        sgd: how a gradient becomes an update.
+        late: the model stays at the last average while updates go to the weights (D1D): its
+            gradient is exactly one round late.
+        record: is told of every event, in order.
+        changed: held by every method and notified by each; wait on it for the counters.
+    """
+
+    def __init__(
+        self,
+        flat: Flat,
+        sgd: Sgd,
+        *,
+        late: bool = False,
+        record: Callable[[Event], None] | None = None,
+        changed: Condition | None = None,
+    ) -> None:
+        self.flat = flat
+        self.sgd = sgd
+        self.model = flat.weights
+        self.weights = flat.weights.clone() if late else flat.weights
+        self.gradient = flat.gradient
+        self.velocity = torch.zeros_like(flat.weights)
+        self.pending: Tensor | None = None
+        self.late = late
+        self.record = record
+        self.steps = 0
+        """Updates so far."""
+        self.rounds = 0
+        """Mixes so far: the number of the next round."""
+        self.version = 0
+        """Updates and mixes so far."""
+        self.read = 0
+        """Version that the model holds: where the gradient under way is taken."""
+        self.changed = changed or RealClock().condition()
+        self._averaged = 0
+        self._spare: Tensor | None = None
+        self._fence = torch.cuda.Event() if flat.weights.is_cuda else None
+
+    def update(self, rate: float, norm: float = 0.0, *, skip: bool = False) -> int:
+        """Apply the gradient, fold mixes in, zero the gradient; the update's staleness.
+
+        `norm` is the gradient's, for clipping. `skip` leaves the gradient out (recorded as an
+        update of rate 0).
+        """
+        with self._alone():
+            event = Update(step=self.steps, read=self.read, rate=0.0 if skip else rate)
+            staleness = self.version - self.read
+            if not skip:
+                self.sgd.update(
+                    self.weights, self.gradient, self.velocity, rate, phi=self.model, norm=norm
+                )
+            self._happened(event)
+            self.steps += 1
+            if self.late:
+                self.read = self._averaged
+            else:
+                self._fold()
+            self.gradient.zero_()
+        return staleness
+
+    def snapshot(self, out: Tensor, part: slice = slice(None)) -> int:
+        """Copy the weights (or a part), pending mixes included, into `out`; their version."""
+        with self._alone():
+            if self.pending is None:
+                out.copy_(self.weights[part])
+            else:
+                torch.add(self.weights[part], self.pending[part], out=out)
+            return self.version
+
+    def mix(self, mix: Mix, delta: Tensor) -> Tensor:
+        """Add `delta` to the weights; returns a buffer of its shape for the next delta."""
+        with self._alone():
+            if self.pending is None:
+                self.pending = delta
+                delta = self._spare if self._spare is not None else torch.empty_like(delta)
+                self._spare = None
+            else:
+                self.pending.add_(delta)
+            self._mixed(mix)
+        return delta
+
+    def sit_out(self, mix: Mix) -> None:
+        """A round without partners."""
+        with self._alone():
+            self._mixed(mix)
+
+    def replace(self, mix: Mix, average: Tensor) -> None:
+        """A mix that all learners share: the weights become `average`."""
+        with self._alone():
+            self.weights.copy_(average)
+            if self.late:
+                self.model.copy_(average)
+            self._mixed(mix)
+            self._averaged = self.version
+            if not self.late:
+                self.read = self.version
+
+    def restore(self, steps: int, rounds: int, version: int, read: int) -> None:
+        """Counters of a checkpoint; the buffers are filled by the caller."""
+        with self._alone():
+            self.steps, self.rounds, self.version = steps, rounds, version
+            self.read = self._averaged = read
+
+    def settle(self) -> None:
+        """Fold pending mixes in; only between gradients."""
+        with self._alone():
+            if not self.late:
+                self._fold()
+
+    def _mixed(self, mix: Mix) -> None:
+        self._happened(mix)
+        self.rounds += 1
+
+    def _happened(self, event: Event) -> None:
+        self.version += 1
+        if self.record is not None:
+            self.record(event)
+
+    def _fold(self) -> None:
+        if self.pending is not None:
+            self.weights.add_(self.pending)
+            self.pending, self._spare = None, self.pending
+        self.read = self.version
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One method at a time; on a GPU the threads' streams wait for each other as well."""
+        with self.changed, torch.no_grad():
+            if self._fence is not None:
+                self._fence.wait()
+            yield
+            if self._fence is not None:
+                self._fence.record()
+            self.changed.notify_all()

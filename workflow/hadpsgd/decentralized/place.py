@@ -1,0 +1,48 @@
+"""Where a process stands: its rank, its super-learner, its counterparts in the others.
+
+Ranks are counted through the super-learners: rank = super-learner * size + member. The nodes of a
+mixing schedule are super-learners; with size 1 they are learners.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Place:
+    """One rank among `world` ranks, `size` of them in each super-learner."""
+
+    rank: int = 0
+    world: int = 1
+    size: int = 1
+
+    def __post_init__(self) -> None:
+        if self.world % self.size:
+            raise ValueError(f"{self.world} ranks are no super-learners of {self.size}")
+        if not 0 <= self.rank < self.world:
+            raise ValueError(f"rank {self.rank} of {self.world}")
+
+    @property
+    def nodes(self) -> int:
+        """Number of super-learners."""
+        return self.world // self.size
+
+    @property
+    def node(self) -> int:
+        """This rank's super-learner."""
+        return self.rank // self.size
+
+    @property
+    def member(self) -> int:
+        """This rank's number inside its super-learner; also the shard that it exchanges."""
+        return self.rank % self.size
+
+    def counterpart(self, node: int) -> int:
+        """The rank that holds the same shard in another super-learner."""
+        return node * self.size + self.member
+
+    def __str__(self) -> str:
+        if self.size == 1:
+            return f"learner {self.rank}"
+        return f"learner {self.rank} (member {self.member} of super-learner {self.node})"

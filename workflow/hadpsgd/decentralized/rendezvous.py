@@ -1,0 +1,167 @@
+"""How the processes of a run find each other: torchrun's or Slurm's environment, one store.
+
+One TCPStore serves everything. Under torchrun it is the agent's (TORCHELASTIC_USE_AGENT_STORE):
+a second store at the same port would wait for ever for a server that is taken already.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from hadpsgd.decentralized.place import Place
+from hadpsgd.decentralized.tcp import Address
+from hadpsgd.errors import UserError
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """The processes have met and agree on what they run."""
+
+    place: Place
+    local_world: int
+    """Ranks on this host."""
+    host: str
+    """The address at which the other hosts reach this one."""
+    store: dist.Store | None
+    """Shared by all ranks; None for a single one."""
+    timeout: timedelta
+
+    def prefixed(self, name: str) -> dist.Store:
+        """A part of the store with names of its own."""
+        if self.store is None:
+            raise ValueError("a single process has no store")
+        return dist.PrefixStore(name, self.store)
+
+    def publish(self, name: str) -> Callable[[Address], None]:
+        """Makes this rank's address known under `name`."""
+        store = self.prefixed(name)
+        return lambda address: store.set(str(self.place.rank), json.dumps(address))
+
+    def lookup(self, name: str) -> Callable[[int], Address]:
+        """Finds a rank's address."""
+        store = self.prefixed(name)
+
+        def find(rank: int) -> Address:
+            host, port = json.loads(store.get(str(rank)))
+            return host, port
+
+        return find
+
+
+def environment(env: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT from torchrun or Slurm's srun.
+
+    Raises:
+        UserError: some of them are there, others not.
+    """
+    if "RANK" not in env and "SLURM_PROCID" in env and int(env.get("SLURM_NTASKS", "1")) > 1:
+        env = {
+            "RANK": env["SLURM_PROCID"],
+            "WORLD_SIZE": env["SLURM_NTASKS"],
+            "LOCAL_WORLD_SIZE": env.get("SLURM_NTASKS_PER_NODE", "1"),
+        } | dict(env)
+    wanted = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    if "RANK" not in env:
+        return {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+    missing = [name for name in wanted if name not in env]
+    if missing:
+        raise UserError(
+            f"RANK is set, but {', '.join(missing)} is not",
+            where="environment",
+            fix="Start learners with torchrun",
+        )
+    others = ("LOCAL_WORLD_SIZE", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT")
+    return {name: env[name] for name in (*wanted, *others) if name in env}
+
+
+def meet(learners: int, size: int, agree_on: str, seconds: float = 300.0) -> Meeting:
+    """Wait for all ranks; check that they run the same thing.
+
+    Args:
+        learners: processes that the run needs.
+        size: learners of a super-learner.
+        agree_on: hash that must be the same everywhere.
+        seconds: how long to wait for the others.
+
+    Raises:
+        UserError: wrong number of processes, a rank that never came, different hashes.
+    """
+    env = environment()
+    rank, world = int(env["RANK"]), int(env["WORLD_SIZE"])
+    if world != learners:
+        raise UserError(
+            f"the run has {learners} learners, but {world} processes were started",
+            fix=f"Start it with `torchrun --standalone --nproc-per-node {learners} -m hadpsgd ...`",
+        )
+    place = Place(rank, world, size)
+    timeout = timedelta(seconds=seconds)
+    if world == 1:
+        return Meeting(place, 1, "127.0.0.1", None, timeout)
+    store = _store(env, rank, timeout)
+    attempt = env.get("TORCHELASTIC_RESTART_COUNT", "0")
+    shared = dist.PrefixStore(f"hadpsgd/{attempt}", store)
+    _greet(shared, rank, world, agree_on, seconds)
+    host = own_address(env["MASTER_ADDR"])
+    local = int(env.get("LOCAL_WORLD_SIZE", "1"))
+    return Meeting(place, local, host, shared, timeout)
+
+
+def own_address(other: str) -> str:
+    """The address of the interface that reaches the host `other`."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((other, 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def _store(env: Mapping[str, str], rank: int, timeout: timedelta) -> dist.Store:
+    host, port = env["MASTER_ADDR"], int(env["MASTER_PORT"])
+    agents = env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    try:
+        return dist.TCPStore(
+            host,
+            port,
+            is_master=rank == 0 and not agents,
+            timeout=timeout,
+            wait_for_workers=False,
+        )
+    except (dist.DistError, RuntimeError) as error:
+        raise UserError(
+            f"rank {rank} cannot reach the store: {str(error).splitlines()[0]}",
+            where=f"{host}:{port}",
+            fix="Is rank 0 running, and the port open?",
+        ) from None
+
+
+def _greet(store: dist.Store, rank: int, world: int, agree_on: str, seconds: float) -> None:
+    """All ranks have come and agree, or UserError."""
+    store.set(f"hello/{rank}", agree_on)
+    deadline = time.monotonic() + seconds
+    waiting = list(range(world))
+    while waiting:
+        waiting = [r for r in waiting if not store.check([f"hello/{r}"])]
+        if waiting and time.monotonic() > deadline:
+            raise UserError(
+                f"rank {', '.join(map(str, waiting))} did not come within {seconds:.0f} s",
+                fix="See its log; a longer wait is training.rendezvous_seconds",
+            )
+        if waiting:
+            time.sleep(0.02)
+    hashes = [store.get(f"hello/{r}").decode() for r in range(world)]
+    others = [r for r in range(world) if hashes[r] != hashes[0]]
+    if others:
+        raise UserError(
+            f"rank {', '.join(map(str, others))} runs another config or model than rank 0 "
+            f"({hashes[others[0]]} and {hashes[0]})",
+            fix="Start all ranks with the same config, code and examples",
+        )

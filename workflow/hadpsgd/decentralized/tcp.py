@@ -1,0 +1,277 @@
+"""Exchange of snapshots over TCP: one thread, any number of partners at once, nothing polled.
+
+Connections are made when two learners first meet: the higher rank connects, the lower listens.
+A snapshot is read from the socket only in its round, into a buffer that is kept: whoever is early
+waits in the kernel's buffers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from hadpsgd.decentralized.transport import Arrival
+from hadpsgd.decentralized.wire import SIZE, Header, Kind, Note
+
+BUFFER_BYTES = 4 * 2**20
+Address = tuple[str, int]
+
+
+class Link:
+    """One connection, non-blocking: what is still to be sent, what has come so far."""
+
+    def __init__(self, sock: socket.socket, peer: int | None) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+        self.sock = sock
+        self.peer = peer
+        self.outbox: deque[memoryview] = deque()
+        self.header: Header | None = None
+        """A header that came, until it is dealt with."""
+        self.target: memoryview | None = None
+        """Where the rest of the weights under way goes."""
+        self.watched = 0
+        """Events that the selector waits for."""
+        self._head = bytearray(SIZE)
+        self._got = 0
+
+    def send(self) -> int:
+        """Send what the kernel takes; the bytes sent."""
+        sent = 0
+        while self.outbox:
+            try:
+                n = self.sock.sendmsg(list(self.outbox)[:8])
+            except BlockingIOError:
+                break
+            sent += n
+            while n:
+                first = self.outbox.popleft()
+                if n < len(first):
+                    self.outbox.appendleft(first[n:])
+                    break
+                n -= len(first)
+        return sent
+
+    def read_header(self) -> bool:
+        """Whether a header is there; ConnectionError at the end of the stream."""
+        if self.header is None:
+            self._got += self._receive(memoryview(self._head)[self._got :])
+            if self._got == SIZE:
+                self.header, self._got = Header.unpack(self._head), 0
+        return self.header is not None
+
+    def read_weights(self) -> bool:
+        """Whether the weights have arrived whole."""
+        while self.target:
+            n = self._receive(self.target)
+            if not n:
+                return False
+            self.target = self.target[n:]
+        return True
+
+    def _receive(self, into: memoryview) -> int:
+        try:
+            n = self.sock.recv_into(into)
+        except BlockingIOError:
+            return 0
+        if n == 0:
+            raise ConnectionResetError("the partner closed the connection")
+        return n
+
+    @property
+    def wanted(self) -> int:
+        """Events to wait for: a header that waits for its round keeps the rest in the kernel."""
+        reading = selectors.EVENT_READ if self.header is None or self.target else 0
+        return reading | (selectors.EVENT_WRITE if self.outbox else 0)
+
+
+class TcpTransport:
+    """See `Transport`.
+
+    Args:
+        rank: this rank.
+        like: a tensor of the type and length of a snapshot, on the CPU.
+        publish: makes this rank's address known.
+        lookup: a rank's address; blocks until it is known.
+        host: the address to listen at.
+        timeout: seconds of silence in an exchange until its partners are given up.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        like: Tensor,
+        *,
+        publish: Callable[[Address], None],
+        lookup: Callable[[int], Address],
+        host: str = "127.0.0.1",
+        timeout: float = 600.0,
+        pin: bool = False,
+    ) -> None:
+        self.rank = rank
+        self.timeout = timeout
+        self.bytes_sent = self.bytes_received = 0
+        self._lookup = lookup
+        self._make: Callable[[], Tensor] = lambda: torch.empty_like(like, pin_memory=pin)
+        self._snapshot = self._make()
+        self._incoming: list[Tensor] = []
+        self._links: dict[int, Link] = {}
+        self._selector = selectors.DefaultSelector()
+        self._listener = socket.create_server((host, 0), backlog=256)
+        self._listener.setblocking(False)
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._woken, self._waker = socket.socketpair()
+        self._woken.setblocking(False)
+        self._waker.setblocking(False)
+        self._selector.register(self._woken, selectors.EVENT_READ, self._drain)
+        publish((host, self._listener.getsockname()[1]))
+
+    def outgoing(self) -> Tensor:
+        """The buffer of the next snapshot."""
+        return self._snapshot
+
+    def invited(self, round_: int, partners: Sequence[int]) -> bool:
+        """Whether a partner's snapshot of that round is at the door."""
+        return any(
+            (link := self._links.get(j)) is not None
+            and link.header is not None
+            and link.header.round == round_
+            for j in partners
+        )
+
+    def wait(self, seconds: float) -> None:
+        """Handle what comes for at most `seconds`; returns at the first event."""
+        self._events(seconds)
+
+    def wake(self) -> None:
+        """From another thread."""
+        with contextlib.suppress(BlockingIOError):
+            self._waker.send(b"\0")
+
+    def exchange(self, round_: int, partners: Sequence[int], note: Note) -> dict[int, Arrival]:
+        """One round with all `partners` at once."""
+        arrived: dict[int, Arrival] = {}
+        acknowledged: set[int] = set()
+        payload = _bytes(self._snapshot)
+        header = Header(Kind.WEIGHTS, self.rank, round_, len(payload), note=note).pack()
+        spares = iter(self._buffers(len(partners)))
+        buffers = {j: next(spares) for j in partners}
+        posted: set[int] = set()
+        deadline = time.monotonic() + self.timeout
+
+        def ready(j: int, link: Link) -> None:
+            """Deal with what came from partner `j` as far as this round goes."""
+            while link.header is not None and link.header.round == round_:
+                if link.header.kind is Kind.RECEIVED:
+                    acknowledged.add(j)
+                    link.header = None
+                    link.read_header()
+                    continue
+                if link.target is None:
+                    link.target = _bytes(buffers[j])
+                if not link.read_weights():
+                    return
+                arrived[j] = Arrival(buffers[j], link.header.note)
+                self.bytes_received += link.header.nbytes
+                link.header = link.target = None
+                link.outbox.append(memoryview(Header(Kind.RECEIVED, self.rank, round_).pack()))
+                link.read_header()
+
+        while True:
+            for j in partners:
+                link = self._links.get(j) or self._connect(j)
+                if link is None:
+                    continue
+                if j not in posted:
+                    posted.add(j)
+                    link.outbox += [memoryview(header), payload]
+                    self.bytes_sent += len(payload)
+                ready(j, link)
+                link.send()
+            if len(arrived) == len(acknowledged) == len(partners) and not any(
+                self._links[j].outbox for j in partners
+            ):
+                return arrived
+            self._events(max(0.0, deadline - time.monotonic()))
+            if time.monotonic() > deadline:
+                silent = sorted(set(partners) - set(arrived))
+                raise TimeoutError(
+                    f"rank {self.rank} heard nothing of ranks {silent} in round {round_} "
+                    f"for {self.timeout:.0f} s"
+                )
+
+    def close(self) -> None:
+        """Close all sockets."""
+        for link in self._links.values():
+            link.sock.close()
+        for sock in (self._listener, self._woken, self._waker):
+            sock.close()
+        self._selector.close()
+
+    def _buffers(self, count: int) -> list[Tensor]:
+        while len(self._incoming) < count:
+            self._incoming.append(self._make())
+        return self._incoming
+
+    def _events(self, seconds: float) -> None:
+        for link in self._links.values():
+            self._watch(link)
+        for key, mask in self._selector.select(seconds):
+            if not isinstance(key.data, Link):
+                key.data()
+                continue
+            link = key.data
+            if mask & selectors.EVENT_READ and link.header is None and link.read_header():
+                self._greet(link)
+            if mask & selectors.EVENT_WRITE:
+                link.send()
+
+    def _greet(self, link: Link) -> None:
+        """The first header of an accepted connection says who it is."""
+        header = link.header
+        if header is None or header.kind is not Kind.HELLO:
+            return
+        link.peer, link.header = header.sender, None
+        self._links[header.sender] = link
+
+    def _connect(self, j: int) -> Link | None:
+        if j > self.rank:
+            return None
+        sock = socket.create_connection(self._lookup(j), timeout=self.timeout)
+        link = Link(sock, j)
+        link.outbox.append(memoryview(Header(Kind.HELLO, self.rank).pack()))
+        self._links[j] = link
+        return link
+
+    def _watch(self, link: Link) -> None:
+        wanted = link.wanted
+        if wanted == link.watched:
+            return
+        if not wanted:
+            self._selector.unregister(link.sock)
+        elif not link.watched:
+            self._selector.register(link.sock, wanted, link)
+        else:
+            self._selector.modify(link.sock, wanted, link)
+        link.watched = wanted
+
+    def _accept(self) -> None:
+        sock, _ = self._listener.accept()
+        self._watch(Link(sock, None))
+
+    def _drain(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._woken.recv(4096)
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    return tensor.numpy().data.cast("B")

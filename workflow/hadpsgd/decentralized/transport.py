@@ -1,0 +1,49 @@
+"""What an engine asks of the way that weights travel between learners."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from hadpsgd.decentralized.wire import Note
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A partner's snapshot."""
+
+    weights: Tensor
+    """Valid until the next exchange."""
+    note: Note
+
+
+class Transport(Protocol):
+    """Exchanges of snapshots, one round at a time, by one thread.
+
+    An exchange is settled with a partner when each knows that the other has its snapshot whole; a
+    partner that was lost is missing in the result, on its side as on ours.
+    """
+
+    bytes_sent: int
+    bytes_received: int
+
+    def outgoing(self) -> Tensor:
+        """The buffer [elements] into which the next snapshot is written."""
+
+    def exchange(self, round_: int, partners: Sequence[int], note: Note) -> dict[int, Arrival]:
+        """Send the snapshot in `outgoing` to the ranks `partners`, receive theirs; blocks."""
+
+    def invited(self, round_: int, partners: Sequence[int]) -> bool:
+        """Whether one of `partners` has sent its snapshot of that round already."""
+
+    def wait(self, seconds: float) -> None:
+        """Until a message comes, `wake` is called by another thread, or time is up."""
+
+    def wake(self) -> None:
+        """End `wait`; any thread may call it."""
+
+    def close(self) -> None:
+        """Let go of all connections."""

@@ -1,0 +1,79 @@
+"""What travels between learners: a header of fixed size, then perhaps weights."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+_FORMAT = struct.Struct("<4sBxHIQQQQqq32s")
+_MAGIC = b"hADP"
+SIZE = _FORMAT.size
+
+
+class Kind(IntEnum):
+    """What a message is."""
+
+    HELLO = 1
+    """First on a connection: who connects."""
+    WEIGHTS = 2
+    """A snapshot for a round; the weights follow."""
+    RECEIVED = 3
+    """The partner's snapshot of the round has arrived whole."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a learner tells its partner beside its weights."""
+
+    version: int = 0
+    """Version of the snapshot."""
+    steps: int = 0
+    """Its updates so far."""
+    pause: int = -1
+    """Round before which all learners pause for a checkpoint, if not negative."""
+    stop: int = -1
+    """Round before which they end, if not negative."""
+    finished: int = 0
+    """Bit i: learner i is known to have applied its last gradient."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """The fixed part of a message."""
+
+    kind: Kind
+    sender: int
+    round: int = 0
+    nbytes: int = 0
+    epoch: int = 0
+    """Membership that the sender knows."""
+    note: Note = field(default_factory=Note)
+
+    def pack(self) -> bytes:
+        """SIZE bytes."""
+        note = self.note
+        return _FORMAT.pack(
+            _MAGIC,
+            self.kind,
+            self.sender,
+            self.epoch,
+            self.round,
+            self.nbytes,
+            note.version,
+            note.steps,
+            note.pause,
+            note.stop,
+            note.finished.to_bytes(32, "little"),
+        )
+
+    @classmethod
+    def unpack(cls, data: bytes | bytearray) -> Header:
+        """Inverse of `pack`; raises ConnectionError for anything else."""
+        magic, kind, sender, epoch, round_, nbytes, version, steps, pause, stop, finished = (
+            _FORMAT.unpack(data)
+        )
+        if magic != _MAGIC or kind not in Kind.__members__.values():
+            raise ConnectionError("not a message of a learner")
+        note = Note(version, steps, pause, stop, int.from_bytes(finished, "little"))
+        return cls(Kind(kind), sender, round_, nbytes, epoch, note)
