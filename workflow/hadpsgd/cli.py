@@ -22,11 +22,14 @@ STAGES: dict[str, tuple[str, str]] = {
     "features": ("hadpsgd.features.command", "logmel or MFCC features of a data directory"),
     "egs": ("hadpsgd.egs.command", "training examples: fused features with their pdf-ids"),
     "model-info": ("hadpsgd.models.command", "layers and parameters of a model"),
+    "report": ("hadpsgd.reports.command", "table of word error rates, curves, stages, HTML page"),
     "track": ("hadpsgd.tracking.command", "runs, curves, scores and models to MLflow"),
     "topology": (
         "hadpsgd.decentralized.topology_command",
         "who mixes with whom: checks, spectral gap, rounds to consensus, bytes",
     ),
+    "lm": ("hadpsgd.lm.command", "train or check the n-gram language model; perplexity report"),
+    "graph": ("hadpsgd.graph.command", "the decoding graph HCLG"),
 }
 
 USER_ERROR = 2

@@ -17,6 +17,7 @@ from hadpsgd.graph import arrays
 from hadpsgd.graph.arrays import Arrays
 from hadpsgd.graph.h_transducer import make_h
 from hadpsgd.graph.operations import add_self_loops, push_special, remove_symbols
+from hadpsgd.lm.quiet import quiet
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,14 @@ def make_g(arpa: Path, words: Path, out: Path) -> kaldifst.StdVectorFst:
         UserError: the ARPA file cannot be turned into an FST.
     """
     try:
-        kaldilm.arpa2fst(
-            input_arpa=str(arpa),
-            output_fst=str(out),
-            disambig_symbol="#0",
-            read_symbol_table=str(words),
-            max_arpa_warnings=0,
-        )
+        with quiet():
+            kaldilm.arpa2fst(
+                input_arpa=str(arpa),
+                output_fst=str(out),
+                disambig_symbol="#0",
+                read_symbol_table=str(words),
+                max_arpa_warnings=0,
+            )
     except RuntimeError as error:
         raise UserError(f"no language model: {error}", where=arpa) from None
     return read_fst(out)

@@ -46,9 +46,7 @@ def push_special(graph: Arrays, delta: float = 1e-3, max_iterations: int = 200) 
     return replace(graph, arcs=arcs, final=final)
 
 
-def add_self_loops(
-    graph: Arrays, model: TransitionModel, self_loop_scale: float = 0.1
-) -> Arrays:
+def add_self_loops(graph: Arrays, model: TransitionModel, self_loop_scale: float = 0.1) -> Arrays:
     """Add the self-loop of the transition that enters a state (add-self-loops --reorder=true).
 
     Input labels are transition-ids or 0. What leaves such a state, or ends there, also pays for
@@ -87,7 +85,8 @@ def _same_transition_state(
     states = (model.state_of_id + 1)[graph.arcs["ilabel"]].astype(np.int64)
     # (state entered, transition-state) pairs; the start is entered by nothing
     stride = len(model.tuples) + 1
-    pairs = np.unique(np.append(graph.arcs["next"] * np.int64(stride) + states, graph.start * stride))
+    entries = graph.arcs["next"] * np.int64(stride) + states
+    pairs = np.unique(np.append(entries, graph.start * stride))
     targets, kinds = pairs // stride, pairs % stride
     mixed = np.bincount(targets, minlength=size) > 1
     entered = np.zeros(size, np.int64)
@@ -97,8 +96,7 @@ def _same_transition_state(
     new_state = dict(zip(pairs[split].tolist(), between.tolist(), strict=True))
     arcs = graph.arcs.copy()
     moved = np.flatnonzero(mixed[arcs["next"]] & (states > 0))
-    keys = arcs["next"][moved] * np.int64(stride) + states[moved]
-    arcs["next"][moved] = [new_state[key] for key in keys.tolist()]
+    arcs["next"][moved] = [new_state[key] for key in entries[moved].tolist()]
     steps = np.zeros(len(between), ARC)
     steps["next"] = targets[split]
     result = assemble(

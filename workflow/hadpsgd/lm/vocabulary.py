@@ -1,0 +1,81 @@
+"""The words of a lang folder, and texts seen through them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hadpsgd.errors import UserError
+from hadpsgd.lm.arpa import BOS, EOS, UNK, open_text
+
+
+@dataclass
+class Vocabulary:
+    """Words that can be recognised; counts what a text has beyond them."""
+
+    words: frozenset[str]
+    oov: str = UNK
+    """What stands for other words: the lang folder's OOV word, else <unk>."""
+    seen: int = 0
+    """Words read so far."""
+    unknown: Counter[str] = field(default_factory=Counter)
+    """Words read so far that the vocabulary lacks."""
+
+    @classmethod
+    def of_lang(cls, lang: Path) -> Vocabulary:
+        """The vocabulary of a lang folder.
+
+        Raises:
+            UserError: no words.txt.
+        """
+        path = Path(lang) / "words.txt"
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            raise UserError("missing", where=path, fix="`hadpsgd lang` makes it") from None
+        names = {line.split()[0] for line in lines if line.strip()}
+        oov = Path(lang) / "oov.txt"
+        word = oov.read_text(encoding="utf-8").strip() if oov.exists() else UNK
+        return cls(frozenset(names - {"<eps>", "#0", BOS, EOS}), word or UNK)
+
+    def map(self, text: Path) -> Iterator[list[str]]:
+        """The sentences of a text, words outside the vocabulary replaced; empty lines left out.
+
+        Raises:
+            UserError: no such file, not UTF-8, or <s> and </s> written out.
+        """
+        try:
+            with open_text(text) as stream:
+                for number, line in enumerate(stream, 1):
+                    words = line.split()
+                    if BOS in words or EOS in words:
+                        raise UserError(
+                            f"{BOS} or {EOS} in a sentence",
+                            where=f"{text}:{number}",
+                            fix="They are added by themselves: leave them out",
+                        )
+                    if words:
+                        yield [self._word(word) for word in words]
+        except FileNotFoundError:
+            raise UserError("no such text", where=text) from None
+        except UnicodeDecodeError:
+            raise UserError("not UTF-8 text", where=text) from None
+
+    def _word(self, word: str) -> str:
+        self.seen += 1
+        if word in self.words:
+            return word
+        self.unknown[word] += 1
+        return self.oov
+
+    def report(self) -> dict[str, object]:
+        """Counts of words and of those outside the vocabulary, the most frequent ones named."""
+        return {
+            "words": self.seen,
+            "oov": self.unknown.total(),
+            "oov_percent": 100.0 * self.unknown.total() / self.seen if self.seen else 0.0,
+            "oov_types": len(self.unknown),
+            "oov_words": dict(sorted(self.unknown.items(), key=lambda e: (-e[1], e[0]))[:50]),
+        }
