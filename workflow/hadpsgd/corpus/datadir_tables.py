@@ -171,15 +171,19 @@ class TablesReader:
                 return
 
     def _spk2utt(self, speakers: dict[str, str]) -> None:
+        if not (self.path / "spk2utt").is_file():
+            return
+        fix = "Make it from utt2spk: utils/utt2spk_to_spk2utt.pl"
+        listed = set()
         for speaker, names in self._table("spk2utt", "speaker without utterances").items():
             for name in names.split():
+                listed.add(name)
                 if speakers.get(name) != speaker:
                     told = speakers.get(name, "nobody")
-                    self._fault(
-                        "spk2utt",
-                        f"gives '{name}' to '{speaker}', utt2spk to '{told}'",
-                        "Make it from utt2spk: utils/utt2spk_to_spk2utt.pl",
-                    )
+                    what = f"gives '{name}' to '{speaker}', utt2spk to '{told}'"
+                    self._fault("spk2utt", what, fix)
+        for name in sorted(set(speakers) - listed):
+            self._fault("spk2utt", f"lacks utterance '{name}'", fix)
 
 
 def channel_number(name: str) -> int:

@@ -80,11 +80,11 @@ class _Talk:
         self.topic = self.random.choice(list(TOPICS))
 
     def speak(self) -> list[Segment]:
-        """Turn by turn until there is enough speech."""
+        """Turn by turn until there is enough speech and both have spoken."""
         segments: list[Segment] = []
         spoken, now, turn = 0.0, int(0.5 * RATE), 0
-        while spoken < self.plan.seconds:
-            channel = turn % 2
+        while spoken < self.plan.seconds or turn < len(self.sides):
+            channel = turn % len(self.sides)
             for _ in range(self.random.choice((1, 1, 1, 2))):
                 segment, now = self._utter(channel, now)
                 segments.append(segment)

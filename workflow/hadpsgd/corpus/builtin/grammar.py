@@ -101,11 +101,9 @@ def _symbol(text: str) -> _Symbol:
 
 
 def _articles(tokens: list[str]) -> list[str]:
-    following = [*tokens[1:], ""]
-    return [
-        article(after) if token == ARTICLE else token
-        for token, after in zip(tokens, following, strict=True)
-    ]
+    following = [*tokens, ""][1:]
+    pairs = zip(tokens, following, strict=True) if tokens else ()
+    return [article(after) if token == ARTICLE else token for token, after in pairs]
 
 
 def article(word: str) -> str:

@@ -1,0 +1,117 @@
+"""A user's own Kaldi directories and dictionaries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from corpus_data import make_data, replace_line, write_lines
+
+from hadpsgd.cli import main
+from hadpsgd.config import Config
+from hadpsgd.corpus import kaldi
+from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.corpus.layout import Layout
+from hadpsgd.errors import UserError
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return make_data(tmp_path / "mine")
+
+
+def config(data: Path, **more: object) -> Config:
+    corpus: dict[str, object] = {
+        "kind": "kaldi",
+        "train": str(data),
+        "dev": str(data),
+        "tests": {"eval": str(data)},
+        "dict_dir": str(data.parents[1] / "lexicon.txt"),
+    }
+    return Config.model_validate({"name": "mine", "corpus": corpus | more})
+
+
+def test_sets_are_copied_and_audio_is_not(data: Path, tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "out")
+    summaries = kaldi.prepare(config(data), layout.root, 1)
+    assert list(summaries) == ["train", "dev", "eval"]
+    found = DataDir.read(layout.data("eval"))
+    assert found.utterances == DataDir.read(data).utterances
+    assert found.recordings["call-A"] == str(data.parents[1] / "audio" / "call.wav")
+    assert not (layout.root / "audio").exists()
+    assert layout.lm("train").read_text().splitlines() == ["hello bob", "bye", "hi ann", "bye bye"]
+
+
+def test_bare_lexicon(data: Path, tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "out")
+    kaldi.prepare(config(data), layout.root, 1)
+    lines = layout.lexicon.read_text().splitlines()
+    assert lines[:2] == ["<UNK> SPN", "!SIL SIL"]
+    assert (layout.dict_dir / "silence_phones.txt").read_text() == "SIL\nSPN\n"
+
+
+def test_dict_folder_with_probabilities(data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "dict"
+    folder.mkdir()
+    words = ["<UNK>", "ann", "bob", "bye", "hello", "hi"]
+    write_lines(
+        folder / "lexiconp.txt", [f"{w} 0.5 X" if w != "<UNK>" else "<UNK> 1 N" for w in words]
+    )
+    write_lines(folder / "silence_phones.txt", ["N"])
+    write_lines(folder / "nonsilence_phones.txt", ["X"])
+    write_lines(folder / "optional_silence.txt", ["N"])
+    layout = Layout(tmp_path / "out")
+    kaldi.prepare(config(data, dict_dir=str(folder)), layout.root, 1)
+    assert layout.lexicon.read_text().splitlines()[:2] == ["<UNK> N", "ann X"]
+    assert (layout.dict_dir / "lexiconp.txt").read_text() == (folder / "lexiconp.txt").read_text()
+    write_lines(folder / "nonsilence_phones.txt", ["Y"])
+    with pytest.raises(UserError, match=r"phone 'X' .* is in no phone list"):
+        kaldi.prepare(config(data, dict_dir=str(folder)), layout.root, 1)
+
+
+def test_text_of_the_language_model(data: Path, tmp_path: Path) -> None:
+    text = tmp_path / "more.txt"
+    text.write_text("hello   hello\n\nbye\n")
+    layout = Layout(tmp_path / "out")
+    kaldi.prepare(config(data, lm_text=str(text)), layout.root, 1)
+    assert layout.lm("train").read_text() == "hello hello\nbye\n"
+    text.write_text("\n\n")
+    with pytest.raises(UserError, match="no sentence"):
+        kaldi.prepare(config(data, lm_text=str(text)), layout.root, 1)
+    text.write_bytes(b"caf\xe9\n")
+    with pytest.raises(UserError, match="not UTF-8"):
+        kaldi.prepare(config(data, lm_text=str(text)), layout.root, 1)
+
+
+def test_words_outside_the_lexicon(data: Path, tmp_path: Path) -> None:
+    replace_line(data.parents[1] / "lexicon.txt", "ann SPN", None)
+    with pytest.raises(UserError, match="'ann' is not in the lexicon"):
+        kaldi.prepare(config(data), tmp_path / "out", 1)
+    summaries = kaldi.prepare(config(data, max_oov=0.2), tmp_path / "out", 1)
+    assert summaries["train"].oov == 1
+
+
+def test_pipes(data: Path, tmp_path: Path) -> None:
+    place = data.parents[1] / "audio" / "call.wav"
+    write_lines(data / "wav.scp", [f"call-A cat {place} |", f"call-B cat {place} |"])
+    with pytest.raises(UserError, match="faults"):
+        kaldi.prepare(config(data), tmp_path / "out", 1)
+    kaldi.prepare(config(data, allow_pipes=True), tmp_path / "out", 1)
+    copied = Layout(tmp_path / "out").data("train") / "wav.scp"
+    assert copied.read_text() == (data / "wav.scp").read_text()
+
+
+def test_command_names_the_users_file(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = tmp_path / "config.yaml"
+    settings.write_text(config(data).model_dump_json())
+    arguments = ["corpus", "--config", str(settings), "--out", str(tmp_path / "out")]
+    assert main(arguments) == 0
+    capsys.readouterr()
+    replace_line(data / "text", "ann-2 bye", "ann-2")
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"{data}/text:2: empty transcript of utterance 'ann-2'" in said
+    assert (tmp_path / "out" / "data" / "train" / "text").is_file()  # the last good one stays

@@ -1,0 +1,274 @@
+"""The validator names every fault: one healthy directory, spoiled in one way at a time."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from corpus_data import RATE, make_data, replace_line, tone, write_lines
+
+from hadpsgd.cli import main
+from hadpsgd.corpus.dictdir import read_lexicon
+from hadpsgd.corpus.validate import Checks, validate
+from hadpsgd.errors import UserError
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return make_data(tmp_path)
+
+
+def faults(data: Path, *, allow_pipes: bool = False) -> list[str]:
+    found: list[UserError] = []
+    lexicon = read_lexicon(data.parents[1] / "lexicon.txt", found.append)
+    validate(data, Checks(RATE, lexicon, allow_pipes=allow_pipes), found.append)
+    return [str(fault) for fault in found]
+
+
+def wav(data: Path) -> Path:
+    return data.parents[1] / "audio" / "call.wav"
+
+
+def test_healthy(data: Path) -> None:
+    found: list[UserError] = []
+    summary = validate(data, Checks(RATE, {"hello", "bob", "bye", "hi", "ann"}), found.append)
+    assert not found
+    assert (summary.utterances, summary.speakers, summary.recordings) == (4, 2, 2)
+    assert (summary.words, summary.vocabulary, summary.oov) == (7, 5, 0)
+    assert summary.seconds == pytest.approx(1.75 + 1.5 + 1 + 4.99)
+
+
+def truncate(data: Path) -> None:
+    content = wav(data).read_bytes()
+    wav(data).write_bytes(content[:-100])
+
+
+def truncate_header(data: Path) -> None:
+    wav(data).write_bytes(wav(data).read_bytes()[:30])
+
+
+def other_rate(data: Path) -> None:
+    soundfile.write(wav(data), np.zeros((160000, 2), dtype=np.int16), 16000)
+
+
+def not_audio(data: Path) -> None:
+    wav(data).write_bytes(b"<html>not found</html>" * 10)
+
+
+def crlf(data: Path) -> None:
+    path = data / "text"
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+
+
+def latin1(data: Path) -> None:
+    (data / "text").write_bytes("ann-1 caf\xe9\n".encode("latin-1"))
+
+
+def unsorted(data: Path) -> None:
+    lines = (data / "utt2spk").read_text().splitlines()
+    write_lines(data / "utt2spk", [lines[1], lines[0], *lines[2:]])
+
+
+def speakers_unsorted(data: Path) -> None:
+    (data / "spk2utt").unlink()
+    write_lines(data / "utt2spk", ["ann-1 x", "ann-2 x", "bob-1 b", "bob-2 b"])
+    write_lines(data / "spk2gender", ["b m", "x f"])
+
+
+def line(name: str, old: str, new: str | None) -> Callable[[Path], None]:
+    return lambda data: replace_line(data / name, old, new)
+
+
+CASES: list[tuple[str, Callable[[Path], object], list[str]]] = [
+    ("missing wav", lambda d: wav(d).unlink(), ["missing audio file"] * 2),
+    ("truncated wav", truncate, ["100 of 320000 bytes are missing"] * 2),
+    ("cut in the header", truncate_header, ["truncated audio: no data chunk"] * 2),
+    ("empty wav", lambda d: wav(d).write_bytes(b""), ["truncated audio: empty file"] * 2),
+    ("wrong rate", other_rate, ["sample rate 16000 Hz instead of 8000"] * 2),
+    ("not audio", not_audio, ["not readable as audio"] * 2),
+    ("a pipe", line("wav.scp", "call-A audio/call.wav", "call-A cat x |"), ["is not run"]),
+    ("empty transcript", line("text", "ann-2 bye", "ann-2"), ["empty transcript of utterance"]),
+    ("no transcript", line("text", "ann-2 bye", None), ["no transcript of 'ann-2'"]),
+    ("word", line("text", "ann-2 bye", "ann-2 zzz zzz"), ["'zzz' is not in the lexicon (2 times)"]),
+    ("reserved word", line("text", "ann-2 bye", "ann-2 <s>"), ["word '<s>' is reserved"]),
+    (
+        "no speaker",
+        line("utt2spk", "bob-1 bob", None),
+        ["utterance without speaker 'bob-1'", "unknown utterance 'bob-1'", "gives 'bob-1' to"],
+    ),
+    (
+        "empty speaker",
+        line("utt2spk", "ann-1 ann", "ann-1"),
+        ["utterance without speaker 'ann-1'", "speaker '' is missing", "utt2spk to ''"],
+    ),
+    (
+        "duplicate utterance",
+        line("utt2spk", "ann-2 ann", "ann-2 ann\nann-2 ann"),
+        ["utt2spk:3: duplicate id 'ann-2'"],
+    ),
+    (
+        "duplicate transcript",
+        line("text", "ann-2 bye", "ann-2 bye\nann-2 hello"),
+        ["text:3: duplicate id 'ann-2'"],
+    ),
+    ("unsorted", unsorted, ["utt2spk:2: unsorted: 'ann-1' after 'ann-2'"]),
+    ("unsorted speakers", speakers_unsorted, ["speaker 'x' sorts after 'b'"]),
+    ("CRLF", crlf, ["text:1: CRLF line ends"]),
+    ("empty line", line("text", "ann-2 bye", "\nann-2 bye"), ["text:2: empty line"]),
+    (
+        "white space",
+        line("text", "ann-1 hello bob", "ann-1 hello\xa0bob"),
+        ["text:1: white space U+00A0"],
+    ),
+    (
+        "beyond the end",
+        line("segments", "bob-2 call-B 5 9.99", "bob-2 call-B 5 10.9"),
+        ["utterance bob-2: segment 5.00-10.90 s is beyond the end of recording call-B (10.00 s)"],
+    ),
+    (
+        "starts after the end",
+        line("segments", "bob-2 call-B 5 9.99", "bob-2 call-B 12 12.2"),
+        ["is beyond the end"],
+    ),
+    (
+        "backwards",
+        line("segments", "bob-2 call-B 5 9.99", "bob-2 call-B 5 4"),
+        ["bad segment 'call-B 5 4'", "unknown utterance 'bob-2'"],
+    ),
+    (
+        "no number",
+        line("segments", "bob-2 call-B 5 9.99", "bob-2 call-B five 9"),
+        ["bad segment 'call-B five 9'", "unknown utterance 'bob-2'"],
+    ),
+    (
+        "too short",
+        line("segments", "bob-2 call-B 5 9.99", "bob-2 call-B 5 5.02"),
+        ["only 20 ms of audio"],
+    ),
+    (
+        "unknown recording",
+        line("segments", "bob-2 call-B 5 9.99", "bob-2 call-C 5 9.99"),
+        ["unknown recording 'call-C'", "unknown utterance 'bob-2'"],
+    ),
+    (
+        "utterance without segment",
+        line("segments", "bob-2 call-B 5 9.99", None),
+        ["unknown utterance 'bob-2' (not in segments)"],
+    ),
+    (
+        "channel not there",
+        line("reco2file_and_channel", "call-B call B", "call-B call C"),
+        ["channel 3 of a recording with 2"] * 2,
+    ),
+    (
+        "channel not said",
+        lambda d: (d / "reco2file_and_channel").unlink(),
+        ["recording call-A has 2 channels and nothing says which"] * 2
+        + ["recording call-B has 2 channels and nothing says which"] * 2,
+    ),
+    (
+        "channel nonsense",
+        line("reco2file_and_channel", "call-B call B", "call-B call left"),
+        ["bad line 'call-B call left'", "'call-B' is missing"]
+        + ["recording call-B has 2 channels"] * 2,
+    ),
+    (
+        "recording nonsense",
+        line("reco2file_and_channel", "call-B call B", "call-B call B\ncall-C call A"),
+        ["unknown recording 'call-C'"],
+    ),
+    ("gender", line("spk2gender", "bob m", "bob x"), ["speaker 'bob': 'x'"]),
+    ("gender missing", line("spk2gender", "bob m", None), ["speaker 'bob' is missing"]),
+    ("gender extra", line("spk2gender", "bob m", "bob m\nzoe f"), ["unknown speaker 'zoe'"]),
+    (
+        "spk2utt",
+        line("spk2utt", "bob bob-1 bob-2", "bob bob-1 bob-9"),
+        ["'bob-9' to 'bob'", "lacks"],
+    ),
+    (
+        "spk2utt lacks one",
+        line("spk2utt", "bob bob-1 bob-2", "bob bob-1"),
+        ["spk2utt: lacks utterance 'bob-2'"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("spoil", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_fault_is_named(data: Path, spoil: Callable[[Path], object], expected: list[str]) -> None:
+    spoil(data)
+    found = faults(data)
+    assert len(found) == len(expected), found
+    assert all(any(part in fault for fault in found) for part in expected), found
+    assert all(any(part in fault for part in expected) for fault in found), found
+    assert "\n" not in "".join(found)
+
+
+def test_not_utf8(data: Path) -> None:
+    latin1(data)
+    assert any("text:1: not UTF-8" in fault for fault in faults(data))
+
+
+def test_all_faults_are_named_together(data: Path) -> None:
+    truncate(data)
+    crlf(data)
+    replace_line(data / "segments", "bob-2 call-B 5 9.99", "bob-2 call-B 5 4")
+    found = " ".join(faults(data))
+    for part in ("CRLF", "bytes are missing", "bad segment"):
+        assert part in found
+
+
+def test_length_unknown_to_the_writer_of_a_pipe(data: Path) -> None:
+    content = bytearray(wav(data).read_bytes())
+    at = content.index(b"data") + 4
+    content[at : at + 4] = struct.pack("<I", 0x7FFFFFFF)
+    wav(data).write_bytes(bytes(content))
+    assert not faults(data)
+
+
+def test_truncated_sphere(data: Path) -> None:
+    place = wav(data).with_name("call.sph")
+    soundfile.write(place, tone(10), RATE, format="NIST", subtype="PCM_16")
+    write_lines(data / "wav.scp", ["call-A audio/call.sph", "call-B audio/call.sph"])
+    assert not faults(data)
+    place.write_bytes(place.read_bytes()[:-1000])
+    assert all("1000 of 160000 bytes are missing" in fault for fault in faults(data))
+
+
+def test_lexicon_faults(tmp_path: Path) -> None:
+    write_lines(tmp_path / "lexicon.txt", ["a AX", "b", "a AX", "<s> SIL"])
+    found: list[UserError] = []
+    read_lexicon(tmp_path / "lexicon.txt", found.append)
+    assert [str(f).split(": ", 1)[1] for f in found] == [
+        "word 'b' has no phones. Write: word phones",
+        "pronunciation of 'a' twice. Remove one",
+        "word '<s>' is reserved. Remove it",
+    ]
+
+
+def test_oov_within_the_limit_is_counted(data: Path) -> None:
+    found: list[UserError] = []
+    lexicon = {"hello", "bob", "bye", "hi"}
+    summary = validate(data, Checks(RATE, lexicon, max_oov=0.2), found.append)
+    assert (summary.oov, found) == (1, [])
+
+
+def test_command(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lexicon = str(data.parents[1] / "lexicon.txt")
+    assert main(["validate", str(data), "--lexicon", lexicon]) == 0
+    assert "0 (0.00 %)" in capsys.readouterr().out
+    truncate(data)
+    replace_line(data / "text", "ann-2 bye", "ann-2")
+    assert main(["validate", str(data), "--lexicon", lexicon]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 4  # three faults and the count
+    assert "3 faults" in said.splitlines()[-1]
+    assert "Traceback" not in said
+
+
+def test_command_on_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", str(tmp_path / "nowhere")]) == 2
+    assert "no such data directory" in capsys.readouterr().err
