@@ -24,6 +24,7 @@ from hadpsgd.decentralized.learner import Learner
 from hadpsgd.decentralized.mixer import FreeMixer, Mixer, NoMixer, StepMixer
 from hadpsgd.decentralized.mixing import MixingSchedule
 from hadpsgd.decentralized.rendezvous import Meeting
+from hadpsgd.decentralized.schedules import Complete
 from hadpsgd.decentralized.schedules import create as create_schedule
 from hadpsgd.decentralized.sgd import Sgd
 from hadpsgd.decentralized.strategies import Strategy
@@ -115,7 +116,7 @@ def build(
         UserError: strategy and schedule do not fit.
     """
     place, clock = meeting.place, RealClock()
-    plan = create_schedule(schedule, place.nodes, seed)
+    plan = create_schedule(schedule, place.nodes, seed) if strategy.mixes else Complete(place.nodes)
     check(strategy, plan, place.nodes, place.size)
     flat = flatten(module, shards=place.world)
     learner = Learner(

@@ -45,7 +45,7 @@ class Coordination:
         self.node = node
         self._lock = threading.Lock()
         self._pause = self._stop = NEVER
-        self._finished = 0
+        self._finished = self._told = 0
 
     def request_pause(self, round_: int, *, now: bool = False) -> None:
         """Pick a pause; `round_` is the next round that this learner starts.
@@ -92,7 +92,16 @@ class Coordination:
     def note(self, version: int, steps: int) -> Note:
         """What there is to tell."""
         with self._lock:
+            self._told = self._finished
             return Note(version, steps, self._pause, self._stop, self._finished)
+
+    @property
+    def urgent(self) -> bool:
+        """Whether the next round should not wait: a pause is near, or there is news to tell.
+
+        Those who have finished start rounds for this alone; else nobody might ever tell.
+        """
+        return max(self._pause, self._stop) != NEVER or self._told != self._finished
 
     @property
     def all_finished(self) -> bool:

@@ -59,7 +59,7 @@ class Engine(Protocol):
     over: bool
     """Whether this pause is the end."""
 
-    def step(self, rate: float) -> Report: ...
+    def step(self, rate: float, *, last: bool = False) -> Report: ...
     def serve(self) -> None: ...
     def request_pause(self) -> None: ...
     def request_stop(self) -> None: ...
@@ -127,8 +127,8 @@ class DecentralizedEngine:
         """Mixes so far."""
         return self.learner.rounds
 
-    def step(self, rate: float) -> Report:
-        """Apply the gradient that `backward` left, as the strategy says.
+    def step(self, rate: float, *, last: bool = False) -> Report:
+        """Apply the gradient that `backward` left, as the strategy says; `last`: none follows.
 
         Raises:
             NotFiniteError: names the learner and the step.
@@ -143,12 +143,13 @@ class DecentralizedEngine:
         waited += self.clock.now() - begin
         staleness = self.learner.update(rate, norm, skip=skipped)
         begin = self.clock.now()
+        if last:
+            self._finish()
         self.mixer.after_update()
         self._choose_reduction()
         return Report(norm, staleness, waited + self.clock.now() - begin, skipped)
 
-    def finish(self) -> None:
-        """The last gradient is applied; `serve` until `over`."""
+    def _finish(self) -> None:
         with self.learner.changed:
             self.mixer.finished = True
             if self.strategy.synchronous or self.place.nodes == 1:

@@ -99,10 +99,12 @@ class PeerExchange(Exchange):
 
     def run(self, round_: int) -> None:
         """Exchange; make delta of what came, gathered from all shards."""
-        takes = self.schedule.round(round_).partners(self.place.node)
-        ranks = {self.place.counterpart(j): j for j in takes if j != self.place.node}
-        arrivals = self.transport.exchange(round_, list(ranks), self.note)
-        came = {ranks[rank]: arrival for rank, arrival in arrivals.items()}
+        current = self.schedule.round(round_)
+        takes = current.partners(self.place.node)
+        receives = {self.place.counterpart(j): j for j in current.receives(self.place.node)}
+        sends = [self.place.counterpart(j) for j in current.sends(self.place.node)]
+        arrivals = self.transport.exchange(round_, list(receives), sends, self.note)
+        came = {receives[rank]: arrival for rank, arrival in arrivals.items()}
         self.heard = [arrival.note for arrival in came.values()]
         self.mix = Mix(
             round_,
@@ -127,9 +129,7 @@ class PeerExchange(Exchange):
 
     def invited(self, round_: int) -> bool:
         """Whether a partner's snapshot is at the door."""
-        current = self.schedule.round(round_)
-        ranks = [self.place.counterpart(j) for j in current.receives(self.place.node)]
-        return self.transport.invited(round_, ranks)
+        return self.transport.invited(round_)
 
     def _combine(self, came: Mapping[int, Arrival]) -> None:
         """delta = sum_j T_j (x_j - x_own), in the order of the mix's `takes`."""

@@ -65,6 +65,7 @@ class Learner:
         """Version that the model holds: where the gradient under way is taken."""
         self.changed = changed or RealClock().condition()
         self._averaged = 0
+        self._phi: Tensor | None = None  # where the gradient was taken, if the model has moved on
         self._spare: Tensor | None = None
         self._fence = torch.cuda.Event() if flat.weights.is_cuda else None
 
@@ -78,9 +79,11 @@ class Learner:
             event = Update(step=self.steps, read=self.read, rate=0.0 if skip else rate)
             staleness = self.version - self.read
             if not skip:
+                phi = self.model if self._phi is None else self._phi
                 self.sgd.update(
-                    self.weights, self.gradient, self.velocity, rate, phi=self.model, norm=norm
+                    self.weights, self.gradient, self.velocity, rate, phi=phi, norm=norm
                 )
+            self._phi = None
             self._happened(event)
             self.steps += 1
             if self.late:
@@ -121,6 +124,8 @@ class Learner:
         with self._alone():
             self.weights.copy_(average)
             if self.late:
+                if self.sgd.weight_decay:
+                    self._phi = self.model.clone()
                 self.model.copy_(average)
             self._mixed(mix)
             self._averaged = self.version

@@ -180,7 +180,9 @@ class FreeMixer(Mixer):
 
     def _invited(self) -> bool:
         rounds = self.learner.rounds
-        return self.started == rounds and self.exchange.invited(rounds)
+        return self.coordination.urgent or (
+            self.started == rounds and self.exchange.invited(rounds)
+        )
 
     def _communicate(self) -> None:
         while not self._closed:

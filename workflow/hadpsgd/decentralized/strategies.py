@@ -36,7 +36,7 @@ class Counters:
     recent: int
     """Rounds started since the gradient under way began."""
     invited: bool
-    """Whether a partner waits for this learner in its next round."""
+    """Whether a partner waits for this learner in its next round, or there is news to spread."""
     finished: bool
     """Whether its last gradient is applied."""
 

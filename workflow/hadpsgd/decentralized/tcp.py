@@ -41,6 +41,8 @@ class Link:
         """Where the rest of the weights under way goes."""
         self.watched = 0
         """Events that the selector waits for."""
+        self.ended = False
+        """Whether the partner closed it, or died."""
         self._head = bytearray(SIZE)
         self._got = 0
 
@@ -52,6 +54,10 @@ class Link:
                 n = self.sock.sendmsg(list(self.outbox)[:8])
             except BlockingIOError:
                 break
+            except OSError:
+                self.ended = True
+                self.outbox.clear()
+                break
             sent += n
             while n:
                 first = self.outbox.popleft()
@@ -62,7 +68,7 @@ class Link:
         return sent
 
     def read_header(self) -> bool:
-        """Whether a header is there; ConnectionError at the end of the stream."""
+        """Whether a header is there."""
         if self.header is None:
             self._got += self._receive(memoryview(self._head)[self._got :])
             if self._got == SIZE:
@@ -83,15 +89,43 @@ class Link:
             n = self.sock.recv_into(into)
         except BlockingIOError:
             return 0
-        if n == 0:
-            raise ConnectionResetError("the partner closed the connection")
+        except OSError:
+            n = 0
+        self.ended |= n == 0
         return n
 
     @property
     def wanted(self) -> int:
         """Events to wait for: a header that waits for its round keeps the rest in the kernel."""
+        if self.ended:
+            return 0
         reading = selectors.EVENT_READ if self.header is None or self.target else 0
         return reading | (selectors.EVENT_WRITE if self.outbox else 0)
+
+
+class _Round:
+    """How far an exchange is."""
+
+    def __init__(
+        self, number: int, receives: Sequence[int], sends: Sequence[int], buffers: Sequence[Tensor]
+    ) -> None:
+        self.number = number
+        self.receives, self.sends = set(receives), set(sends)
+        self.open = self.receives | self.sends
+        """Partners with whom the exchange is not settled."""
+        self.buffers = dict(zip(receives, buffers, strict=False))
+        self.unsent = set(sends)
+        self.arrived: dict[int, Arrival] = {}
+        self.acknowledged: set[int] = set()
+
+    def flushed(self, j: int, *, done: bool) -> None:
+        """All that there was to say to partner `j` is said."""
+        settled = j not in self.unsent and (
+            (j in self.arrived or j not in self.receives)
+            and (j in self.acknowledged or j not in self.sends)
+        )
+        if done and settled:
+            self.open.discard(j)
 
 
 class TcpTransport:
@@ -139,13 +173,13 @@ class TcpTransport:
         """The buffer of the next snapshot."""
         return self._snapshot
 
-    def invited(self, round_: int, partners: Sequence[int]) -> bool:
-        """Whether a partner's snapshot of that round is at the door."""
+    def invited(self, round_: int) -> bool:
+        """Whether a snapshot of that round or of a later one is at the door."""
         return any(
-            (link := self._links.get(j)) is not None
-            and link.header is not None
-            and link.header.round == round_
-            for j in partners
+            link.header is not None
+            and link.header.kind is Kind.WEIGHTS
+            and link.header.round >= round_
+            for link in self._links.values()
         )
 
     def wait(self, seconds: float) -> None:
@@ -157,57 +191,54 @@ class TcpTransport:
         with contextlib.suppress(BlockingIOError):
             self._waker.send(b"\0")
 
-    def exchange(self, round_: int, partners: Sequence[int], note: Note) -> dict[int, Arrival]:
-        """One round with all `partners` at once."""
-        arrived: dict[int, Arrival] = {}
-        acknowledged: set[int] = set()
+    def exchange(
+        self, round_: int, receives: Sequence[int], sends: Sequence[int], note: Note
+    ) -> dict[int, Arrival]:
+        """One round with all partners at once."""
+        current = _Round(round_, receives, sends, self._buffers(len(receives)))
         payload = _bytes(self._snapshot)
         header = Header(Kind.WEIGHTS, self.rank, round_, len(payload), note=note).pack()
-        spares = iter(self._buffers(len(partners)))
-        buffers = {j: next(spares) for j in partners}
-        posted: set[int] = set()
         deadline = time.monotonic() + self.timeout
-
-        def ready(j: int, link: Link) -> None:
-            """Deal with what came from partner `j` as far as this round goes."""
-            while link.header is not None and link.header.round == round_:
-                if link.header.kind is Kind.RECEIVED:
-                    acknowledged.add(j)
-                    link.header = None
-                    link.read_header()
-                    continue
-                if link.target is None:
-                    link.target = _bytes(buffers[j])
-                if not link.read_weights():
-                    return
-                arrived[j] = Arrival(buffers[j], link.header.note)
-                self.bytes_received += link.header.nbytes
-                link.header = link.target = None
-                link.outbox.append(memoryview(Header(Kind.RECEIVED, self.rank, round_).pack()))
-                link.read_header()
-
         while True:
-            for j in partners:
+            for j in sorted(current.open):
                 link = self._links.get(j) or self._connect(j)
                 if link is None:
                     continue
-                if j not in posted:
-                    posted.add(j)
+                if j in current.unsent:
+                    current.unsent.discard(j)
                     link.outbox += [memoryview(header), payload]
                     self.bytes_sent += len(payload)
-                ready(j, link)
+                self._take(current, j, link)
                 link.send()
-            if len(arrived) == len(acknowledged) == len(partners) and not any(
-                self._links[j].outbox for j in partners
-            ):
-                return arrived
+                current.flushed(j, done=not link.outbox)
+                if link.ended and j in current.open:
+                    raise ConnectionError(f"rank {self.rank} lost rank {j} in round {round_}")
+            if not current.open:
+                # in the order asked for, so that sums over them are always the same
+                return {j: current.arrived[j] for j in receives}
             self._events(max(0.0, deadline - time.monotonic()))
             if time.monotonic() > deadline:
-                silent = sorted(set(partners) - set(arrived))
                 raise TimeoutError(
-                    f"rank {self.rank} heard nothing of ranks {silent} in round {round_} "
-                    f"for {self.timeout:.0f} s"
+                    f"rank {self.rank} heard nothing of ranks {sorted(current.open)} "
+                    f"for {self.timeout:.0f} s in round {round_}"
                 )
+
+    def _take(self, current: _Round, j: int, link: Link) -> None:
+        """Deal with what came from partner `j` as far as this round goes."""
+        while link.header is not None and link.header.round == current.number:
+            if link.header.kind is Kind.RECEIVED:
+                current.acknowledged.add(j)
+            else:
+                if link.target is None:
+                    link.target = _bytes(current.buffers[j])
+                if not link.read_weights():
+                    return
+                current.arrived[j] = Arrival(current.buffers[j], link.header.note)
+                self.bytes_received += link.header.nbytes
+                received = Header(Kind.RECEIVED, self.rank, current.number)
+                link.outbox.append(memoryview(received.pack()))
+            link.header = link.target = None
+            link.read_header()
 
     def close(self) -> None:
         """Close all sockets."""
@@ -223,7 +254,8 @@ class TcpTransport:
         return self._incoming
 
     def _events(self, seconds: float) -> None:
-        for link in self._links.values():
+        """Wait for events and handle them."""
+        for link in list(self._links.values()):
             self._watch(link)
         for key, mask in self._selector.select(seconds):
             if not isinstance(key.data, Link):
@@ -234,6 +266,8 @@ class TcpTransport:
                 self._greet(link)
             if mask & selectors.EVENT_WRITE:
                 link.send()
+            if link.ended:
+                self._watch(link)
 
     def _greet(self, link: Link) -> None:
         """The first header of an accepted connection says who it is."""

@@ -33,11 +33,16 @@ class Transport(Protocol):
     def outgoing(self) -> Tensor:
         """The buffer [elements] into which the next snapshot is written."""
 
-    def exchange(self, round_: int, partners: Sequence[int], note: Note) -> dict[int, Arrival]:
-        """Send the snapshot in `outgoing` to the ranks `partners`, receive theirs; blocks."""
+    def exchange(
+        self, round_: int, receives: Sequence[int], sends: Sequence[int], note: Note
+    ) -> dict[int, Arrival]:
+        """Send the snapshot in `outgoing` to some ranks, receive that of others; blocks."""
 
-    def invited(self, round_: int, partners: Sequence[int]) -> bool:
-        """Whether one of `partners` has sent its snapshot of that round already."""
+    def invited(self, round_: int) -> bool:
+        """Whether somebody has sent its snapshot of that round or of a later one already.
+
+        Who waits in a later round waits for all rounds before it.
+        """
 
     def wait(self, seconds: float) -> None:
         """Until a message comes, `wake` is called by another thread, or time is up."""
