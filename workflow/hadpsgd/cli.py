@@ -20,6 +20,9 @@ STAGES: dict[str, tuple[str, str]] = {
     "validate": ("hadpsgd.corpus.validate_command", "name every fault of Kaldi data directories"),
     "lang": ("hadpsgd.corpus.lang.command", "phones, words, topology and lexicon transducers"),
     "features": ("hadpsgd.features.command", "logmel or MFCC features of a data directory"),
+    "ubm": ("hadpsgd.features.ivector.ubm_command", "diagonal UBM of the i-vectors"),
+    "ivector-train": ("hadpsgd.features.ivector.train_command", "train the i-vector extractor"),
+    "ivector-extract": ("hadpsgd.features.ivector.extract_command", "i-vectors of a data set"),
     "egs": ("hadpsgd.egs.command", "training examples: fused features with their pdf-ids"),
     "model-info": ("hadpsgd.models.command", "layers and parameters of a model"),
     "report": ("hadpsgd.reports.command", "table of word error rates, curves, stages, HTML page"),
@@ -30,6 +33,10 @@ STAGES: dict[str, tuple[str, str]] = {
     ),
     "lm": ("hadpsgd.lm.command", "train or check the n-gram language model; perplexity report"),
     "graph": ("hadpsgd.graph.command", "the decoding graph HCLG"),
+    "decode": ("hadpsgd.decoding.command", "lattices of a data set from a trained network"),
+    "decode-gmm": ("hadpsgd.decoding.gmm_command", "lattices of a data set from a GMM-HMM"),
+    "tune": ("hadpsgd.scoring.tune_command", "choose scale and word penalty on the dev set"),
+    "score": ("hadpsgd.scoring.command", "word error rate of a set, as NIST's sclite counts"),
 }
 
 USER_ERROR = 2

@@ -29,12 +29,19 @@ class Decoding(Section):
     """Search."""
 
     beam: float = Field(13.0, gt=0)
+    """Paths this much worse than the best one at a frame are given up."""
     lattice_beam: float = Field(6.0, gt=0)
+    """Paths this much worse than the best one over the utterance leave the lattice."""
     max_active: int = Field(7000, ge=100)
+    """Most states kept at a frame by the search without lattices."""
+    one_best: bool = False
+    """Search the best path alone, faster; scoring then cannot choose another scale."""
     acoustic_scale: float = Field(0.1, gt=0)
     """Acoustic scale of the search; scoring rescales its lattices."""
     jobs: int = Field(2, ge=1)
     """Decoding processes."""
+    max_failed: float = Field(0.05, ge=0, le=1)
+    """Share of utterances that may have no path at all; more stops the run."""
 
 
 class Scoring(Section):

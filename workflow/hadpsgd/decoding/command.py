@@ -1,0 +1,34 @@
+"""`hadpsgd decode`: lattices of a data set from a trained network."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from hadpsgd import config
+from hadpsgd.decoding.decode import Work, decode
+from hadpsgd.decoding.network import NetworkScorer
+from hadpsgd.decoding.search import Searcher
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the stage."""
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--model", type=Path, required=True, help="final.pt")
+    parser.add_argument("--graph", type=Path, required=True)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--streams", type=Path, required=True, help="folder of <stream>/<set>/")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--jobs", type=int, default=0, help="processes (default: decoding.jobs)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write OUT/lat.1.gz, what scoring needs of the graph, and decode.json."""
+    settings = config.load(args.config)
+    options = settings.decoding
+    searcher = Searcher(args.graph, options)
+    scorer = NetworkScorer(settings, args.model, args.data, args.streams)
+    work = Work(searcher, scorer)
+    jobs = args.jobs or options.jobs
+    decode(work, scorer.utterances(), args.out, jobs, options.max_failed)
+    return 0

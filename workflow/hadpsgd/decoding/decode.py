@@ -1,0 +1,140 @@
+"""Utterances through the search in parallel processes, into a folder of lattices."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hadpsgd.decoding import lattice_io
+from hadpsgd.decoding.search import Found, Searcher
+from hadpsgd.errors import UserError
+from hadpsgd.files import atomic_folder
+from hadpsgd.parallel import map_in_order
+
+Scorer = Callable[[str], NDArray[np.float32]]
+"""Utterance to log-likelihoods, float32 [frames, pdfs]."""
+
+# what scoring needs of the graph: words, and phones with their transition-ids for word times
+_KEPT = ("words.txt", "phones.txt", "transitions.npz")
+_SAY_EVERY = 30.0  # seconds
+
+
+@dataclass(frozen=True)
+class Work:
+    """Makes, in each process, the function that decodes an utterance.
+
+    `make_scorer` is called there; the graph is already loaded and is shared by forked processes.
+    """
+
+    searcher: Searcher
+    make_scorer: Callable[[], Scorer]
+
+    def __call__(self) -> Callable[[str], tuple[str, Found, bytes]]:
+        """The function: utterance → its name, what was found, its entry in the archive."""
+        scorer, searcher = self.make_scorer(), self.searcher
+
+        def decode(utterance: str) -> tuple[str, Found, bytes]:
+            try:
+                found = searcher(scorer(utterance))
+            except UserError as error:
+                raise UserError(str(error), where=f"utterance {utterance}") from None
+            content = found.content
+            packed = lattice_io.entry(utterance, content) if content is not None else b""
+            return utterance, Found(found.frames, None, found.partial), packed
+
+        return decode
+
+
+@dataclass
+class Tally:
+    """What was decoded and what was not."""
+
+    utterances: int = 0
+    frames: int = 0
+    partial: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+    def add(self, utterance: str, found: Found, kept: bool) -> None:
+        """Count an utterance."""
+        self.utterances += 1
+        self.frames += found.frames
+        if not kept:
+            self.failed.append(utterance)
+        elif found.partial:
+            self.partial.append(utterance)
+
+
+def decode(
+    work: Work, utterances: Iterable[str], out: Path, jobs: int, max_failed: float
+) -> dict[str, Any]:
+    """Decode utterances into OUT/lat.1.gz and OUT/decode.json; returns what the latter says.
+
+    Raises:
+        UserError: more utterances without any path than `max_failed` allows, or bad scores.
+    """
+    tally, began = Tally(), time.monotonic()
+    said = began
+    with atomic_folder(out) as folder:
+        with (folder / "lat.1.gz").open("wb") as archive:
+            for utterance, found, packed in map_in_order(work, utterances, jobs):
+                archive.write(packed)
+                tally.add(utterance, found, bool(packed))
+                if time.monotonic() - said > _SAY_EVERY:
+                    said = time.monotonic()
+                    print(f"{tally.utterances} utterances", file=sys.stderr)
+        report = _report(work.searcher, tally, time.monotonic() - began, jobs)
+        _check(tally, max_failed)
+        (folder / "num_jobs").write_text("1\n")
+        (folder / "decode.json").write_text(json.dumps(report, indent=2) + "\n")
+        for name in _KEPT:
+            if (work.searcher.folder / name).exists():
+                shutil.copyfile(work.searcher.folder / name, folder / name)
+        shutil.copytree(work.searcher.folder / "phones", folder / "phones")
+    _say(report)
+    return report
+
+
+def _check(tally: Tally, max_failed: float) -> None:
+    if tally.utterances == 0:
+        raise UserError("no utterances to decode")
+    if len(tally.failed) > max_failed * tally.utterances:
+        named = ", ".join(tally.failed[:5])
+        raise UserError(
+            f"{len(tally.failed)} of {tally.utterances} utterances have no path: {named} ...",
+            fix="Widen decoding.beam, or check that model, graph and features belong together",
+        )
+
+
+def _report(searcher: Searcher, tally: Tally, seconds: float, jobs: int) -> dict[str, Any]:
+    options = searcher.options.model_dump(mode="json")
+    return {
+        "utterances": tally.utterances,
+        "frames": tally.frames,
+        "partial": tally.partial,
+        "failed": tally.failed,
+        "seconds": round(seconds, 3),
+        "jobs": jobs,
+        "real_time_factor": round(seconds * jobs / max(tally.frames * 0.01, 1e-9), 5),
+        "options": options,
+    }
+
+
+def _say(report: dict[str, Any]) -> None:
+    print(
+        f"{report['utterances']} utterances, {report['frames']} frames in {report['seconds']:.1f} s"
+        f" ({report['jobs']} processes, real-time factor {report['real_time_factor']:.4f} each)",
+        file=sys.stderr,
+    )
+    for name, what in (("partial", "reached no final state"), ("failed", "have no path")):
+        if report[name]:
+            listed = ", ".join(report[name][:5])
+            print(f"warning: {len(report[name])} utterances {what}: {listed}", file=sys.stderr)

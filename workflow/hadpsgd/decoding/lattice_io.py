@@ -1,0 +1,148 @@
+"""Lattice archives in Kaldi's binary format (`lat.*.gz`), read and written as streams."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import numpy as np
+
+from hadpsgd.decoding.lattice import ARC, Lattice, topologically_sorted
+from hadpsgd.errors import UserError
+
+_MAGIC = b"\xd6\xfd\xb2\x7e"
+_VECTOR, _LATTICE = b"vector", b"lattice4"
+_HEADER = struct.Struct("<iiQqqq")
+_STATE = struct.Struct("<ffq")
+_VERSION, _PROPERTIES = 2, 3  # expanded and mutable; nothing else is claimed
+_BLOCK = 1 << 18
+
+
+def encode(lattice: Lattice) -> bytes:
+    """A lattice as OpenFst writes it: what follows the utterance's name in an archive."""
+    states = np.empty(lattice.num_states, np.dtype([("final", "<f4", 2), ("arcs", "<i8")]))
+    states["final"], states["arcs"] = lattice.final, np.diff(lattice.first)
+    size = states.itemsize
+    content = np.empty(states.nbytes + lattice.arcs.nbytes, np.uint8)
+    at = lattice.first[:-1] * ARC.itemsize + np.arange(lattice.num_states) * size
+    heads = (at[:, None] + np.arange(size)).ravel()
+    body = np.ones(len(content), bool)
+    body[heads] = False
+    content[heads] = states.view(np.uint8)
+    content[body] = np.ascontiguousarray(lattice.arcs).view(np.uint8)
+    names = b"".join(struct.pack("<i", len(name)) + name for name in (_VECTOR, _LATTICE))
+    start = 0 if lattice.num_states else -1
+    sizes = (start, lattice.num_states, len(lattice.arcs))
+    return _MAGIC + names + _HEADER.pack(_VERSION, 0, _PROPERTIES, *sizes) + content.tobytes()
+
+
+def entry(utterance: str, content: bytes) -> bytes:
+    """One utterance of an archive, compressed; entries may be joined to a whole archive."""
+    return gzip.compress(f"{utterance} ".encode() + content, compresslevel=1, mtime=0)
+
+
+def parse(content: bytes) -> Lattice:
+    """A lattice from the bytes of kaldifst's `Lattice.write`."""
+    return _Source(iter([content])).lattice()
+
+
+def read(folder: Path) -> Iterator[tuple[str, Lattice]]:
+    """Yield (utterance, lattice) of `lat.*.gz` in a folder, in the order of their numbers.
+
+    Raises:
+        UserError: no archives, a damaged one, or lattices of another kind.
+    """
+    files = sorted(Path(folder).glob("lat.*.gz"), key=lambda p: int(p.name.split(".")[1]))
+    if not files:
+        raise UserError("no lat.*.gz", where=folder, fix="`hadpsgd decode` writes them")
+    for path in files:
+        yield from read_archive(path)
+
+
+def read_archive(path: Path) -> Iterator[tuple[str, Lattice]]:
+    """Yield (utterance, lattice) of one archive; raises as `read`."""
+    utterance: str | None = None
+    with gzip.open(path, "rb") as stream:
+        source = _Source(iter(lambda: cast(BinaryIO, stream).read(_BLOCK), b""))
+        try:
+            while (utterance := source.key()) is not None:
+                yield utterance, source.lattice()
+        except (EOFError, ValueError, struct.error, zlib.error, gzip.BadGzipFile) as error:
+            where = f"{path}, utterance {utterance}" if utterance else path
+            what = f"damaged or no lattice archive ({error or 'cut short'})"
+            raise UserError(what, where=where, fix="Decode again") from None
+
+
+class _Source:
+    """Bytes that are read in blocks and looked at in place."""
+
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks = blocks
+        self._data, self._at = b"", 0
+
+    def _need(self, size: int, at: int) -> None:
+        """Make sure that `size` bytes can be read at `at`, counted from `self._at`."""
+        missing = self._at + at + size - len(self._data)
+        if missing <= 0:
+            return
+        parts = [self._data[self._at :]]
+        while missing > 0:
+            block = next(self._blocks, b"")
+            if not block:
+                raise EOFError
+            parts.append(block)
+            missing -= len(block)
+        self._data, self._at = b"".join(parts), 0
+
+    def _take(self, size: int) -> bytes:
+        self._need(size, 0)
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def key(self) -> str | None:
+        """The next utterance, None at the end."""
+        try:
+            self._need(1, 0)
+        except EOFError:
+            return None
+        letters = bytearray()
+        while (letter := self._take(1)) != b" ":
+            if letter < b" " and letter != b"\n":
+                raise ValueError("no utterance's name")
+            letters += letter.strip()
+        return letters.decode()
+
+    def lattice(self) -> Lattice:
+        """The lattice that follows."""
+        if self._take(4) != _MAGIC:
+            raise ValueError("not binary")
+        names = [self._take(*struct.unpack("<i", self._take(4))) for _ in range(2)]
+        if names != [_VECTOR, _LATTICE]:
+            raise ValueError(f"lattices of kind {names[1].decode(errors='replace')}")
+        _version, _flags, _properties, start, num_states, _arcs = _HEADER.unpack(
+            self._take(_HEADER.size)
+        )
+        if start > 0:
+            raise ValueError("it does not start at state 0")
+        heads, at = [], 0
+        unpack = _STATE.unpack_from
+        for _ in range(num_states):
+            self._need(_STATE.size, at)
+            heads.append(unpack(self._data, self._at + at))
+            at += _STATE.size + heads[-1][2] * ARC.itemsize
+        return _assemble(self._take(at), heads)
+
+
+def _assemble(content: bytes, heads: list[tuple[float, float, int]]) -> Lattice:
+    columns = list(zip(*heads, strict=True)) if heads else [(), (), ()]
+    final = np.array(columns[:2], np.float32).T.reshape(-1, 2)
+    first = np.concatenate([[0], np.cumsum(columns[2])]).astype(np.int64)
+    at = first[:-1] * ARC.itemsize + np.arange(len(heads)) * _STATE.size
+    body = np.ones(len(content), bool)
+    body[(at[:, None] + np.arange(_STATE.size)).ravel()] = False
+    arcs = np.frombuffer(content, np.uint8)[body].view(ARC)
+    return topologically_sorted(Lattice(final, first, arcs))

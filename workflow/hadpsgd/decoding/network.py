@@ -1,0 +1,71 @@
+"""Log-likelihoods of a trained network: log-posteriors minus log-priors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hadpsgd.config import Config
+from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.decoding.decode import Scorer
+from hadpsgd.errors import UserError
+from hadpsgd.features.fusion import Fusion
+from hadpsgd.models.build import load_model
+
+# a pdf that training hardly saw cannot be judged: it is made unlikely instead
+PRIOR_FLOOR = 1e-9
+_UNLIKELY = -1e4
+
+
+@dataclass(frozen=True)
+class NetworkScorer:
+    """Makes a scorer of utterances: features fused, whole utterances, one thread."""
+
+    config: Config
+    model: Path
+    data: Path
+    streams: Path
+    device: str = "cpu"
+
+    def __call__(self) -> Scorer:
+        """Load the model and open the features, in the process that uses them.
+
+        Raises:
+            UserError: model and features do not fit.
+        """
+        model, meta = load_model(self.model, self.device)
+        if list(meta.streams) != list(self.config.features.input):
+            raise UserError(
+                f"trained on {list(meta.streams)}, config has {self.config.features.input}",
+                where=self.model,
+                fix="Use the features.input that it was trained with",
+            )
+        fusion = Fusion(self.config, self.streams, read_data(self.data))
+        priors = meta.log_priors.to(self.device)
+        unseen = priors < np.log(PRIOR_FLOOR)
+
+        @torch.inference_mode()
+        def score(utterance: str) -> NDArray[np.float32]:
+            features = fusion[utterance]
+            if features.shape[1] != meta.input_dim:
+                what = f"{features.shape[1]} features a frame, the model takes {meta.input_dim}"
+                raise UserError(what)
+            logits = model(torch.from_numpy(features).to(self.device)[None])[0]
+            scores = torch.log_softmax(logits.float(), dim=1) - priors
+            scores[:, unseen] = _UNLIKELY
+            return scores.cpu().numpy()
+
+        return score
+
+    def utterances(self) -> list[str]:
+        """Utterances with features, in the order of the data."""
+        return Fusion(self.config, self.streams, read_data(self.data)).utterances
+
+
+def read_data(path: Path) -> DataDir:
+    """The data directory; neither audio nor texts need be there."""
+    return DataDir.read(path, audio=False, text=False)
