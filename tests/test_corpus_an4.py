@@ -130,6 +130,9 @@ def test_faults(tmp_path: Path) -> None:
     (root / "wav" / "an4_clstk" / "fghi" / "cen1-fghi-b.wav").unlink()
     with pytest.raises(UserError, match="cen1-fghi-b: missing audio file"):
         an4.prepare(config(root, dev_speakers=1), tmp_path / "out", 1)
+    (root / "wav" / "an4_clstk" / "fghi" / "cen1-fghi-b.wav").write_bytes(b"RIFFgarbage")
+    with pytest.raises(UserError, match=r"cen1-fghi-b.wav: .* audio"):
+        an4.prepare(config(root, dev_speakers=1), tmp_path / "out", 1)
     write_lines(root / "etc" / "an4_train.transcription", ["YES (cen1-fabc-b)", "x", "y"])
     with pytest.raises(UserError, match=r"transcription:2: no transcript of an4_clstk/mdef"):
         an4.prepare(config(root, dev_speakers=1), tmp_path / "out", 1)

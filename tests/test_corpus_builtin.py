@@ -154,6 +154,20 @@ def test_text_of_the_language_model_is_drawn_apart(small: Layout) -> None:
     assert builtin.lm_text(100, 1) == builtin.lm_text(200, 1)[:100]
 
 
+def test_held_out_words_are_in_the_tests_only(tmp_path: Path) -> None:
+    summaries = builtin.prepare(config(held_out_words=0.2, lm_sentences=500), tmp_path, 2)
+    layout = Layout(tmp_path)
+    words = set(layout.held_out.read_text().split())
+    assert len(words) == round(0.2 * len(grammar().vocabulary()))
+    assert not words & set(read_lexicon(layout.lexicon).words)
+    assert not words & set(layout.lm("train").read_text().split())
+    said = {name: {w for u in DataDir.read(layout.data(name)) for w in u.words} for name in SETS}
+    assert not words & said["train"]
+    assert words & said["swb"]
+    assert summaries["train"].oov == 0
+    assert summaries["swb"].oov > 0
+
+
 def test_grammar() -> None:
     small = Grammar(["s: 3* a_ <x> | <$T.y>?", "x: apple | pear", "t.y: yes ."], ["t"])
     draw = random.Random(1).random

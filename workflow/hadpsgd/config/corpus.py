@@ -23,6 +23,9 @@ class Builtin(Section):
     """Training speakers, each a voice with a rate and pitch of its own."""
     lm_sentences: int = Field(20000, ge=100)
     """Sentences of language model text, drawn apart from the spoken ones."""
+    held_out_words: float = Field(0.0, ge=0, lt=0.5)
+    """Share of the words that lexicon, language model text and training speech lack, for
+    experiments with an open vocabulary; they are listed in `held_out_words.txt`."""
 
 
 class An4(Section):

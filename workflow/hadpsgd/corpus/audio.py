@@ -91,7 +91,9 @@ def read(
 
 def write_wav(path: Path, samples: np.ndarray, rate: int, subtype: str = "PCM_16") -> None:
     """Write int16 samples [samples] or [samples, channels] as WAV (PCM_16, or ULAW)."""
-    soundfile.write(path, samples, rate, format="WAV", subtype=subtype)
+    buffer = io.BytesIO()
+    soundfile.write(buffer, samples, rate, format="WAV", subtype=subtype)
+    path.write_bytes(buffer.getbuffer())  # libsndfile does not say that a disk is full
 
 
 def _open(source: str | io.BytesIO, location: str) -> soundfile.SoundFile:

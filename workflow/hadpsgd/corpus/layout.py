@@ -44,6 +44,11 @@ class Layout:
         """dict/lexicon.txt."""
         return self.dict_dir / "lexicon.txt"
 
+    @property
+    def held_out(self) -> Path:
+        """Words left out of lexicon, text and training, one a line; only where there are any."""
+        return self.root / "held_out_words.txt"
+
     def lm(self, name: str) -> Path:
         """Language model text: `train` or `dev`."""
         return self.root / "lm" / f"{name}.txt"
@@ -58,13 +63,15 @@ class Layout:
         """How wav.scp names a file of this folder."""
         return path.relative_to(self.root).as_posix()
 
-    def validate(self, names: Iterable[str], sample_rate: int) -> dict[str, Summary]:
-        """Check sets that were prepared here; every word must be in the lexicon.
+    def validate(
+        self, names: Iterable[str], sample_rate: int, max_oov: float = 0.0
+    ) -> dict[str, Summary]:
+        """Check sets that were prepared here, against their lexicon.
 
         Raises:
             UserError: a set has a fault.
         """
-        checks = Checks(sample_rate, read_lexicon(self.lexicon))
+        checks = Checks(sample_rate, read_lexicon(self.lexicon), max_oov)
         return validate_sets({name: self.data(name) for name in names}, checks)
 
     def write_lm(self, name: str, sentences: Iterable[str]) -> None:

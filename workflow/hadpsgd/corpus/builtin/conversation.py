@@ -36,6 +36,8 @@ class Plan:
     speakers: tuple[Speaker, Speaker]
     seconds: float
     """Speech in segments, both channels together; a little more is recorded."""
+    avoid: frozenset[str] = frozenset()
+    """Words that are not said."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,8 @@ class _Talk:
             draw = self.random.random
             fluent = grammar().expand("turn", self.topic, draw)
             tokens = speak_freely(fluent, speaker.manner, grammar(), self.topic, draw)
+            if not self.plan.avoid.isdisjoint(tokens):
+                continue
             self.espeak.use(self._mood(speaker))
             samples = _trim(self.espeak.speak(spelling(tokens)))
             if _SHORTEST <= len(samples) / self.espeak.sample_rate <= _LONGEST:

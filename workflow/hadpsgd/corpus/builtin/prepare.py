@@ -5,7 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import random
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Set
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from zlib import crc32
@@ -28,11 +30,15 @@ from hadpsgd.corpus.layout import Layout, progress
 from hadpsgd.corpus.references import write_glm, write_stm
 from hadpsgd.corpus.validate import Summary
 from hadpsgd.errors import UserError
+from hadpsgd.files import write_text
 
 TESTS = ("swb", "ch")
 # speech of a recording, at most
 _RECORDING_SECONDS = 300.0
 _LEXICON_SENTENCES = 2000
+# the most frequent words are never held out
+_FREQUENT = 200
+_FREQUENT_SENTENCES = 5000
 # every third sentence of the language model's text is as spontaneous as `ch`
 _SPONTANEOUS = 3
 
@@ -47,38 +53,54 @@ def prepare(config: Config, out: Path, processes: int) -> dict[str, Summary]:
     if config.features.sample_rate != RATE:
         raise UserError("the built-in corpus has 8000 Hz", where="features.sample_rate")
     layout = Layout(out)
-    text = lm_text(config.corpus.lm_sentences, config.seed)
+    unseen = held_out(config.corpus.held_out_words, config.seed)
+    text = lm_text(config.corpus.lm_sentences, config.seed, unseen)
     layout.write_lm("train", text)
     # before espeak-ng is used here: recordings are made in processes of their own
-    sets = _record(config.corpus, config.seed, layout, processes)
+    jobs = plans(config.corpus, config.seed, unseen)
+    sets = _record(jobs, layout, processes)
     for name, data in sets.items():
         data.write(layout.data(name))
         if name in TESTS:
             write_stm(layout.data(name) / "stm", data)
             write_glm(layout.data(name) / "glm")
     layout.write_lm("dev", (u.text for u in sets["dev"]))
-    words = grammar().vocabulary()
+    words = grammar().vocabulary() - unseen
     accents = list(dict.fromkeys(ACCENTS))
     write_dict(layout.dict_dir, make_lexicon(Espeak(), accents, words, text[:_LEXICON_SENTENCES]))
     _report_overlap(sets)
-    return layout.validate(sets, RATE)
+    if unseen:
+        write_text(layout.held_out, "".join(f"{word}\n" for word in sorted(unseen)))
+    return layout.validate(sets, RATE, max_oov=1.0 if unseen else 0.0)
 
 
-def lm_text(sentences: int, seed: int) -> list[str]:
-    """Text for the language model, drawn apart from what is spoken."""
+def held_out(share: float, seed: int) -> frozenset[str]:
+    """Words that only the dev and test sets say, none of the most frequent ones."""
+    if not share:
+        return frozenset()
+    counts = Counter(word for line in lm_text(_FREQUENT_SENTENCES, 0) for word in line.split())
+    frequent = {word for word, _ in counts.most_common(_FREQUENT)}
+    words = grammar().vocabulary()
+    source = random.Random(f"held out {seed}")
+    return frozenset(source.sample(sorted(words - frequent), round(share * len(words))))
+
+
+def lm_text(sentences: int, seed: int, avoid: Set[str] = frozenset()) -> list[str]:
+    """Text for the language model, drawn apart from what is spoken, without some words."""
     source = random.Random(f"language model {seed}")
-    lines = []
-    for index in range(sentences):
+    lines: list[str] = []
+    while len(lines) < sentences:
         topic = source.choice(list(TOPICS))
-        style = MATCHED if index % _SPONTANEOUS else UNMATCHED
+        style = MATCHED if len(lines) % _SPONTANEOUS else UNMATCHED
         fluent = grammar().expand("turn", topic, source.random)
         tokens = speak_freely(fluent, style.manner, grammar(), topic, source.random)
-        lines.append(transcript(tokens))
+        if avoid.isdisjoint(tokens):
+            lines.append(transcript(tokens))
     return lines
 
 
-def plans(corpus: Builtin, seed: int) -> dict[str, list[Plan]]:
-    """The recordings of every set."""
+def plans(corpus: Builtin, seed: int, unseen: frozenset[str]) -> dict[str, list[Plan]]:
+    """The recordings of every set; the training set does not say `unseen` words."""
     few = max(4, corpus.speakers // 6 // 2 * 2)
     some = max(4, corpus.speakers // 4 // 2 * 2)
     taken: set[str] = set()
@@ -94,7 +116,9 @@ def plans(corpus: Builtin, seed: int) -> dict[str, list[Plan]]:
         names = [f"{name}{number:03d}" for number in range(1, count + 1)]
         rng = np.random.default_rng(key)
         speakers = draw_speakers(names, style, rng, taken)
-        found[name] = list(_pair(name, key, speakers, 60 * minutes, rng))
+        avoid = unseen if name == "train" else frozenset()
+        pairs = _pair(name, key, speakers, 60 * minutes, rng)
+        found[name] = [replace(plan, avoid=avoid) for plan in pairs]
     return found
 
 
@@ -122,9 +146,8 @@ def _pair(
             )
 
 
-def _record(corpus: Builtin, seed: int, layout: Layout, processes: int) -> dict[str, DataDir]:
+def _record(planned: dict[str, list[Plan]], layout: Layout, processes: int) -> dict[str, DataDir]:
     """Speak all recordings, each in a fresh process."""
-    planned = plans(corpus, seed)
     jobs = [(layout.audio(name), plan) for name, each in planned.items() for plan in each]
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["hadpsgd.corpus.builtin.conversation"])
