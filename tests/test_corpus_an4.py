@@ -57,6 +57,17 @@ def test_held_out_speakers_leave_no_trace_in_training(prepared: Layout) -> None:
     assert sorted(prepared.lm("dev").read_text().splitlines()) == sorted(u.text for u in dev)
 
 
+def test_stm(prepared: Layout) -> None:
+    data = DataDir.read(prepared.data("test"))
+    lines = [s for s in (prepared.data("test") / "stm").read_text().splitlines() if s[0] != ";"]
+    assert len(lines) == len(data)
+    file, channel, speaker, start, end, labels, *words = lines[0].split()
+    first = data.utterances[file]
+    assert (channel, speaker, start, labels) == ("1", first.speaker, "0.00", "<O,female>")
+    assert words == first.words
+    assert float(end) == pytest.approx(audio.info(data.recordings[file]).seconds, abs=0.005)
+
+
 def test_lexicon_is_kaldis(shared: Path, prepared: Layout) -> None:
     kaldi = (shared / "kaldi_an4" / "lang" / "lexicon.txt").read_text().splitlines()
     assert sorted(prepared.lexicon.read_text().splitlines()) == sorted(kaldi)

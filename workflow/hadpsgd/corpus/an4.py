@@ -23,6 +23,7 @@ from hadpsgd.corpus import audio
 from hadpsgd.corpus.datadir import DataDir, Utterance
 from hadpsgd.corpus.dictdir import Lexicon, write_dict
 from hadpsgd.corpus.layout import Layout, progress
+from hadpsgd.corpus.references import write_stm
 from hadpsgd.corpus.resample import resample, to_int16
 from hadpsgd.corpus.validate import Summary
 from hadpsgd.errors import UserError
@@ -65,6 +66,7 @@ def prepare(config: Config, out: Path, processes: int) -> dict[str, Summary]:
     write_dict(layout.dict_dir, _dictionary(root / "etc" / "an4.dic").words)
     for name in ("train", "dev"):
         layout.write_lm(name, (f.text for f in sets[name]))
+    write_stm(layout.data("test") / "stm", DataDir.read(layout.data("test")))
     return layout.validate(sets, config.features.sample_rate)
 
 

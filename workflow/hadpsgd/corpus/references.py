@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hadpsgd.corpus import audio
 from hadpsgd.corpus.datadir import DataDir
-from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 
 _SEX = {"f": "female", "m": "male"}
@@ -33,16 +33,17 @@ def write_stm(path: Path, data: DataDir) -> None:
     """Write `file channel speaker start end <labels> words`, sorted by file, channel, start.
 
     Raises:
-        UserError: an utterance has no end time.
+        UserError: an utterance reaches to the end of a recording that cannot be opened.
     """
     lines = []
     for utterance in data:
-        if utterance.end is None:
-            raise UserError("no end time", where=f"{data.path}: utterance {utterance.id}")
+        end = utterance.end
+        if end is None:
+            end = audio.info(data.recordings[utterance.recording]).seconds
         file, channel = data.file_and_channel(utterance)
         gender = _SEX.get(data.gender.get(utterance.speaker, ""))
         labels = f"<O,{gender}>" if gender else "<O>"
-        times = f"{utterance.start:.2f} {utterance.end:.2f}"
+        times = f"{utterance.start:.2f} {end:.2f}"
         line = f"{file} {channel} {utterance.speaker} {times} {labels} {utterance.text}\n"
         lines.append((file, channel, utterance.start, line))
     write_text(path, _STM_HEAD + "".join(line for *_, line in sorted(lines)))
