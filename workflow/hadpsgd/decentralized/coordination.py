@@ -45,7 +45,8 @@ class Coordination:
         self.node = node
         self._lock = threading.Lock()
         self._pause = self._stop = NEVER
-        self._finished = self._told = 0
+        self._finished = 0
+        self._spread = 0
 
     def request_pause(self, round_: int, *, now: bool = False) -> None:
         """Pick a pause; `round_` is the next round that this learner starts.
@@ -64,17 +65,14 @@ class Coordination:
 
     def finish(self, round_: int) -> None:
         """This learner has applied its last gradient."""
-        with self._lock:
-            self._finished |= 1 << self.node
-        self._stop_if_all_finished(round_)
+        self._learn_of(1 << self.node, round_)
 
     def heard(self, note: Note, round_: int) -> None:
         """Take in a partner's note; `round_` is the next round that this learner starts."""
         with self._lock:
             self._pause = _earlier(self._pause, note.pause, round_)
             self._stop = _earlier(self._stop, note.stop, round_)
-            self._finished |= note.finished
-        self._stop_if_all_finished(round_)
+        self._learn_of(note.finished, round_)
 
     def pauses(self, round_: int) -> bool:
         """Whether all pause (or end) before this round."""
@@ -92,23 +90,27 @@ class Coordination:
     def note(self, version: int, steps: int) -> Note:
         """What there is to tell."""
         with self._lock:
-            self._told = self._finished
             return Note(version, steps, self._pause, self._stop, self._finished)
 
-    @property
-    def urgent(self) -> bool:
-        """Whether the next round should not wait: a pause is near, or there is news to tell.
+    def urgent(self, round_: int) -> bool:
+        """Whether round `round_` should not wait: a pause is near, or there is news to tell.
 
-        Those who have finished start rounds for this alone; else nobody might ever tell.
+        Those who have finished start rounds for this alone; else nobody might ever tell. Who learns
+        of news mixes until everybody could know it of him: some of his next rounds may be idle, or
+        with those who know.
         """
-        return max(self._pause, self._stop) != NEVER or self._told != self._finished
+        return round_ < max(self._spread, self._pause, self._stop)
 
     @property
     def all_finished(self) -> bool:
         """Whether everybody is known to have applied its last gradient."""
         return all(self._finished >> i & 1 for i in living(self.schedule))
 
-    def _stop_if_all_finished(self, round_: int) -> None:
+    def _learn_of(self, finished: int, round_: int) -> None:
+        with self._lock:
+            if finished & ~self._finished:
+                self._finished |= finished
+                self._spread = horizon(self.schedule, self.node, round_)
         if self.all_finished:
             self.request_stop(round_)
 

@@ -153,7 +153,9 @@ class DecentralizedEngine:
         with self.learner.changed:
             self.mixer.finished = True
             if self.strategy.synchronous or self.place.nodes == 1:
-                self.mixer.coordination.request_stop(self.mixer.started, now=True)
+                # the last gradient may have made an average due
+                due = self.strategy.mixes and self.strategy.may_start(self.mixer.counters())
+                self.mixer.coordination.request_stop(self.mixer.started + due, now=True)
             else:
                 self.mixer.coordination.finish(self.mixer.started)
 

@@ -180,7 +180,7 @@ class FreeMixer(Mixer):
 
     def _invited(self) -> bool:
         rounds = self.learner.rounds
-        return self.coordination.urgent or (
+        return self.coordination.urgent(self.started) or (
             self.started == rounds and self.exchange.invited(rounds)
         )
 

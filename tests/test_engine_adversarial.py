@@ -1,0 +1,214 @@
+"""The engine's parts against the equation and the ledger, in orders that a run seldom takes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from hadpsgd.decentralized import dense
+from hadpsgd.decentralized.buffers import flatten
+from hadpsgd.decentralized.events import Event, Mix, Update, ledger_faults, staleness
+from hadpsgd.decentralized.learner import Learner
+from hadpsgd.decentralized.schedules import SCHEDULES
+from hadpsgd.decentralized.sgd import Sgd
+
+OPTIMISERS = [Sgd(), Sgd(0.9), Sgd(0.9, nesterov=True), Sgd(0.5, weight_decay=0.1)]
+
+
+def oracle_sgd(sgd: Sgd) -> dense.Sgd:
+    """The same settings for the dense evaluation."""
+    return dense.Sgd(sgd.momentum, sgd.nesterov, sgd.weight_decay)
+
+
+class Driven:
+    """A learner whose moments are chosen by a test, float64."""
+
+    def __init__(self, index: int, sgd: Sgd, late: bool = False) -> None:
+        module = nn.Linear(3, 2).double()
+        with torch.no_grad():
+            draws = torch.Generator().manual_seed(index)
+            for p in module.parameters():
+                p.copy_(torch.randn(p.shape, generator=draws, dtype=torch.float64))
+        self.index = index
+        self.events: list[Event] = []
+        self.flat = flatten(module)
+        self.learner = Learner(self.flat, sgd, late=late, record=self.events.append)
+        self.start = self.weights()
+        self.pending_gradient = False
+
+    def weights(self) -> np.ndarray:
+        """Present weights, pending mixes included, [P]."""
+        out = torch.empty_like(self.learner.weights)
+        self.learner.snapshot(out)
+        return out.numpy().copy()
+
+    def gradient(self) -> None:
+        """Compute the gradient at the model, as backward does: it adds to the buffer."""
+        at = self.learner.model.numpy()
+        self.learner.gradient.add_(torch.from_numpy(toy(self.index, self.learner.steps, at)))
+
+    def update(self, rate: float) -> int:
+        """Apply it."""
+        return self.learner.update(rate, float(self.learner.gradient.norm()))
+
+
+def toy(learner: int, step: int, weights: np.ndarray) -> np.ndarray:
+    """A nonlinear gradient; zero in the gaps that the alignment leaves."""
+    draw = np.random.default_rng([learner, step])
+    used = np.zeros(len(weights))
+    used[:6] = used[16:18] = 1
+    return used * np.tanh(draw.normal(size=len(weights)) * weights + draw.normal())
+
+
+def delta_of(own: Tensor, others: list[tuple[Tensor, float]]) -> Tensor:
+    """What a round adds: sum_j share_j (x_j - own)."""
+    return sum((share * (weights - own) for weights, share in others), torch.zeros_like(own))
+
+
+@given(st.data(), st.integers(2, 5), st.sampled_from(OPTIMISERS))
+@settings(deadline=None, max_examples=80)
+def test_any_interleaving_is_the_equation(data: st.DataObject, learners: int, sgd: Sgd) -> None:
+    """Gradients begin and land, rounds start and are mixed in, in any order at all."""
+    nodes = [Driven(i, sgd) for i in range(learners)]
+    schedule = SCHEDULES[data.draw(st.sampled_from(["ring", "random-ring", "pairwise"]))](
+        learners, 1
+    )
+    snapshots: list[dict[int, tuple[int, Tensor]]] = [{} for _ in nodes]  # node: round -> snapshot
+
+    def start(i: int) -> bool:
+        learner, k = nodes[i].learner, nodes[i].learner.rounds
+        if k in snapshots[i]:
+            return False
+        out = torch.empty_like(learner.weights)
+        snapshots[i][k] = (learner.snapshot(out), out)
+        return True
+
+    def mix(i: int) -> bool:
+        learner, k = nodes[i].learner, nodes[i].learner.rounds
+        takes = schedule.round(k).partners(i)
+        if any(k not in snapshots[j] for j in (i, *takes)):
+            return False
+        version, own = snapshots[i][k]
+        others = [(j, share) for j, share in takes.items() if j != i]
+        delta = delta_of(own, [(snapshots[j][k][1], share) for j, share in others])
+        event = Mix(k, version, tuple((j, share, snapshots[j][k][0]) for j, share in others))
+        learner.mix(event, delta)
+        return True
+
+    for _ in range(data.draw(st.integers(1, 40))):
+        i = data.draw(st.integers(0, learners - 1))
+        what = data.draw(st.sampled_from(["begin", "land", "start", "mix"]))
+        if what == "begin" and not nodes[i].pending_gradient:
+            nodes[i].gradient()
+            nodes[i].pending_gradient = True
+        elif what == "land" and nodes[i].pending_gradient:
+            missed = nodes[i].learner.version - nodes[i].learner.read
+            assert nodes[i].update(0.1) == missed
+            nodes[i].pending_gradient = False
+        elif what == "start":
+            start(i)
+        elif what == "mix":
+            mix(i)
+
+    record = {node.index: node.events for node in nodes}
+    assert not ledger_faults(record)
+    starts = {node.index: node.start for node in nodes}
+    versions = dense.evaluate(record, starts, toy, oracle_sgd(sgd))
+    for node in nodes:
+        np.testing.assert_allclose(node.weights(), versions[node.index][-1], rtol=1e-12, atol=1e-13)
+
+    # bring the rounds under way to their end: then nothing that mixing did moves the mean
+    begun = [
+        node.learner.rounds + (node.learner.rounds in snapshots[i]) for i, node in enumerate(nodes)
+    ]
+    for _ in range(max(begun) * learners + 1):
+        for i in range(learners):
+            if nodes[i].learner.rounds < max(begun):
+                start(i)
+                mix(i)
+    assert {node.learner.rounds for node in nodes} == {max(begun)}
+    moved = sum(node.weights() - node.start for node in nodes)
+    expected = sum(own_updates(node, versions[node.index], sgd) for node in nodes)
+    np.testing.assert_allclose(moved, expected, rtol=1e-10, atol=1e-12)
+
+
+def own_updates(node: Driven, versions: list[np.ndarray], sgd: Sgd) -> np.ndarray:
+    """Sum of a learner's updates, its mixes left out."""
+    velocity = np.zeros_like(node.start)
+    total = np.zeros_like(velocity)
+    for event in node.events:
+        if isinstance(event, Update):
+            phi = versions[event.read]
+            gradient = toy(node.index, event.step, phi)
+            direction, velocity = oracle_sgd(sgd).direction(gradient, phi, velocity)
+            total -= event.rate * direction
+    return total
+
+
+@pytest.mark.parametrize("sgd", OPTIMISERS)
+def test_late_learner_is_delay_by_one(sgd: Sgd) -> None:
+    rates = [0.1, 0.2, 0.1, 0.05, 0.1]
+    nodes = [Driven(i, sgd, late=True) for i in range(4)]
+    for k, rate in enumerate(rates):
+        for node in nodes:
+            node.gradient()
+        before = [node.weights() for node in nodes]
+        average = torch.from_numpy(np.mean(before, axis=0))
+        for node in nodes:
+            others = tuple((j, 0.25, 2 * k) for j in range(4) if j != node.index)
+            node.learner.replace(Mix(k, 2 * k, others), average)
+        for node in nodes:
+            node.update(rate)
+    start = np.stack([node.start for node in nodes], axis=1)
+    record = {node.index: node.events for node in nodes}
+    assert not ledger_faults(record)
+    versions = dense.evaluate(record, dict(enumerate(start.T)), toy, oracle_sgd(sgd))
+    for node in nodes:
+        np.testing.assert_allclose(node.weights(), versions[node.index][-1], rtol=1e-12)
+    assert staleness(nodes[0].events) == [1, 2, 2, 2, 2]
+
+
+@pytest.mark.parametrize("sgd", OPTIMISERS)
+def test_late_learners_that_start_equal_follow_the_closed_form(sgd: Sgd) -> None:
+    rates = [0.1, 0.2, 0.1, 0.05, 0.1]
+    nodes = [Driven(0, sgd, late=True) for _ in range(4)]
+    for i, node in enumerate(nodes):
+        node.index = i
+    for k, rate in enumerate(rates):
+        for node in nodes:
+            node.gradient()
+        average = torch.from_numpy(np.mean([node.weights() for node in nodes], axis=0))
+        for node in nodes:
+            node.learner.replace(Mix(k, 2 * k, ()), average)
+            node.update(rate)
+    start = np.stack([node.start for node in nodes], axis=1)
+    closed = dense.d1d(start, toy, rates, "mean", oracle_sgd(sgd))
+    for i, node in enumerate(nodes):
+        np.testing.assert_allclose(node.weights(), closed[:, i], rtol=1e-12)
+
+
+def test_gaps_of_the_alignment_stay_zero() -> None:
+    node = Driven(0, Sgd(0.9, weight_decay=0.1))
+    gaps = np.ones(len(node.start), bool)
+    gaps[:6] = gaps[16:18] = False
+    for _ in range(3):
+        node.gradient()
+        node.learner.mix(Mix(0, 0, ()), torch.zeros_like(node.learner.weights))
+        node.update(0.1)
+    assert not node.weights()[gaps].any()
+
+
+def test_a_snapshot_holds_what_is_pending() -> None:
+    node = Driven(0, Sgd())
+    model = node.learner.model.clone()
+    delta = torch.arange(len(model), dtype=torch.float64)
+    expected = (model + delta).numpy()
+    node.learner.mix(Mix(0, 0, ()), delta.clone())
+    torch.testing.assert_close(node.learner.model, model)  # a gradient may be under way
+    np.testing.assert_array_equal(node.weights(), expected)
+    node.learner.settle()
+    np.testing.assert_array_equal(node.learner.model.numpy(), expected)
