@@ -9,13 +9,14 @@ the utterance. Formats: Kaldi's util/kaldi-table.h and matrix/kaldi-matrix.cc.
 from __future__ import annotations
 
 import gzip
+import os
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
@@ -146,9 +147,13 @@ class _Files:
         self._folders = list(scp.resolve().parents) if scp else []
         self._allow_pipes = allow_pipes
         self._open: OrderedDict[str, Stream] = OrderedDict()
+        self._process = os.getpid()
 
     def __enter__(self) -> _Files:
         return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_open": OrderedDict()}
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -178,6 +183,9 @@ class _Files:
         return stream.object(kind, key)
 
     def _stream(self, file: str) -> Stream:
+        if self._process != os.getpid():  # a forked file shares its position with the parent's
+            self._process = os.getpid()
+            self._open = OrderedDict()
         stream = self._open.pop(file, None) or open_file(self._locate(file))
         self._open[file] = stream
         if len(self._open) > _OPEN_FILES:

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from hadpsgd.config.base import Section
+from hadpsgd.config.ivector import Ivector
 
 
 class Logmel(Section):
@@ -42,6 +43,7 @@ class Features(Section):
     """Dither of the waveform; 0 keeps features reproducible."""
     logmel: Logmel = Logmel()
     mfcc: Mfcc = Mfcc()
+    ivector: Ivector = Ivector()
     normalise: Literal["speaker-mean", "speaker-mean-variance", "none"] = "speaker-mean"
     """Normalisation of logmel, by speaker."""
     input: list[Literal["fmllr", "ivector", "logmel"]] = Field(["logmel"], min_length=1)

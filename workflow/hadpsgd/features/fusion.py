@@ -16,6 +16,7 @@ from hadpsgd.config import Config
 from hadpsgd.config.features import Features
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.errors import UserError
+from hadpsgd.features.ivector.stream import IvectorStream
 from hadpsgd.features.streams import Archived, LogmelStream, Stream
 
 Matrix = NDArray[np.float32]
@@ -27,6 +28,7 @@ StreamMaker = Callable[[Path, Features, Mapping[str, str]], Stream]
 STREAMS: dict[str, StreamMaker] = {
     "logmel": LogmelStream,
     "fmllr": Archived,
+    "ivector": IvectorStream,
 }
 
 

@@ -1,0 +1,65 @@
+"""`hadpsgd ubm`: the diagonal UBM of the i-vectors."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from hadpsgd.config import Config, load
+from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.features.frontend import Frontend, Inputs
+from hadpsgd.features.ivector import ubm
+from hadpsgd.features.ivector.ubm_training import train
+from hadpsgd.features.pca import principal_components
+from hadpsgd.kaldi_io import read
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("--config", type=Path, required=True, help="config (YAML)")
+    parser.add_argument("--data", type=Path, required=True, help="Kaldi data directory")
+    parser.add_argument("--feats", type=Path, required=True, help="folder of its MFCC")
+    parser.add_argument("--transform", type=Path, help="final.mat (LDA+MLLT); left out: PCA")
+    parser.add_argument("--out", type=Path, required=True, help="folder of final.dubm")
+    parser.add_argument("--jobs", type=int, help="threads (default: features.jobs)")
+
+
+def train_ubm(
+    config: Config, data: DataDir, feats: Path, transform: Path | None, out: Path
+) -> None:
+    """Write final.dubm and what belongs to it: final.mat, splice_opts, cmvn_opts.
+
+    Raises:
+        UserError: features are missing or too few.
+    """
+    options = config.features.ivector
+    frontend = Frontend(options.context, options.context)
+    if transform:
+        matrix = read(transform).astype(np.float32)
+    else:
+        matrix = principal_components(Inputs(data, feats, frontend), options.input_dim)
+    frontend = Frontend(options.context, options.context, transform=matrix)
+    inputs = Inputs(data, feats, frontend)
+
+    def passes() -> Iterator[Iterable[NDArray[np.float32]]]:
+        while True:
+            yield (features for _, features in inputs)
+
+    model = train(options.ubm, passes(), config.seed)
+    out.mkdir(parents=True, exist_ok=True)
+    frontend.write(out)
+    ubm.write(out / "final.dubm", model)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what the arguments say."""
+    config = load(args.config)
+    data = DataDir.read(args.data, audio=False, text=False)
+    with threadpool_limits(args.jobs or config.features.jobs):
+        train_ubm(config, data, args.feats, args.transform, args.out)
+    return 0
