@@ -25,6 +25,7 @@ STAGES: dict[str, tuple[str, str]] = {
     "ivector-extract": ("hadpsgd.features.ivector.extract_command", "i-vectors of a data set"),
     "egs": ("hadpsgd.egs.command", "training examples: fused features with their pdf-ids"),
     "model-info": ("hadpsgd.models.command", "layers and parameters of a model"),
+    "learning-rate": ("hadpsgd.training.rate_command", "the learning rate over the epochs"),
     "train": ("hadpsgd.training.command", "train a run; one rank, started by torchrun"),
     "report": ("hadpsgd.reports.command", "table of word error rates, curves, stages, HTML page"),
     "track": ("hadpsgd.tracking.command", "runs, curves, scores and models to MLflow"),

@@ -25,5 +25,5 @@ rule train:
         out=subpath(output.model, parent=True),
     shell:
         "torchrun --standalone --nproc-per-node {params.learners} -m hadpsgd train"
-        " --config {input.config} --run {wildcards.run} --egs {input.egs} --dev-egs {input.dev}"
+        " --config {input.config} --run-id {wildcards.run} --egs {input.egs} --dev-egs {input.dev}"
         " --out {params.out} 2> {log}"

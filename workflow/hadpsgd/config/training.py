@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from hadpsgd.config.base import Section
 
-STRATEGIES = Literal["single", "ssgd", "hadpsgd"]
+STRATEGIES = Literal["single", "ssgd", "ddp", "dpsgd", "adpsgd", "rand", "d1d", "local", "hadpsgd"]
+SCHEDULES = Literal[
+    "ring", "random-ring", "pairwise", "complete", "exponential", "one-peer-exponential"
+]
+DEFAULT_SCHEDULE = {"rand": "random-ring", "d1d": "complete", "local": "complete"}
+"""Mixing schedules of the strategies that do not take the ring."""
 
 
 class Model(Section):
@@ -41,23 +46,58 @@ class LearningRate(Section):
 class Run(Section):
     """One training run; several share every stage before training."""
 
+    name: str = Field("", pattern=r"^[A-Za-z0-9_-]*$")
+    """Name of the run; made of strategy, learners and schedule where it is empty."""
     strategy: STRATEGIES = "single"
     """How learners work together: see the README's table of strategies."""
-    learners: int = Field(1, ge=1)
+    learners: int = Field(1, ge=1, le=256)
     """Learners (processes)."""
     super_learner: int = Field(1, ge=1)
     """Learners of a super-learner (hadpsgd): gradients are allreduced inside it."""
-    schedule: str = "ring"
-    """Mixing schedule among (super-)learners, for strategies that mix."""
+    among: Literal["adpsgd", "dpsgd", "d1d", "local"] = "adpsgd"
+    """Strategy among the super-learners (hadpsgd)."""
+    schedule: SCHEDULES = "ring"
+    """Mixing schedule among (super-)learners; by default the ring, for `rand` the random ring,
+    for `d1d` and `local` the complete graph."""
+    pace: int = Field(1, ge=1)
+    """Rounds of mixing that a learner starts of itself during a gradient (asynchronous ones)."""
+    max_staleness: int = Field(64, ge=1)
+    """Mixes that a gradient may miss at most (asynchronous strategies)."""
+    average_every: int = Field(8, ge=1)
+    """Local steps between averages (local)."""
+    synchronous_epochs: float = Field(0.0, ge=0)
+    """Epochs of shared gradients before the local steps (local)."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_schedule(cls, values: Any) -> Any:
+        if isinstance(values, dict) and "schedule" not in values:
+            kind = values.get("strategy", "single")
+            kind = values.get("among", "adpsgd") if kind == "hadpsgd" else kind
+            return values | {"schedule": DEFAULT_SCHEDULE.get(kind, "ring")}
+        return values
 
     @property
     def id(self) -> str:
         """Name of the run's folder, its rule wildcard and its row in the tables."""
-        if self.strategy == "single":
-            return "single"
+        if self.name or self.strategy == "single":
+            return self.name or "single"
         if self.strategy == "hadpsgd":
-            return f"hadpsgd-{self.learners // self.super_learner}x{self.super_learner}"
-        return f"{self.strategy}-{self.learners}"
+            parts = [f"hadpsgd-{self.learners // self.super_learner}x{self.super_learner}"]
+            parts += [self.among] if self.among != "adpsgd" else []
+        else:
+            parts = [f"{self.strategy}-{self.learners}"]
+        kind = self.among if self.strategy == "hadpsgd" else self.strategy
+        if self.schedule != DEFAULT_SCHEDULE.get(kind, "ring"):
+            parts.append(self.schedule)
+        return "-".join(parts)
+
+    @property
+    def shared_gradients(self) -> int:
+        """Learners over which every gradient is averaged: the size of the engine's groups."""
+        if self.strategy in ("ssgd", "single", "ddp"):
+            return self.learners
+        return self.super_learner
 
     @model_validator(mode="after")
     def _shape(self) -> Run:
@@ -65,12 +105,36 @@ class Run(Section):
             raise ValueError(f"strategy single has 1 learner, not {self.learners}")
         if self.strategy != "single" and self.learners < 2:
             raise ValueError(f"strategy {self.strategy} needs at least 2 learners")
+        if self.super_learner > 1 and self.strategy != "hadpsgd":
+            raise ValueError(f"strategy {self.strategy} has no super-learners; hadpsgd has")
         if self.learners % self.super_learner:
             raise ValueError(
                 f"{self.learners} learners cannot be divided into super-learners of "
                 f"{self.super_learner}"
             )
+        if self.strategy == "hadpsgd" and self.learners // self.super_learner < 2:
+            raise ValueError(
+                f"{self.learners} learners are one super-learner of {self.super_learner}: "
+                "that is strategy ssgd"
+            )
+        self._fits()
         return self
+
+    def _fits(self) -> None:
+        """Strategy and schedule can work together."""
+        kind = self.among if self.strategy == "hadpsgd" else self.strategy
+        if kind in ("d1d", "local") and self.schedule != "complete":
+            raise ValueError(f"{kind} averages all weights: its schedule is 'complete'")
+        if kind == "rand" and self.schedule != "random-ring":
+            raise ValueError("rand is AD-PSGD on the schedule 'random-ring'; choose adpsgd")
+        if kind == "adpsgd" and self.schedule in ("exponential", "one-peer-exponential"):
+            raise ValueError(
+                f"schedule '{self.schedule}' is directed, and an asynchronous strategy needs "
+                "exchanges in both directions: choose ring, random-ring, pairwise or complete, "
+                "or the strategy dpsgd"
+            )
+        if self.strategy == "hadpsgd" and self.synchronous_epochs:
+            raise ValueError("synchronous_epochs are for strategy local alone")
 
 
 class Training(Section):
@@ -87,13 +151,19 @@ class Training(Section):
     weight_decay: float = Field(0.0, ge=0)
     clip_norm: float = Field(0.0, ge=0)
     """Clip the gradient to this norm; 0 does not."""
-    precision: Literal["fp32", "tf32", "bf16"] = "fp32"
+    precision: Literal["fp32", "tf32", "bf16", "fp64"] = "fp32"
+    """Of the model's arithmetic; weights are kept in fp32 (fp64: all in double precision)."""
+    not_finite: Literal["stop", "skip"] = "stop"
+    """A gradient that is NaN or infinite stops the run, or is left out (and counted)."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: int = Field(0, ge=0)
     """Threads of a learner; 0 takes cores / learners of the host, at least 1."""
     checkpoint_minutes: float = Field(5.0, gt=0)
     """Minutes between checkpoints; a kill loses at most the work since the last."""
     keep_checkpoints: int = Field(2, ge=1)
+    """Checkpoints kept; a damaged newest one is passed over for the one before."""
+    rendezvous_seconds: float = Field(300.0, gt=0)
+    """Seconds that ranks wait for each other, at the start and in a silent exchange."""
 
     @model_validator(mode="after")
     def _names(self) -> Training:

@@ -79,7 +79,7 @@ def groups(strategy: Strategy, meeting: Meeting) -> Groups:
     place = meeting.place
     alone = Group(None)
     whole = place.size == 1 and (strategy.collective or strategy.shared_steps > 0)
-    if not whole and place.size == 1:
+    if place.world == 1 or (place.size == 1 and not whole):
         return Groups(alone, alone, alone)
     name, rank, size = (
         ("everyone", place.rank, place.world)

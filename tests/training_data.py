@@ -1,0 +1,62 @@
+"""A small task to train on: examples whose pdf-ids can be told from their features."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from hadpsgd.egs.shards import FORMAT, ShardWriter
+
+FRAMES, DIM, PDFS = 5, 6, 7
+
+
+def write_egs(folder: Path, subsequences: int, seed: int) -> Path:
+    """Examples as `hadpsgd egs` leaves them: a pdf-id is the largest of PDFS fixed projections."""
+    folder.mkdir(parents=True, exist_ok=True)
+    draws = np.random.default_rng(seed)
+    features = draws.normal(size=(subsequences, FRAMES, DIM)).astype(np.float32)
+    projections = np.random.default_rng(99).normal(size=(DIM, PDFS))
+    labels = (features @ projections).argmax(-1).astype(np.int32)
+    writer = ShardWriter(folder, FRAMES, DIM, max(1, subsequences // 2), "float32")
+    writer.append(features, labels)
+    writer.close()
+    meta = {
+        "format": FORMAT,
+        "frames": FRAMES,
+        "dim": DIM,
+        "num_pdfs": PDFS,
+        "streams": {"logmel": DIM},
+        "dtype": "float32",
+        "subsequences": subsequences,
+        "shards": writer.shards,
+    }
+    (folder / "meta.json").write_text(json.dumps(meta))
+    np.save(folder / "pdf_counts.npy", np.bincount(labels.ravel(), minlength=PDFS))
+    return folder
+
+
+def write_config(folder: Path, runs: list[dict[str, Any]], **training: Any) -> Path:
+    """A config of a tiny BLSTM on these examples."""
+    content = {
+        "name": "tiny",
+        "seed": 3,
+        "results": str(folder / "results"),
+        "corpus": {"kind": "builtin"},
+        "model": {"layers": 1, "cells": 8, "projection": 8},
+        "training": {
+            "epochs": 3,
+            "batch": 40,
+            "learning_rate": {"base": 0.5, "base_batch": 40, "anneal_after": 2},
+            "rendezvous_seconds": 30,
+            "runs": runs,
+            **training,
+        },
+        "tracking": {"every_seconds": 0.2},
+    }
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(content))
+    return path

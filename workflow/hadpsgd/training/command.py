@@ -1,0 +1,78 @@
+"""`hadpsgd train`: one rank of a training run; torchrun starts as many as the run has learners."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+from hadpsgd.config import load
+from hadpsgd.tracking import follower
+from hadpsgd.training import final
+from hadpsgd.training.job import Job, assemble, identity
+from hadpsgd.training.loop import End, train
+from hadpsgd.training.metrics import say
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("--config", type=Path, required=True, help="YAML config")
+    # torchrun takes `--run` for a part of its own `--run-path`
+    parser.add_argument("--run-id", "--run", dest="run", required=True, help="as in the config")
+    parser.add_argument("--egs", type=Path, required=True, help="training examples")
+    parser.add_argument("--dev-egs", type=Path, required=True, help="held-out examples")
+    parser.add_argument("--out", type=Path, required=True, help="folder for final.pt and metrics")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what the arguments say; 75 asks to be run again (requeued)."""
+    config = load(args.config)
+    if _done(args.out, identity(config, args.run, args.egs)):
+        say(f"{args.out / 'final.pt'} is there, of the same config and examples: nothing to do")
+        return End.DONE
+    job = assemble(config, args.run, args.egs, args.dev_egs, args.out)
+    rank = job.meeting.place.rank
+    args.out.mkdir(parents=True, exist_ok=True)
+    tracked = follower.start(
+        config,
+        args.config,
+        args.run,
+        checkpoints=job.checkpoints.folder,
+        metrics=args.out / "metrics.jsonl",
+        rank=rank,
+    )
+    with tracked:
+        end = _train(job)
+    _leave_together(job)
+    return end
+
+
+def _train(job: Job) -> End:
+    begin = time.monotonic()
+    end = train(job)
+    if job.meeting.place.rank != 0:
+        return end
+    if end is End.DONE:
+        final.write(job, time.monotonic() - begin)
+        say(f"{job.run.id}: {job.out / 'final.pt'}")
+    else:
+        say(f"{job.run.id}: stopped at step {job.engine.steps}, checkpoint written; run it again")
+    return end
+
+
+def _done(out: Path, hash_: str) -> bool:
+    summary = out / "summary.json"
+    if not (summary.is_file() and (out / "final.pt").is_file()):
+        return False
+    return json.loads(summary.read_text(encoding="utf-8")).get("identity") == hash_
+
+
+def _leave_together(job: Job) -> None:
+    """Rank 0 may hold the store that the others still talk to: it leaves last."""
+    if job.meeting.store is None:
+        return
+    store, place = job.meeting.prefixed("left"), job.meeting.place
+    store.set(str(place.rank), "")
+    if place.rank == 0:
+        store.wait([str(rank) for rank in range(place.world)], job.meeting.timeout)

@@ -1,0 +1,63 @@
+"""A learner's part of every step, from any step on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hadpsgd.egs.dataset import Batch, Dataset, Plan
+from hadpsgd.models.loss import IGNORE
+
+EVALUATION_BATCH = 64
+Example = tuple[Tensor, Tensor]
+"""Features [subsequences, frames, dim] and pdf-ids [subsequences, frames], padding IGNORE."""
+
+
+class Feed:
+    """Batches of one learner; a step's number is all there is to the position in the data."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        plan: Plan,
+        rank: int,
+        learners: int,
+        *,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.dataset = dataset
+        self.plan = plan
+        self.rank = rank
+        self.learners = learners
+        self.device = device
+        self.dtype = dtype
+
+    def batches(self, start: int) -> Iterator[Example]:
+        """Endless, from step `start` of the run on; read ahead by a thread."""
+        epoch, within = divmod(start, self.plan.steps)
+        while True:
+            part = self.dataset.batches(self.plan, epoch, self.rank, self.learners, start=within)
+            for batch in part:
+                yield self.tensors(batch)
+            epoch, within = epoch + 1, 0
+
+    def share(self, rank: int, learners: int) -> Iterator[Example]:
+        """This rank's share of all examples, once, in batches (evaluation)."""
+        first, last = (len(self.dataset) * r // learners for r in (rank, rank + 1))
+        for start in range(first, last, EVALUATION_BATCH):
+            part = np.arange(start, min(start + EVALUATION_BATCH, last))
+            yield self.tensors(Batch(0, *self.dataset.gather(part)))
+
+    def tensors(self, batch: Batch) -> Example:
+        """On the device, labels as the loss wants them."""
+        labels = torch.from_numpy(batch.labels).long()
+        labels[labels < 0] = IGNORE
+        features = torch.from_numpy(batch.features)
+        return (
+            features.to(self.device, self.dtype, non_blocking=True),
+            labels.to(self.device, non_blocking=True),
+        )

@@ -1,0 +1,148 @@
+"""A training run put together from its config: model, examples, engine, checkpoints."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from hadpsgd.config import Config, fingerprint, run_fingerprint, run_of
+from hadpsgd.config.training import Run
+from hadpsgd.decentralized import assembly, rendezvous, strategies
+from hadpsgd.decentralized.engine import DecentralizedEngine
+from hadpsgd.decentralized.rendezvous import Meeting
+from hadpsgd.decentralized.sgd import Sgd
+from hadpsgd.egs.dataset import Dataset, Plan
+from hadpsgd.errors import UserError
+from hadpsgd.files import sha256
+from hadpsgd.models.blstm import BLSTM
+from hadpsgd.training.checkpoints import Checkpoints
+from hadpsgd.training.data import Feed
+from hadpsgd.training.evaluation import pick_device
+
+
+@dataclass
+class Job:
+    """Everything that the training loop works with."""
+
+    config: Config
+    run: Run
+    out: Path
+    identity: str
+    """Hash of all that decides the weights: settings and examples."""
+    meeting: Meeting
+    model: BLSTM
+    engine: DecentralizedEngine
+    train: Dataset
+    dev: Dataset
+    feed: Feed
+    dev_feed: Feed
+    checkpoints: Checkpoints
+    steps_per_epoch: int
+    device: torch.device
+    autocast: contextlib.AbstractContextManager[object] = field(
+        default_factory=contextlib.nullcontext
+    )
+
+    @property
+    def total(self) -> int:
+        """Updates of each learner."""
+        return self.config.training.epochs * self.steps_per_epoch
+
+
+def identity(config: Config, run_id: str, egs: Path) -> str:
+    """Hash of what decides the weights."""
+    meta = egs / "meta.json"
+    if not meta.is_file():
+        raise UserError("no examples here", where=egs, fix="`hadpsgd egs` makes them")
+    return fingerprint([run_fingerprint(config, run_id), sha256(meta)])
+
+
+def checkpoint_folder(config: Config, run_id: str, hash_: str) -> Path:
+    """Where the checkpoints of a run lie, apart from the outputs of its rule."""
+    return Path(config.results) / "checkpoints" / config.name / f"{run_id}-{hash_}"
+
+
+def strategy_of(run: Run, steps_per_epoch: int) -> strategies.Strategy:
+    """The engine's strategy for a run of the config."""
+    names = {"hadpsgd": run.among, "rand": "adpsgd", "single": "ssgd"}
+    return strategies.create(
+        strategies.Choice(
+            strategy=names.get(run.strategy, run.strategy),
+            pace=run.pace,
+            max_staleness=run.max_staleness,
+            every=run.average_every,
+            synchronous_steps=round(run.synchronous_epochs * steps_per_epoch),
+        )
+    )
+
+
+def assemble(config: Config, run_id: str, egs: Path, dev_egs: Path, out: Path) -> Job:
+    """Meet the other ranks and build everything.
+
+    Raises:
+        UserError: examples, processes or settings do not fit together.
+    """
+    run, settings = run_of(config, run_id), config.training
+    hash_ = identity(config, run_id, egs)
+    train, dev = Dataset(egs), Dataset(dev_egs)
+    _check_alike(train, dev)
+    meeting = rendezvous.meet(
+        run.learners, run.shared_gradients, hash_, settings.rendezvous_seconds
+    )
+    place = meeting.place
+    cores = len(os.sched_getaffinity(0))
+    torch.set_num_threads(settings.threads or max(1, cores // meeting.local_world))
+    device = pick_device(settings.device, place.rank % meeting.local_world)
+    dtype = torch.float64 if settings.precision == "fp64" else torch.float32
+    torch.backends.cuda.matmul.allow_tf32 = settings.precision == "tf32"
+    torch.backends.cudnn.allow_tf32 = settings.precision == "tf32"
+    torch.manual_seed(config.seed)
+    model = BLSTM(config.model, train.dim, train.num_pdfs, seed=config.seed).to(device, dtype)
+    plan = Plan(len(train), settings.batch, config.seed)
+    engine = assembly.build(
+        model,
+        Sgd(settings.momentum, settings.nesterov, settings.weight_decay, settings.clip_norm),
+        strategy_of(run, plan.steps),
+        run.schedule,
+        meeting,
+        seed=config.seed,
+        skip_not_finite=settings.not_finite == "skip",
+    )
+
+    def feed(data: Dataset) -> Feed:
+        return Feed(data, plan, place.rank, place.world, device=device, dtype=dtype)
+
+    return Job(
+        config=config,
+        run=run,
+        out=out,
+        identity=hash_,
+        meeting=meeting,
+        model=model,
+        engine=engine,
+        train=train,
+        dev=dev,
+        feed=feed(train),
+        dev_feed=feed(dev),
+        checkpoints=Checkpoints(
+            checkpoint_folder(config, run_id, hash_), meeting, settings.keep_checkpoints
+        ),
+        steps_per_epoch=plan.steps,
+        device=device,
+        autocast=torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bf16"),
+    )
+
+
+def _check_alike(train: Dataset, dev: Dataset) -> None:
+    for what in ("dim", "num_pdfs", "streams"):
+        ours, theirs = getattr(train, what), getattr(dev, what)
+        if ours != theirs:
+            raise UserError(
+                f"{what} {theirs}, but the training examples have {ours}",
+                where=dev.folder,
+                fix="Make both with the same features and alignments",
+            )

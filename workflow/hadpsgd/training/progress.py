@@ -1,0 +1,97 @@
+"""How training goes: rows of metrics, a line on stderr, held-out scores gathered from all ranks."""
+
+from __future__ import annotations
+
+import time
+
+from hadpsgd.decentralized.place import Place
+from hadpsgd.models.loss import FrameScore
+from hadpsgd.training.board import Board
+from hadpsgd.training.evaluation import named, total
+from hadpsgd.training.metrics import Meter, Metrics, say
+
+LINE_SECONDS = 5.0
+
+
+class Progress:
+    """What one rank tells. Nobody ever waits for another rank here.
+
+    Held-out scores of an epoch: each rank scores its share of the held-out examples with its own
+    weights as its epoch ends, and rank 0 adds the shares up once all are there. So with
+    learners that differ it is the mean over the learners, not the score of their mean.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        metrics: Metrics,
+        place: Place,
+        *,
+        steps_per_epoch: int,
+        epochs: int,
+        every_seconds: float,
+    ) -> None:
+        self.board = board
+        self.metrics = metrics
+        self.place = place
+        self.steps_per_epoch = steps_per_epoch
+        self.epochs = epochs
+        self.every_seconds = every_seconds
+        self._waiting: list[int] = []
+        self._said = time.monotonic()
+
+    def tell(self, step: int, rounds: int, lr: float, meter: Meter) -> None:
+        """A row if it is time, and a line."""
+        if meter.seconds < self.every_seconds and step % self.steps_per_epoch:
+            return
+        speed = meter.frames / meter.seconds
+        self.board.post("speed", speed)
+        everybody = sum(self.board.read("speed").values()) if self.place.rank == 0 else speed
+        row = {
+            "step": step,
+            "epoch": step / self.steps_per_epoch,
+            "lr": lr,
+            "frames_per_second": everybody,
+            **meter.row(rounds),
+        }
+        self.metrics.write(**row)
+        meter.reset(rounds)
+        self._collect()
+        if self.place.rank == 0 and time.monotonic() - self._said > LINE_SECONDS:
+            self._said = time.monotonic()
+            say(
+                f"epoch {row['epoch']:.2f}/{self.epochs}  step {step}  loss {row['loss']:.4f}  "
+                f"lr {lr:.4g}  {everybody:,.0f} frames/s  staleness {row['staleness']:.2f}  "
+                f"mixes/step {row['mixes_per_step']:.2f}  "
+                f"communication {100 * row['share_communication']:.1f} %"
+            )
+
+    def evaluated(self, score: FrameScore, step: int) -> None:
+        """This rank's share of the held-out scores after an epoch."""
+        epoch = step // self.steps_per_epoch
+        self.board.post(f"heldout/{epoch}", list(score))
+        self._waiting.append(epoch)
+        self._collect()
+
+    def finish(self, seconds: float = 60.0) -> None:
+        """Wait a while for the scores that are still to come."""
+        deadline = time.monotonic() + seconds
+        while self.place.rank == 0 and self._waiting and time.monotonic() < deadline:
+            self._collect()
+            time.sleep(0.02)
+        self.metrics.close()
+
+    def _collect(self) -> None:
+        if self.place.rank != 0:
+            return
+        for epoch in list(self._waiting):
+            shares = self.board.read(f"heldout/{epoch}")
+            if len(shares) < self.place.world:
+                continue
+            self._waiting.remove(epoch)
+            row = named(total(FrameScore(*share) for share in shares.values()))
+            self.metrics.write(step=epoch * self.steps_per_epoch, epoch=float(epoch), **row)
+            say(
+                f"epoch {epoch}/{self.epochs} done: held-out loss {row['heldout_loss']:.4f}, "
+                f"frame accuracy {100 * row['heldout_accuracy']:.2f} %"
+            )
