@@ -33,6 +33,10 @@ STAGES: dict[str, tuple[str, str]] = {
         "hadpsgd.decentralized.topology_command",
         "who mixes with whom: checks, spectral gap, rounds to consensus, bytes",
     ),
+    "simulate": (
+        "hadpsgd.decentralized.simulate_command",
+        "strategies among many learners in simulated time, stragglers and slow links included",
+    ),
     "lm": ("hadpsgd.lm.command", "train or check the n-gram language model; perplexity report"),
     "graph": ("hadpsgd.graph.command", "the decoding graph HCLG"),
     "decode": ("hadpsgd.decoding.command", "lattices of a data set from a trained network"),

@@ -51,3 +51,5 @@ class Scoring(Section):
     """Language model weights (inverse acoustic scales) tried on the development set."""
     word_penalties: list[float] = Field([0.0, 0.5, 1.0], min_length=1)
     """Word insertion penalties tried on the development set."""
+    dropped_words: list[str] = Field(["!SIL", "<SIL>", "<UNK>", "[NOISE]", "[LAUGHTER]"])
+    """Words of the lexicon that are no words: left out of hypotheses, whatever their case."""

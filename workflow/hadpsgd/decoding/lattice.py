@@ -50,14 +50,14 @@ class Lattice:
         return np.array(level, np.int64)
 
 
-def topologically_sorted(lattice: Lattice) -> Lattice:
-    """The same lattice with its states numbered so that arcs lead to higher ones.
+def topologically_sorted(lattice: Lattice, start: int = 0) -> Lattice:
+    """The same lattice, its states numbered so that it starts at 0 and arcs lead to higher ones.
 
     Raises:
         ValueError: it has a cycle.
     """
     sources, targets = lattice.sources, lattice.arcs["next"]
-    if np.all(targets > sources):
+    if start == 0 and np.all(targets > sources):
         return lattice
     missing = np.bincount(targets, minlength=lattice.num_states).tolist()
     first, nexts = lattice.first.tolist(), targets.tolist()
@@ -69,8 +69,8 @@ def topologically_sorted(lattice: Lattice) -> Lattice:
                 order.append(target)
     if len(order) < lattice.num_states:
         raise ValueError("it has a cycle")
-    if order[:1] != [0]:
-        raise ValueError("states that cannot be reached from state 0")
+    if order[:1] != [start]:
+        raise ValueError("states that cannot be reached from the start")
     rank = np.empty(lattice.num_states, np.int64)
     rank[order] = np.arange(lattice.num_states)
     arcs = lattice.arcs.copy()

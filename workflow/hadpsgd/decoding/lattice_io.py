@@ -126,18 +126,16 @@ class _Source:
         _version, _flags, _properties, start, num_states, _arcs = _HEADER.unpack(
             self._take(_HEADER.size)
         )
-        if start > 0:
-            raise ValueError("it does not start at state 0")
         heads, at = [], 0
         unpack = _STATE.unpack_from
         for _ in range(num_states):
             self._need(_STATE.size, at)
             heads.append(unpack(self._data, self._at + at))
             at += _STATE.size + heads[-1][2] * ARC.itemsize
-        return _assemble(self._take(at), heads)
+        return _assemble(self._take(at), heads, max(start, 0))
 
 
-def _assemble(content: bytes, heads: list[tuple[float, float, int]]) -> Lattice:
+def _assemble(content: bytes, heads: list[tuple[float, float, int]], start: int) -> Lattice:
     columns = list(zip(*heads, strict=True)) if heads else [(), (), ()]
     final = np.array(columns[:2], np.float32).T.reshape(-1, 2)
     first = np.concatenate([[0], np.cumsum(columns[2])]).astype(np.int64)
@@ -145,4 +143,4 @@ def _assemble(content: bytes, heads: list[tuple[float, float, int]]) -> Lattice:
     body = np.ones(len(content), bool)
     body[(at[:, None] + np.arange(_STATE.size)).ravel()] = False
     arcs = np.frombuffer(content, np.uint8)[body].view(ARC)
-    return topologically_sorted(Lattice(final, first, arcs))
+    return topologically_sorted(Lattice(final, first, arcs), start)

@@ -1,0 +1,137 @@
+"""Phones and words with their times, from the transition-ids of a path."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from hadpsgd.decoding import lattice
+from hadpsgd.errors import UserError
+from hadpsgd.graph.transitions import Transitions
+
+FRAME_SHIFT = 0.01  # seconds
+
+
+@dataclass(frozen=True)
+class Span:
+    """A phone or word (its id) over frames begin .. end - 1."""
+
+    label: int
+    begin: int
+    end: int
+
+
+def phone_spans(path: lattice.Path, transitions: Transitions) -> list[Span]:
+    """Phones of a path. A phone ends with its final transition and the self-loops after it
+    (Kaldi's SplitToPhones, with reordered self-loops)."""
+    ids = path.transitions
+    if len(ids) == 0:
+        return []
+    ended = np.maximum.accumulate(np.where(~transitions.loop[ids], np.arange(len(ids)), -1))
+    last_ended = (ended >= 0) & transitions.final[ids[ended]]
+    follows = np.append(~transitions.loop[ids[1:]], True)
+    ends = np.flatnonzero(last_ended & follows) + 1
+    if not len(ends) or ends[-1] != len(ids):
+        ends = np.append(ends, len(ids))
+    begins = np.concatenate([[0], ends[:-1]])
+    return [
+        Span(int(transitions.phone[ids[begin]]), int(begin), int(end))
+        for begin, end in zip(begins, ends, strict=True)
+    ]
+
+
+@dataclass
+class WordAligner:
+    """Finds which phones of a path belong to which word, by the lexicon of the lang folder.
+
+    pronunciations: word to its phone sequences; those of word 0 are optional silences.
+    """
+
+    pronunciations: dict[int, list[tuple[int, ...]]] = field(default_factory=dict)
+    unaligned: int = 0
+    """Paths that the lexicon does not explain: their words begin where their labels are."""
+
+    @classmethod
+    def read(cls, folder: Path) -> WordAligner:
+        """Read `phones/align_lexicon.int` of a graph or decoding folder.
+
+        Raises:
+            UserError: it is missing or holds something else than numbers.
+        """
+        path = Path(folder) / "phones" / "align_lexicon.int"
+        table: dict[int, list[tuple[int, ...]]] = {}
+        try:
+            for line in path.read_text().splitlines():
+                _, word, *phones = map(int, line.split())
+                table.setdefault(word, []).append(tuple(phones))
+        except FileNotFoundError:
+            raise UserError("missing", where=path, fix="Make the lang folder again") from None
+        except ValueError:
+            raise UserError("not lines of `word word phones`", where=path) from None
+        return cls(table)
+
+    def words(self, path: lattice.Path, phones: Sequence[Span]) -> list[Span]:
+        """The words of a path with their times; the last one may be cut off."""
+        labels = tuple(path.words.tolist())
+        cuts = self._match(labels, tuple(span.label for span in phones))
+        if cuts is None:
+            self.unaligned += 1
+            starts = path.word_frames.tolist()
+            ends = [*starts[1:], len(path.transitions)]
+            return [Span(*row) for row in zip(labels, starts, ends, strict=True)]
+        return [
+            Span(label, phones[first].begin, phones[last - 1].end)
+            for label, (first, last) in zip(labels, cuts, strict=True)
+        ]
+
+    def _match(
+        self, words: tuple[int, ...], phones: tuple[int, ...]
+    ) -> list[tuple[int, int]] | None:
+        """First and last phone (exclusive) of every word, or None."""
+        silences = self.pronunciations.get(0, [])
+
+        @cache
+        def follow(word: int, phone: int) -> tuple[int, int] | None:
+            """(where word begins, where it ends) such that the rest fits too."""
+            for begin in _after_silences(phone, phones, silences):
+                for form in self.pronunciations.get(words[word], []):
+                    end = begin + len(form)
+                    cut_off = end >= len(phones) and word == len(words) - 1
+                    there = phones[begin:end]
+                    fits = there == form or (cut_off and there and there == form[: len(there)])
+                    if fits and rest(word + 1, min(end, len(phones))):
+                        return begin, min(end, len(phones))
+            return None
+
+        def rest(word: int, phone: int) -> bool:
+            if word < len(words):
+                return follow(word, phone) is not None
+            return len(phones) in _after_silences(phone, phones, silences)
+
+        if not words:
+            return []
+        cuts, phone = [], 0
+        for word in range(len(words)):
+            found = follow(word, phone)
+            if found is None:
+                return None
+            cuts.append(found)
+            phone = found[1]
+        return cuts
+
+
+def _after_silences(
+    at: int, phones: tuple[int, ...], silences: Sequence[tuple[int, ...]]
+) -> list[int]:
+    """Places that can be reached by passing optional silences, nearest first."""
+    places = [at]
+    for place in places:  # grows while it is read
+        for form in silences:
+            beyond = place + len(form)
+            if form and phones[place:beyond] == form and beyond not in places:
+                places.append(beyond)
+    return places

@@ -1,0 +1,149 @@
+"""`hadpsgd score`: word error rate of a decoded set."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hadpsgd import config
+from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.decoding import lattice_io
+from hadpsgd.decoding.lattice import best_paths
+from hadpsgd.decoding.word_times import FRAME_SHIFT
+from hadpsgd.errors import UserError
+from hadpsgd.files import atomic_folder
+from hadpsgd.scoring import formats, nist
+from hadpsgd.scoring.align import Counts
+from hadpsgd.scoring.formats import Segment, TimedWord
+from hadpsgd.scoring.hypotheses import Timer, Words, segments
+from hadpsgd.scoring.tune import Setting
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the stage."""
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--decode", type=Path, required=True)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--tuned", type=Path, required=True, help="tuned.json of the dev set")
+    parser.add_argument("--out", type=Path, required=True)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write OUT/{ctm,stm,hyp.txt,alignments.txt,wer.json}."""
+    settings = config.load(args.config).scoring
+    data = DataDir.read(args.data, audio=False)
+    words = Words.read(args.decode, settings.dropped_words)
+    setting = read_tuned(args.tuned)
+    result = hypothesise(args.decode, data, words, setting)
+    reference = reference_of(data, result.seconds)
+    sentences = nist.score_ctm(reference, result.words)
+    report = summary(sentences) | {
+        "lm_weight": setting.lm_weight,
+        "word_penalty": setting.word_penalty,
+        "without_lattice": sorted(set(data.utterances) - set(result.texts)),
+        "unaligned": result.unaligned,
+    }
+    with atomic_folder(args.out) as folder:
+        formats.write_lines(folder / "ctm", result.words)
+        formats.write_lines(folder / "stm", reference)
+        lines = (f"{name} {result.texts.get(name, '')}".rstrip() for name in data.utterances)
+        (folder / "hyp.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+        (folder / "alignments.txt").write_text(readable(sentences), "utf-8")
+        (folder / "wer.json").write_text(json.dumps(report, indent=2) + "\n")
+    total = nist.total(sentences)
+    print(
+        f"{data.path.name}: {total.wer:.2f} % of {total.words} words"
+        f" ({total.sub} sub, {total.dele} del, {total.ins} ins)",
+        file=sys.stderr,
+    )
+    return 0
+
+
+@dataclass
+class Hypotheses:
+    """What was recognised: timed words in NIST's order, text and seconds of every utterance."""
+
+    words: list[TimedWord]
+    texts: dict[str, str]
+    seconds: dict[str, float]
+    unaligned: int
+
+
+def hypothesise(folder: Path, data: DataDir, words: Words, setting: Setting) -> Hypotheses:
+    """Best paths of a decoding folder under a setting, with times."""
+    timer = Timer.read(folder, words, data)
+    timed: list[TimedWord] = []
+    texts, seconds = {}, {}
+    for utterance, found in lattice_io.read(folder):
+        if utterance not in data.utterances:
+            raise UserError(f"the data has no utterance {utterance}", where=folder)
+        path = best_paths(found, [setting.scaling])[0]
+        timed += timer.timed(utterance, path)
+        texts[utterance] = " ".join(words.spoken(path.words.tolist()))
+        seconds[utterance] = len(path.transitions) * FRAME_SHIFT
+    return Hypotheses(formats.in_order(timed), texts, seconds, timer.aligner.unaligned)
+
+
+def reference_of(data: DataDir, seconds: dict[str, float]) -> list[Segment]:
+    """The data directory's stm, or one made of its transcripts."""
+    path = data.path / "stm"
+    return formats.read_stm(path) if path.exists() else segments(data, seconds)
+
+
+def read_tuned(path: Path) -> Setting:
+    """The choice that `hadpsgd tune` wrote.
+
+    Raises:
+        UserError: the file is missing or not of that kind.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return Setting(float(content["lm_weight"]), float(content["word_penalty"]))
+    except FileNotFoundError:
+        raise UserError("missing", where=path, fix="`hadpsgd tune` writes it") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"not from `hadpsgd tune` ({error})", where=path) from None
+
+
+def summary(sentences: Sequence[nist.Sentence]) -> dict[str, Any]:
+    """Counts of all and of every speaker, as wer.json has them."""
+    speakers = {name: _counts(count) for name, count in nist.by_speaker(sentences).items()}
+    return _counts(nist.total(sentences)) | {"speakers": speakers}
+
+
+def _counts(counts: Counts) -> dict[str, Any]:
+    return {
+        "words": counts.words,
+        "correct": counts.correct,
+        "sub": counts.sub,
+        "ins": counts.ins,
+        "del": counts.dele,
+        "errors": counts.errors,
+        "wer": round(counts.wer, 3) if counts.words else None,
+        "sentences": counts.sentences,
+        "wrong_sentences": counts.wrong_sentences,
+    }
+
+
+def readable(sentences: Sequence[nist.Sentence]) -> str:
+    """Alignments for people: reference above hypothesis, errors marked."""
+    parts = []
+    for sentence in sentences:
+        counts = sentence.counts
+        columns = [
+            (edit.ref or "*", edit.hyp or "*", "" if edit.kind == "C" else edit.kind)
+            for edit in sentence.edits
+        ]
+        widths = [max(map(len, column)) for column in columns]
+        rows = [
+            " ".join(column[i].ljust(width) for column, width in zip(columns, widths, strict=True))
+            for i in range(3)
+        ]
+        head = f"{sentence.name} C={counts.correct} S={counts.sub} D={counts.dele} I={counts.ins}"
+        parts.append(f"{head}\nREF:  {rows[0]}\nHYP:  {rows[1]}\nEval: {rows[2].rstrip()}\n\n")
+    return "".join(parts)

@@ -1,0 +1,192 @@
+"""STM (reference segments), CTM (timed words) and TRN files: read with every fault named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from hadpsgd.errors import UserError
+
+_TRN = re.compile(r"^(?P<text>.*)\((?P<id>[^()\s]+)\)\s*$")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A line of an STM file: file, channel, speaker, begin and end in seconds, label, text."""
+
+    file: str
+    channel: str
+    speaker: str
+    begin: float
+    end: float
+    text: str
+    label: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What a CTM word must share with it: file and channel, case aside."""
+        return self.file.lower(), self.channel.lower()
+
+    def line(self) -> str:
+        """The line of an STM file."""
+        parts = [self.file, self.channel, self.speaker, f"{self.begin:.2f}", f"{self.end:.2f}"]
+        return " ".join([*parts, *([self.label] if self.label else []), self.text]).rstrip()
+
+
+@dataclass(frozen=True)
+class TimedWord:
+    """A line of a CTM file: file, channel, begin and duration in seconds, word, confidence."""
+
+    file: str
+    channel: str
+    begin: float
+    duration: float
+    word: str
+    confidence: float | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """File and channel, case aside."""
+        return self.file.lower(), self.channel.lower()
+
+    @property
+    def middle(self) -> float:
+        """The second that decides to which segment it belongs."""
+        return self.begin + self.duration / 2.0
+
+    def line(self) -> str:
+        """The line of a CTM file."""
+        said = "" if self.confidence is None else f" {self.confidence:.4f}"
+        return f"{self.file} {self.channel} {self.begin:.2f} {self.duration:.2f} {self.word}{said}"
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError("no such file", where=path) from None
+    except UnicodeDecodeError:
+        raise UserError("not UTF-8 text", where=path) from None
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not line.lstrip().startswith(";;"):
+            yield number, line
+
+
+def read_stm(path: Path) -> list[Segment]:
+    """Read an STM file.
+
+    Raises:
+        UserError: it is missing or empty, or a line is not `file channel speaker begin end text`.
+    """
+    segments = []
+    for number, line in _lines(path):
+        fields = line.split(maxsplit=5)
+        try:
+            file, channel, speaker, begin, end = fields[:5]
+            times = float(begin), float(end)
+        except ValueError:
+            raise UserError(
+                "not `file channel speaker begin end text`", where=f"{path}:{number}"
+            ) from None
+        if times[1] < times[0]:
+            raise UserError("the segment ends before it begins", where=f"{path}:{number}")
+        text, label = (fields[5] if len(fields) > 5 else ""), ""
+        if text.startswith("<"):
+            label, _, text = text.partition(" ")
+        segments.append(Segment(file, channel, speaker, *times, text.strip(), label))
+    if not segments:
+        raise UserError("no segments", where=path, fix="Give the reference transcripts")
+    return segments
+
+
+def read_ctm(path: Path) -> list[TimedWord]:
+    """Read a CTM file; words of a file and channel must be in order of time.
+
+    Raises:
+        UserError: a line is not `file channel begin duration word [confidence]`, or words are out
+            of order or overlap by more than 0.1 s.
+    """
+    words: list[TimedWord] = []
+    last: dict[tuple[str, str], TimedWord] = {}
+    inside = False  # an alternation, whose words may share their times
+    for number, line in _lines(path):
+        word = _ctm_word(line.split(), f"{path}:{number}")
+        mark = word.word.upper()
+        if mark.startswith("<ALT"):
+            inside = mark != "<ALT_END>"
+        elif not inside:
+            _check_order(last.get(word.key), word, f"{path}:{number}")
+            last[word.key] = word
+        words.append(word)
+    return words
+
+
+_OVERLAP = 0.1  # seconds: systems round times
+
+
+def _check_order(before: TimedWord | None, word: TimedWord, where: str) -> None:
+    if before is None:
+        return
+    if word.begin < before.begin:
+        raise UserError(
+            f"'{word.word}' at {word.begin:.2f} comes after {before.begin:.2f}: not in order",
+            where=where,
+            fix="Sort it: sort -k1,1 -k2,2 -k3,3n",
+        )
+    if word.begin + _OVERLAP < before.begin + before.duration:
+        raise UserError(
+            f"'{word.word}' at {word.begin:.2f} overlaps '{before.word}', which ends at "
+            f"{before.begin + before.duration:.2f}",
+            where=where,
+            fix="Words of a channel may not overlap",
+        )
+
+
+def _ctm_word(fields: list[str], where: str) -> TimedWord:
+    try:
+        file, channel, begin, duration, word = fields[:5]
+        if word.upper().startswith("<ALT"):
+            return TimedWord(file, channel, 0.0, 0.0, word)
+        confidence = float(fields[5]) if len(fields) > 5 and fields[5] != "NA" else None
+        made = TimedWord(file, channel, float(begin), float(duration), word, confidence)
+    except ValueError:
+        raise UserError("not `file channel begin duration word`", where=where) from None
+    if made.duration < 0:
+        raise UserError("a negative duration", where=where)
+    return made
+
+
+def read_trn(path: Path) -> list[tuple[str, str]]:
+    """Read a TRN file: (utterance, text) pairs in its order.
+
+    Raises:
+        UserError: a line does not end with `(utterance)`, or an utterance is there twice.
+    """
+    pairs: dict[str, str] = {}
+    for number, line in _lines(path):
+        match = _TRN.match(line)
+        if not match:
+            raise UserError("no `(utterance)` at the end", where=f"{path}:{number}")
+        name = match["id"].lower()
+        if name in pairs:
+            raise UserError(f"utterance {match['id']} is there twice", where=f"{path}:{number}")
+        pairs[name] = match["text"].strip()
+    return list(pairs.items())
+
+
+def write_lines(path: Path, items: Iterable[Segment | TimedWord]) -> None:
+    """Write an STM or CTM file (into a folder that is renamed as a whole)."""
+    with path.open("w", encoding="utf-8") as stream:
+        stream.writelines(f"{item.line()}\n" for item in items)
+
+
+def in_order(words: Iterable[TimedWord]) -> list[TimedWord]:
+    """Words as NIST's tools want them: by file, channel and time."""
+    return sorted(words, key=lambda w: (w.file, w.channel, w.begin))
+
+
+def renamed(word: TimedWord, text: str) -> TimedWord:
+    """The same word with another text."""
+    return replace(word, word=text)

@@ -1,0 +1,99 @@
+"""Hypotheses out of a decoding folder: words of every utterance under a scaling, with times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.decoding import lattice_io
+from hadpsgd.decoding.lattice import Path as LatticePath
+from hadpsgd.decoding.lattice import Scaling, best_paths
+from hadpsgd.decoding.word_times import FRAME_SHIFT, WordAligner, phone_spans
+from hadpsgd.errors import UserError
+from hadpsgd.graph.transitions import Transitions
+from hadpsgd.scoring.formats import Segment, TimedWord
+
+
+@dataclass(frozen=True)
+class Words:
+    """Names of word ids; `dropped` (lower case) are left out of hypotheses."""
+
+    names: dict[int, str]
+    dropped: frozenset[str]
+
+    @classmethod
+    def read(cls, folder: Path, dropped: Sequence[str]) -> Words:
+        """Read `words.txt` of a decoding folder.
+
+        Raises:
+            UserError: it is missing or damaged.
+        """
+        path = Path(folder) / "words.txt"
+        try:
+            rows = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
+            names = {int(number): name for name, number in rows}
+        except FileNotFoundError:
+            raise UserError("missing", where=path, fix="Decode again") from None
+        except ValueError:
+            raise UserError("not lines of `word number`", where=path) from None
+        return cls(names, frozenset(word.lower() for word in dropped))
+
+    def spoken(self, ids: Sequence[int]) -> list[str]:
+        """Names of the words that count."""
+        names = (self.names[number] for number in ids)
+        return [name for name in names if name.lower() not in self.dropped]
+
+
+def texts(
+    folder: Path, words: Words, scalings: Sequence[Scaling]
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield (utterance, its text under each scaling)."""
+    for utterance, found in lattice_io.read(folder):
+        paths = best_paths(found, scalings)
+        yield utterance, [" ".join(words.spoken(path.words.tolist())) for path in paths]
+
+
+@dataclass
+class Timer:
+    """Turns paths into timed words of their recordings."""
+
+    words: Words
+    transitions: Transitions
+    aligner: WordAligner
+    data: DataDir
+
+    @classmethod
+    def read(cls, folder: Path, words: Words, data: DataDir) -> Timer:
+        """Open what a decoding folder holds for it."""
+        transitions = Transitions.read(folder / "transitions.npz")
+        return cls(words, transitions, WordAligner.read(folder), data)
+
+    def timed(self, utterance: str, path: LatticePath) -> list[TimedWord]:
+        """The words of an utterance with times in its recording."""
+        entry = self.data.utterances[utterance]
+        file, channel = self.data.file_and_channel(entry)
+        spans = self.aligner.words(path, phone_spans(path, self.transitions))
+        return [
+            TimedWord(
+                file,
+                channel,
+                entry.start + span.begin * FRAME_SHIFT,
+                (span.end - span.begin) * FRAME_SHIFT,
+                self.words.names[span.label],
+            )
+            for span in spans
+            if self.words.names[span.label].lower() not in self.words.dropped
+        ]
+
+
+def segments(data: DataDir, seconds: dict[str, float]) -> list[Segment]:
+    """Reference segments of a data directory, in NIST's order; `seconds` are lengths where the
+    directory says no end."""
+    made = []
+    for entry in data:
+        file, channel = data.file_and_channel(entry)
+        end = entry.end if entry.end is not None else entry.start + seconds.get(entry.id, 0.01)
+        made.append(Segment(file, channel, entry.speaker, entry.start, end, entry.text))
+    return sorted(made, key=lambda s: (s.file, s.channel, s.begin))

@@ -1,0 +1,144 @@
+"""A transcript as a network of words: alternations, tags and marks as NIST writes them.
+
+`{ um / uh / @ }` are alternatives (@ is nothing), they may be nested; `word;tag1;tag2` has tags,
+which do not count, `\\;` is a plain semicolon; `(word)` may be left out; `th-` and `-ing` are
+fragments; a star at the end of a word is dropped. Source: SCTK's sclite, word.c and net_adt.c.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+NULL = "@"
+_TOKEN = re.compile(r"[{}/]|[^\s{}/][^\s{}]*")
+_TAGS = re.compile(r"(?<!\\);")
+
+
+@dataclass(frozen=True)
+class Word:
+    """One word: its text (lower case), and whether it may be left out."""
+
+    text: str
+    optional: bool = False
+
+    @property
+    def is_null(self) -> bool:
+        """It is @, which stands for nothing."""
+        return self.text == NULL
+
+
+@dataclass
+class Network:
+    """Arcs in an order in which every arc comes after those that may precede it.
+
+    words: of arcs 1, 2, ...; entry 0 is the start and unused.
+    before: the arcs that may directly precede each arc; [0] where it may come first.
+    ends: the arcs that may come last; [0] for an empty network.
+    """
+
+    words: list[Word] = field(default_factory=lambda: [Word("")])
+    before: list[list[int]] = field(default_factory=lambda: [[]])
+    ends: list[int] = field(default_factory=lambda: [0])
+
+    def add(self, word: Word, before: list[int]) -> int:
+        """Add an arc; returns its number."""
+        self.words.append(word)
+        self.before.append(before)
+        return len(self.words) - 1
+
+    @property
+    def is_linear(self) -> bool:
+        """There is one path only."""
+        return all(before == [i] for i, before in enumerate(self.before[1:]))
+
+
+class NetworkError(ValueError):
+    """Braces that do not fit."""
+
+
+def word(token: str, *, optional_deletion: bool = False) -> Word:
+    """A word of a transcript without its tags, in lower case."""
+    text = _TAGS.split(token, maxsplit=1)[0].replace("\\;", ";").lower()
+    if len(text) > 1 and text.endswith("*"):
+        text = text[:-1]
+    if optional_deletion and len(text) > 2 and text.startswith("(") and text.endswith(")"):
+        return Word(text[1:-1], optional=True)
+    return Word(text)
+
+
+def parse(text: str, *, optional_deletion: bool = False) -> Network:
+    """The network of a transcript.
+
+    Raises:
+        NetworkError: an alternation is not closed, or is closed without being opened.
+    """
+    if "{" not in text and "}" not in text:
+        return linear(text.split(), optional_deletion=optional_deletion)
+    network = Network()
+    tokens = _tokens(text)
+    position, ends = _sequence(network, tokens, 0, [0], 0, optional_deletion)
+    if position < len(tokens):
+        raise NetworkError("'}' without '{'")
+    network.ends = ends
+    return network
+
+
+def linear(words: Sequence[str], *, optional_deletion: bool = False) -> Network:
+    """The network of words without alternations."""
+    network = Network()
+    for token in words:
+        last = network.add(word(token, optional_deletion=optional_deletion), network.ends)
+        network.ends = [last]
+    return network
+
+
+def _tokens(text: str) -> list[str]:
+    """Words and, inside braces only, slashes that stand alone."""
+    return _TOKEN.findall(text)
+
+
+def _sequence(
+    network: Network,
+    tokens: list[str],
+    position: int,
+    before: list[int],
+    depth: int,
+    optional_deletion: bool,
+) -> tuple[int, list[int]]:
+    """Add words until an alternative ends; returns where, and the arcs that may come last."""
+    while position < len(tokens):
+        token = tokens[position]
+        if token == "}" or (token == "/" and depth):
+            return position, before
+        if token == "{":
+            position, before = _alternation(
+                network, tokens, position + 1, before, depth + 1, optional_deletion
+            )
+        else:
+            made = word(token, optional_deletion=optional_deletion)
+            before = [network.add(made, before)]
+            position += 1
+    if depth:
+        raise NetworkError("'{' without '}'")
+    return position, before
+
+
+def _alternation(
+    network: Network,
+    tokens: list[str],
+    position: int,
+    before: list[int],
+    depth: int,
+    optional_deletion: bool,
+) -> tuple[int, list[int]]:
+    ends: list[int] = []
+    while True:
+        position, last = _sequence(network, tokens, position, before, depth, optional_deletion)
+        if last is before:  # nothing between the slashes
+            last = [network.add(Word(NULL), before)]
+        ends += last
+        position += 1
+        if tokens[position - 1] == "}":
+            return position, ends

@@ -1,0 +1,141 @@
+"""Counts by speaker as NIST's sclite makes them, from STM and CTM or from TRN files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from hadpsgd.errors import UserError
+from hadpsgd.scoring.align import Counts, Edit, align
+from hadpsgd.scoring.formats import Segment, TimedWord
+from hadpsgd.scoring.network import NetworkError, parse
+
+_IGNORED = ("IGNORE_TIME_SEGMENT_IN_SCORING", "IGNORETIMESEGMENTINSCORING")
+
+
+@dataclass(frozen=True)
+class Options:
+    """Sclite's options: fragments match what they begin (-F), (word) may be left out (-D)."""
+
+    fragments: bool = False
+    optional_deletion: bool = False
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One scored segment. `words` are the CTM's, empty for TRN files."""
+
+    name: str
+    speaker: str
+    edits: list[Edit]
+    segment: Segment | None = None
+    words: tuple[TimedWord, ...] = ()
+
+    @property
+    def counts(self) -> Counts:
+        """Its counts."""
+        return Counts.of(self.edits)
+
+
+def align_texts(ref: str, hyp: str, options: Options, where: object = None) -> list[Edit]:
+    """Align two transcripts, which may hold alternations.
+
+    Raises:
+        UserError: an alternation is not closed.
+    """
+    try:
+        networks = [parse(t, optional_deletion=options.optional_deletion) for t in (ref, hyp)]
+    except NetworkError as error:
+        raise UserError(str(error), where=where) from None
+    return align(*networks, fragments=options.fragments)
+
+
+def score_ctm(
+    segments: Sequence[Segment], words: Iterable[TimedWord], options: Options = Options()
+) -> list[Sentence]:
+    """Score timed words against reference segments.
+
+    A word belongs to the first segment of its file and channel that ends after its middle; the
+    last one takes what is left (SCTK's stm2ctm.c).
+
+    Raises:
+        UserError: words of a file or channel that the reference lacks, or bad alternations.
+    """
+    waiting: dict[tuple[str, str], list[TimedWord]] = {}
+    for word in words:
+        waiting.setdefault(word.key, []).append(word)
+    unknown = waiting.keys() - {segment.key for segment in segments}
+    if unknown:
+        file, channel = sorted(unknown)[0]
+        raise UserError(f"the reference has no file '{file}' with channel '{channel}'")
+    last = {segment.key: i for i, segment in enumerate(segments)}
+    sentences: list[Sentence] = []
+    numbers: dict[str, int] = {}
+    for i, segment in enumerate(segments):
+        mine = _take(waiting.get(segment.key, []), None if last[segment.key] == i else segment.end)
+        if any(mark in segment.text.upper() for mark in _IGNORED):
+            continue
+        speaker = segment.speaker.lower()
+        number = numbers[speaker] = numbers.get(speaker, -1) + 1
+        name = f"{speaker}-{number:03d}"
+        edits = align_texts(segment.text, _text(mine), options, f"segment {name}")
+        sentences.append(Sentence(name, speaker, edits, segment, tuple(mine)))
+    return sentences
+
+
+def _take(words: list[TimedWord], end: float | None) -> list[TimedWord]:
+    """Remove and return the words before `end`; an alternation stays together."""
+    count = len(words) if end is None else 0
+    while end is not None and count < len(words):
+        upto = count + 1
+        if words[count].word.upper() == "<ALT_BEGIN>":
+            while upto < len(words) and words[upto - 1].word.upper() != "<ALT_END>":
+                upto += 1
+        if max(word.middle for word in words[count:upto]) >= end:
+            break
+        count = upto
+    taken, words[:] = words[:count], words[count:]
+    return taken
+
+
+_MARKS = {"<ALT_BEGIN>": "{", "<ALT>": "/", "<ALT_END>": "}"}
+
+
+def _text(words: list[TimedWord]) -> str:
+    return " ".join(_MARKS.get(word.word.upper(), word.word) for word in words)
+
+
+def score_trn(
+    ref: Sequence[tuple[str, str]],
+    hyp: Sequence[tuple[str, str]],
+    speaker_of: dict[str, str],
+    options: Options = Options(),
+) -> list[Sentence]:
+    """Score transcripts by utterance, in the reference's order.
+
+    Raises:
+        UserError: an utterance is missing on one side, or bad alternations.
+    """
+    hyps = dict(hyp)
+    lacking = [name for name, _ in ref if name not in hyps]
+    extra = hyps.keys() - {name for name, _ in ref}
+    if lacking or extra:
+        name, side = (lacking[0], "hypothesis") if lacking else (sorted(extra)[0], "reference")
+        raise UserError(f"the {side} lacks utterance {name}")
+    return [
+        Sentence(name, speaker_of[name], align_texts(text, hyps[name], options, name))
+        for name, text in ref
+    ]
+
+
+def by_speaker(sentences: Iterable[Sentence]) -> dict[str, Counts]:
+    """Counts of every speaker, in order of appearance."""
+    table: dict[str, Counts] = {}
+    for sentence in sentences:
+        table[sentence.speaker] = table.get(sentence.speaker, Counts()) + sentence.counts
+    return table
+
+
+def total(sentences: Iterable[Sentence]) -> Counts:
+    """Counts of all."""
+    return sum((sentence.counts for sentence in sentences), Counts())

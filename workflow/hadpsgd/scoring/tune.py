@@ -1,0 +1,66 @@
+"""Choice of language model weight and word penalty on the development set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hadpsgd.config.decoding import Scoring
+from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.decoding.lattice import Scaling
+from hadpsgd.scoring.align import Counts
+from hadpsgd.scoring.hypotheses import Words, texts
+from hadpsgd.scoring.nist import Options, align_texts
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A language model weight (inverse acoustic scale) and a penalty a word."""
+
+    lm_weight: float
+    word_penalty: float
+
+    @property
+    def scaling(self) -> Scaling:
+        """As lattices want it."""
+        return Scaling(1.0 / self.lm_weight, self.word_penalty)
+
+
+def settings_of(config: Scoring) -> list[Setting]:
+    """All combinations that the config names."""
+    return [Setting(w, p) for w in config.lm_weights for p in config.word_penalties]
+
+
+def tune(
+    folder: Path, data: DataDir, words: Words, settings: Sequence[Setting], options: Options
+) -> list[Counts]:
+    """Counts of every setting on a decoded set; utterances without lattice count as deleted."""
+    totals = [Counts() for _ in settings]
+    missing = set(data.utterances)
+    scalings = [setting.scaling for setting in settings]
+    for utterance, hyps in texts(folder, words, scalings):
+        missing.discard(utterance)
+        ref = data.utterances[utterance].text
+        counts = {
+            hyp: Counts.of(align_texts(ref, hyp, options, utterance)) for hyp in sorted(set(hyps))
+        }
+        totals = [total + counts[hyp] for total, hyp in zip(totals, hyps, strict=True)]
+    for utterance in missing:
+        lost = Counts.of(align_texts(data.utterances[utterance].text, "", options, utterance))
+        totals = [total + lost for total in totals]
+    return totals
+
+
+def choose(settings: Sequence[Setting], counts: Sequence[Counts]) -> int:
+    """The setting with the fewest errors; of equals the one nearest to the middle of all equals."""
+    least = min(count.errors for count in counts)
+    equal = [i for i, count in enumerate(counts) if count.errors == least]
+    weight = sum(settings[i].lm_weight for i in equal) / len(equal)
+    penalty = sum(settings[i].word_penalty for i in equal) / len(equal)
+
+    def distance(i: int) -> tuple[float, float, int]:
+        setting = settings[i]
+        return abs(setting.lm_weight - weight), abs(setting.word_penalty - penalty), i
+
+    return min(equal, key=distance)

@@ -1,0 +1,66 @@
+"""`hadpsgd tune`: language model weight and word penalty, chosen on the development set."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from hadpsgd import config
+from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.files import write_text
+from hadpsgd.scoring.hypotheses import Words
+from hadpsgd.scoring.nist import Options
+from hadpsgd.scoring.tune import Setting, choose, settings_of, tune
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the stage."""
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--decode", type=Path, required=True, help="decoded development set")
+    parser.add_argument("--data", type=Path, required=True, help="its data directory")
+    parser.add_argument("--out", type=Path, required=True, help="tuned.json")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write OUT with the choice and all that was tried."""
+    settings = config.load(args.config).scoring
+    data = DataDir.read(args.data, audio=False)
+    words = Words.read(args.decode, settings.dropped_words)
+    tried = settings_of(settings)
+    counts = tune(args.decode, data, words, tried, Options())
+    best = choose(tried, counts)
+    table = [
+        {
+            "lm_weight": setting.lm_weight,
+            "word_penalty": setting.word_penalty,
+            "errors": count.errors,
+            "words": count.words,
+            "wer": round(count.wer, 3),
+        }
+        for setting, count in zip(tried, counts, strict=True)
+    ]
+    write_text(args.out, json.dumps({**table[best], "tried": table}, indent=2) + "\n")
+    chosen = tried[best]
+    print(
+        f"language model weight {chosen.lm_weight:g}, word penalty {chosen.word_penalty:g}:"
+        f" {counts[best].wer:.2f} % of {counts[best].words} words",
+        file=sys.stderr,
+    )
+    for edge in edges(tried, chosen):
+        print(f"warning: the chosen {edge} is the last one tried: try more", file=sys.stderr)
+    return 0
+
+
+def edges(tried: Sequence[Setting], chosen: Setting) -> list[str]:
+    """Which of the chosen values lie at an end of those tried."""
+    found = []
+    for name, values, value in (
+        ("scoring.lm_weights", {s.lm_weight for s in tried}, chosen.lm_weight),
+        ("scoring.word_penalties", {s.word_penalty for s in tried}, chosen.word_penalty),
+    ):
+        if len(values) > 1 and value in (min(values), max(values)):
+            found.append(f"{name} {value:g}")
+    return found
