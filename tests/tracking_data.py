@@ -9,8 +9,10 @@ import torch
 
 from hadpsgd.config import Config, check
 from hadpsgd.config.command import resolved
+from hadpsgd.config.training import LearningRate
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.models.build import ModelMeta, SavedShape, save_model
+from hadpsgd.training.rate import rate
 
 RUNS = ("single", "ssgd-4", "hadpsgd-2x2")
 WORDS = {"dev": 900, "swb": 1000, "ch": 800}
@@ -19,7 +21,7 @@ ERRORS = {
     "ssgd-4": {"dev": (31, 5, 10), "swb": (42, 8, 12), "ch": (92, 20, 40)},
     "hadpsgd-2x2": {"dev": (29, 6, 10), "swb": (41, 9, 12), "ch": (95, 18, 40)},
 }
-EPOCHS, UPDATES = 4, 20
+EPOCHS, UPDATES, BATCH = 4, 20, 64
 
 
 def make_config(results: Path, **changes: object) -> Config:
@@ -31,7 +33,7 @@ def make_config(results: Path, **changes: object) -> Config:
         "model": {"layers": 1, "cells": 4, "projection": 3},
         "training": {
             "epochs": EPOCHS,
-            "batch": 64,
+            "batch": BATCH,
             "runs": [
                 {"strategy": "single"},
                 {"strategy": "ssgd", "learners": 4},
@@ -51,18 +53,17 @@ def write_config(config: Config, file: Path) -> Path:
 
 
 def metric_rows(run: str, start: float = 1_790_000_000.0) -> list[dict[str, float]]:
-    """Rows as training writes them: every 5 updates, held-out values at the end of epochs."""
+    """Rows as training writes them: one every 5 updates, held-out scores after each epoch."""
     lag = 1 + 0.05 * RUNS.index(run) if run in RUNS else 1
     rows: list[dict[str, float]] = []
     for step in range(5, EPOCHS * UPDATES + 1, 5):
-        epoch = step / UPDATES
-        row = {"step": step, "time": start + step, "epoch": epoch, "lr": 0.1 / (1 + epoch)}
-        row |= {"loss": 3 * lag / (1 + epoch), "frames_per_second": 5000.0}
-        row["accuracy"] = 1 - 0.5 / (1 + epoch)
+        moment, epoch = start + step, step / UPDATES
+        lr = rate(LearningRate(), BATCH, (step - 1) / UPDATES)
+        row = {"step": step, "epoch": epoch, "lr": lr, "loss": 3 * lag / (1 + epoch)}
+        rows.append(row | {"frames_per_second": 5000.0, "staleness": 0.5, "time": moment})
         if step % UPDATES == 0:
-            row |= {"heldout_loss": 3.2 * lag / (1 + epoch)}
-            row["heldout_accuracy"] = 1 - 0.6 / (1 + epoch)
-        rows.append(row)
+            row = {"step": step, "epoch": epoch, "heldout_loss": 3.2 * lag / (1 + epoch)}
+            rows.append(row | {"heldout_accuracy": 1 - 0.6 / (1 + epoch), "time": moment})
     return rows
 
 

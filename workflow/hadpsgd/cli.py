@@ -23,6 +23,7 @@ STAGES: dict[str, tuple[str, str]] = {
     "ubm": ("hadpsgd.features.ivector.ubm_command", "diagonal UBM of the i-vectors"),
     "ivector-train": ("hadpsgd.features.ivector.train_command", "train the i-vector extractor"),
     "ivector-extract": ("hadpsgd.features.ivector.extract_command", "i-vectors of a data set"),
+    "fmllr-apply": ("hadpsgd.features.fmllr_command", "features adapted by FMLLR transforms"),
     "egs": ("hadpsgd.egs.command", "training examples: fused features with their pdf-ids"),
     "model-info": ("hadpsgd.models.command", "layers and parameters of a model"),
     "learning-rate": ("hadpsgd.training.rate_command", "the learning rate over the epochs"),

@@ -28,28 +28,42 @@ LAST_UPLOAD_SECONDS = 60.0
 """Training waits at most this long for the follower at its end."""
 
 
+class Session:
+    """A tracked training, for the one thing that files do not tell."""
+
+    status: Status = "FINISHED"
+
+    def interrupted(self) -> None:
+        """Training stops here to be taken up again later."""
+        self.status = "KILLED"
+
+
 @contextmanager
 def start(
     config: Config, config_file: Path, run_id: str, *, checkpoints: Path, metrics: Path, rank: int
-) -> Iterator[None]:
+) -> Iterator[Session]:
     """Track a training run while the block runs. Every rank enters it; rank 0 has the follower.
 
     `metrics` is the metrics.jsonl that rank 0 appends to. `checkpoints` is the folder that
     outlives a killed training: the run's key lies there, so that a resumed training goes on in
-    the same MLflow run. At the end key and provenance are copied beside `metrics`.
+    the same MLflow run. Key and provenance are copied beside `metrics`.
     Nothing here raises for MLflow's sake, and training waits for it only at its end.
     """
+    session = Session()
     with contextlib.ExitStack() as stack:
+        if rank == 0:
+            _publish_key(checkpoints, metrics.parent)
+            stack.callback(_publish_provenance, checkpoints, metrics.parent)
+            stack.enter_context(_follower(session, config_file, run_id, checkpoints, metrics))
         if config.tracking.system_metrics:
             stack.enter_context(system.sampled(metrics.parent, rank, config.tracking.every_seconds))
-        if rank == 0:
-            stack.callback(_publish, checkpoints, metrics.parent)
-            stack.enter_context(_follower(config_file, run_id, checkpoints, metrics))
-        yield
+        yield session
 
 
 @contextmanager
-def _follower(config_file: Path, run_id: str, folder: Path, metrics: Path) -> Iterator[None]:
+def _follower(
+    session: Session, config_file: Path, run_id: str, folder: Path, metrics: Path
+) -> Iterator[None]:
     command = [sys.executable, "-m", "hadpsgd", "track", "--follow", "--config", str(config_file)]
     command += ["--run", run_id, "--dir", str(folder), "--metrics", str(metrics)]
     try:
@@ -58,22 +72,28 @@ def _follower(config_file: Path, run_id: str, folder: Path, metrics: Path) -> It
         warn(f"no follower ({error}); `hadpsgd track` uploads the run later")
         yield
         return
-    status: Status = "KILLED"
     try:
         yield
-        status = "FINISHED"
-    except Exception:
-        status = "FAILED"
+    except BaseException as error:
+        session.status = "FAILED" if isinstance(error, Exception) else "KILLED"
         raise
     finally:
-        _end(process, status)
+        _end(process, session.status)
 
 
-def _publish(checkpoints: Path, out: Path) -> None:
-    """Put the key and the provenance beside the results."""
-    if checkpoints.absolute() == out.absolute():
+def _publish_key(checkpoints: Path, out: Path) -> None:
+    """The run's key beside its results; what an earlier run left there goes."""
+    who = identity.read_or_create(checkpoints)
+    if identity.read(out) == who:
         return
-    for name in (identity.FILE, *training_run.PROVENANCE):
+    for old in (*(out / name for name in training_run.PROVENANCE), *out.glob(system.PATTERN)):
+        old.unlink(missing_ok=True)
+    identity.write(out, who)
+
+
+def _publish_provenance(checkpoints: Path, out: Path) -> None:
+    """Put the provenance beside the results."""
+    for name in training_run.PROVENANCE:
         if (checkpoints / name).is_file():
             shutil.copyfile(checkpoints / name, out / name)
 

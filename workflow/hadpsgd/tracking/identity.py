@@ -39,5 +39,10 @@ def read_or_create(folder: Path) -> Identity:
     found = read(folder)
     if found is None:
         found = Identity(uuid.uuid4().hex, round(time.time(), 3))
-        write_text(folder / FILE, json.dumps(asdict(found)) + "\n")
+        write(folder, found)
     return found
+
+
+def write(folder: Path, who: Identity) -> None:
+    """Keep an identity in a folder."""
+    write_text(folder / FILE, json.dumps(asdict(who)) + "\n")

@@ -1,7 +1,8 @@
 """metrics.jsonl, the record of training: read while it grows, turned into points of curves.
 
 One JSON object a line: `step` (updates, int), `time` (seconds since 1970), and numbers under the
-names of their curves; `epoch` (float) beside them. Text and nested values are left out.
+names of their curves; `epoch` (float) beside them. Text and nested values are left out. The
+reports draw `loss`, `heldout_loss`, `heldout_accuracy` and `lr`.
 """
 
 from __future__ import annotations

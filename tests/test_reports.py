@@ -1,0 +1,188 @@
+"""The table, the stages, the pictures and the page, from a results folder."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tracking_data import ERRORS, RUNS, WORDS, make_config, write_results
+
+from hadpsgd import cli
+from hadpsgd.config import Config
+from hadpsgd.errors import UserError
+from hadpsgd.reports import curves, differences, stages, table
+from hadpsgd.reports.command import FILES, write
+from hadpsgd.tracking.results import Score, read_results
+from hadpsgd.tracking.sync import Tracked
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return write_results(tmp_path)
+
+
+def test_one_row_a_run_one_column_a_set(config: Config) -> None:
+    results = read_results(config)
+    tracked = [Tracked("single", "k", "0123abcd", "1")]
+    lines = table.error_rates(config, results, tracked).markdown().splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert cells[0][:6] == ["run", "strategy", "learners", "dev", "swb", "ch"]
+    assert [row[0] for row in cells[2:]] == list(RUNS)
+    assert cells[2][3:6] == ["5.00 % (45/900)", "6.00 % (60/1000)", "18.75 % (150/800)"]
+    assert cells[2][6:] == ["0.1", "0.5", "0123abcd"] and cells[3][-1] == table.NOT_UPLOADED
+    assert len({len(line) for line in lines}) == 1  # lined up
+
+
+def test_counts_are_those_of_the_scorer(config: Config) -> None:
+    rows = table.counts(config, read_results(config)).rows
+    assert len(rows) == 9
+    for run, name, words, errors, ins, dele, sub, _ in rows:
+        wanted = ERRORS[run][name]
+        assert (int(sub), int(ins), int(dele)) == wanted
+        assert int(errors) == sum(wanted) and int(words) == WORDS[name]
+
+
+@given(st.integers(1, 10**6), st.integers(0, 10**6))
+def test_shown_rate_is_errors_over_words(words: int, errors: int) -> None:
+    text = table.rate(Score(words=words, sub=errors, ins=0, dele=0, sentences=1))
+    percent, shown, total = re.fullmatch(r"([\d.]+) % \((\d+)/(\d+)\)", text).groups()  # type: ignore[union-attr]
+    assert (int(shown), int(total)) == (errors, words)
+    assert abs(float(percent) - 100 * errors / words) <= 0.00501
+
+
+def test_missing_and_broken_scores_are_named(config: Config) -> None:
+    file = Path(config.results) / "demo/score/ssgd-4/ch/wer.json"
+    file.write_text('{"words": 3}')
+    with pytest.raises(UserError, match=r"ssgd-4/ch/wer\.json: no usable count"):
+        read_results(config)
+    file.unlink()
+    with pytest.raises(UserError, match=r"ssgd-4/ch/wer\.json: missing"):
+        read_results(config)
+    shown = table.error_rates(config, read_results(config, partial=True), [])
+    assert shown.rows[1][5] == table.MISSING
+
+
+def test_stages_from_snakemakes_benchmarks(config: Config) -> None:
+    folder = Path(config.results) / "demo/benchmarks"
+    (folder / "short.tsv").write_text("s\th:m:s\tmax_rss\tmean_load\n0.1\t0:00:00\tNA\t-\n")
+    jobs = {job.name: job for job in stages.read(folder)}
+    assert jobs["train.single"] == stages.Stage("train.single", 95.1, 402.0, 98.1)
+    assert jobs["short"].peak_mib is None
+    assert "| train.single |    95.1 |          402 |     98 |" in stages.page(
+        "demo", list(jobs.values())
+    )
+    (folder / "broken.tsv").write_text("hello\n")
+    with pytest.raises(UserError, match=r"broken\.tsv: not a benchmark file"):
+        stages.read(folder)
+
+
+class Resources(HTMLParser):
+    """Everything that a page would fetch, and whether its tags are closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.open: list[str] = []
+        self.void = {"meta", "link", "img", "br", "path", "use", "rect"}
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            external = name in ("src", "href", "xlink:href") and not (value or "").startswith("#")
+            if external:
+                self.fetched.append(value or "")
+        if tag not in self.void:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in self.void:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.void:
+            assert self.open.pop() == tag
+
+
+def test_page_needs_nothing_from_elsewhere(config: Config) -> None:
+    out = Path(config.results) / "demo/wer.md"
+    write(config, out)
+    assert all((out.parent / name).stat().st_size for name in FILES)
+    page = (out.parent / "report.html").read_text()
+    parser = Resources()
+    parser.feed(page)
+    assert parser.fetched == [] and parser.open == []
+    assert "url(" not in re.sub(r"url\(#[\w-]+\)", "", page)
+    assert page.count("<svg") == 2 and "prefers-color-scheme: dark" in page
+    assert "6.00 %" in page and "60 of 1000 words" in page
+    assert "run.super_learner" in page and "train.single" in page
+    png = (out.parent / "curves.png").read_bytes()
+    assert png.startswith(b"\x89PNG")
+
+
+def test_page_escapes_what_it_shows(config: Config) -> None:
+    Path(config.results, "demo/benchmarks/a<b>.tsv").write_text("s\tmax_rss\tmean_load\n1\t1\t1\n")
+    write(config, Path(config.results) / "demo/wer.md")
+    page = Path(config.results, "demo/report.html").read_text()
+    assert "a&lt;b&gt;" in page and "a<b>" not in page
+
+
+def test_same_results_same_page(config: Config, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write(config, tmp_path / name / "wer.md")
+    for file in (*FILES, "wer.md"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes(), file
+
+
+def test_curves_are_the_recorded_ones(config: Config) -> None:
+    results = read_results(config)
+    axis, _ = curves.losses(results).axes
+    lines = {line.get_label(): line for line in axis.lines}
+    heldout = [row for row in results[2].metrics if "heldout_loss" in row]
+    wanted = [[row["epoch"], row["heldout_loss"]] for row in heldout]
+    assert lines["hadpsgd-2x2"].get_xydata().tolist() == wanted
+    [axis] = curves.learning_rates(config, results).axes
+    assert axis.lines[0].get_label() == "rule" and axis.lines[0].get_xydata()[0, 1] == 0.025
+
+
+@given(st.lists(st.floats(-10, 10), min_size=1, max_size=200))
+def test_thinned_curve_keeps_the_mean(ys: list[float]) -> None:
+    xs = [float(i) for i in range(len(ys))]
+    few_x, few_y = curves.thinned(xs, ys)
+    size = -(-len(ys) // 30)
+    assert len(few_x) == len(few_y) <= 30
+    weights = [min(size, len(ys) - i) for i in range(0, len(ys), size)]
+    total = sum(w * y for w, y in zip(weights, few_y, strict=True))
+    assert total == pytest.approx(sum(ys), abs=1e-9)
+
+
+def test_training_without_curves_still_has_a_page(config: Config) -> None:
+    for run in RUNS:
+        Path(config.results, f"demo/runs/{run}/metrics.jsonl").unlink()
+    write(config, Path(config.results) / "demo/wer.md")
+    assert "<svg" not in Path(config.results, "demo/report.html").read_text()
+
+
+def test_differences() -> None:
+    found = differences.differing({"a": {"x": "1", "y": "2"}, "b": {"x": "1", "z": "3"}})
+    assert found == {"y": ["2", "-"], "z": ["-", "3"]}
+
+
+def test_command_shows_the_table(config: Config, capsys: pytest.CaptureFixture[str]) -> None:
+    file = Path(config.results) / "demo/config.yaml"
+    assert cli.main(["report", "--config", str(file), "--show"]) == 0
+    assert "18.75 % (150/800)" in capsys.readouterr().out
+    shutil.rmtree(Path(config.results) / "demo/score")
+    assert cli.main(["report", "--config", str(file), "--show"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "Run the workflow to its end" in error
+    assert cli.main(["report", "--config", str(file)]) == 2
+
+
+def test_results_of_a_config_that_never_ran(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="missing"):
+        read_results(make_config(tmp_path / "empty"))

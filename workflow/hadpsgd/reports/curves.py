@@ -1,0 +1,126 @@
+"""Pictures of training: losses, frame accuracy and learning rate against epochs."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hadpsgd.config import Config
+from hadpsgd.files import atomic_file
+from hadpsgd.tracking.metrics_file import Row
+from hadpsgd.tracking.results import RunResult
+from hadpsgd.training.rate import rate
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PANELS = (
+    ("loss", "heldout_loss", "cross-entropy per frame, nats"),
+    (None, "heldout_accuracy", "held-out frame accuracy"),
+)
+COLOURS = ("#2b85d0", "#d1495b", "#2a9d6f", "#b07d12", "#7b5ea7", "#5c6b73")
+"""Of the runs, in order; again from the first after the last."""
+_INK = "#22262b"
+_GRID = "#c9ced4"
+_RULE_POINTS = 2000
+_SMOOTH = 30
+"""Points to which a training curve is averaged, so that lines can be told apart."""
+
+
+def losses(results: Sequence[RunResult]) -> Figure:
+    """Training (thin) and held-out (thick) loss, held-out frame accuracy of every run."""
+    figure, axes = _figure(len(PANELS))
+    for axis, (train, heldout, _) in zip(axes, PANELS, strict=True):
+        for index, result in enumerate(results):
+            colour = COLOURS[index % len(COLOURS)]
+            if train:
+                xs, ys = thinned(*series(result.metrics, train))
+                axis.plot(xs, ys, color=colour, linewidth=0.9, alpha=0.65)
+            xs, ys = series(result.metrics, heldout)
+            axis.plot(
+                xs, ys, color=colour, linewidth=1.8, marker="o", markersize=3, label=result.run.id
+            )
+    _finish(axes, [title for _, _, title in PANELS])
+    return figure
+
+
+def learning_rates(config: Config, results: Sequence[RunResult]) -> Figure:
+    """The config's rule (broad), and the rates that the runs recorded, which lie on it."""
+    settings, epochs = config.training, config.training.epochs
+    figure, [axis] = _figure(1)
+    moments = [epochs * point / _RULE_POINTS for point in range(_RULE_POINTS)]
+    rule = [rate(settings.learning_rate, settings.batch, moment) for moment in moments]
+    axis.plot(moments, rule, color=_GRID, linewidth=5, label="rule", solid_capstyle="butt")
+    for index, result in enumerate(results):
+        colour = COLOURS[index % len(COLOURS)]
+        xs, ys = series(result.metrics, "lr")
+        # runs of one rule lie on one another: dashes let all colours be seen
+        dashes = (3 * index, (3, 3 * max(0, len(results) - 1)))
+        axis.plot(xs, ys, color=colour, linestyle=dashes, linewidth=1.6, label=result.run.id)
+    axis.set_ylim(bottom=0)
+    _finish([axis], ["learning rate"])
+    return figure
+
+
+def series(rows: Sequence[Row], name: str) -> tuple[list[float], list[float]]:
+    """Epochs and values of a curve; rows that lack one are left out."""
+    pairs = [(row["epoch"], row[name]) for row in rows if "epoch" in row and name in row]
+    pairs.sort(key=lambda pair: pair[0])
+    return [x for x, _ in pairs], [y for _, y in pairs]
+
+
+def thinned(xs: list[float], ys: list[float]) -> tuple[list[float], list[float]]:
+    """Means of neighbouring points, at most `_SMOOTH` of them."""
+    size = -(-len(xs) // _SMOOTH) or 1
+    groups = range(0, len(xs), size)
+
+    def mean(values: list[float], start: int) -> float:
+        part = values[start : start + size]
+        return sum(part) / len(part)
+
+    return [mean(xs, start) for start in groups], [mean(ys, start) for start in groups]
+
+
+def write_png(figure: Figure, path: Path) -> None:
+    """The picture on white, for the README and Snakemake's report."""
+    with atomic_file(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=140, facecolor="white")
+
+
+def inline_svg(figure: Figure, label: str) -> str:
+    """The picture as an SVG element that takes its ink and grid from the page's style."""
+    stream = io.StringIO()
+    figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
+    text = stream.getvalue()
+    text = text[text.index("<svg") :]
+    text = text.replace(_INK, "var(--ink)").replace(_GRID, "var(--line)")
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    return re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', f'role="img" aria-label="{label}"', text)
+
+
+def _figure(panels: int) -> tuple[Figure, Any]:
+    import matplotlib as mpl  # half a second: only where pictures are drawn
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "hadpsgd"})
+    figure = Figure(figsize=(4.6 * panels, 3.2), layout="constrained")
+    axes = figure.subplots(1, panels, squeeze=False)[0]
+    for axis in axes:
+        axis.set_xlabel("epoch", color=_INK, fontsize=9)
+        axis.grid(color=_GRID, linewidth=0.6)
+        axis.tick_params(colors=_INK, labelsize=8)
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.spines[["left", "bottom"]].set_color(_GRID)
+    return figure, axes
+
+
+def _finish(axes: Sequence[Any], titles: Sequence[str]) -> None:
+    for axis, title in zip(axes, titles, strict=True):
+        axis.set_title(title, fontsize=10, loc="left", color=_INK)
+    if axes[0].get_legend_handles_labels()[1]:
+        axes[0].legend(frameon=False, fontsize=9, labelcolor=_INK)

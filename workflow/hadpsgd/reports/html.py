@@ -1,0 +1,105 @@
+"""report.html: one page that needs nothing from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from hadpsgd.config import Config
+from hadpsgd.reports import curves, differences, stages, table
+from hadpsgd.tracking import provenance, training_run
+from hadpsgd.tracking.results import RunResult, sets
+from hadpsgd.tracking.sync import Tracked
+
+_TEMPLATE = "report.html.j2"
+
+
+def page(
+    config: Config,
+    results: Sequence[RunResult],
+    tracked: Sequence[Tracked],
+    jobs: Sequence[stages.Stage],
+) -> str:
+    """The page as text."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    settings = {r.run.id: training_run.parameters(config, r.run.id) for r in results}
+    return environment.get_template(_TEMPLATE).render(
+        name=config.name,
+        synthetic=config.corpus.kind == "builtin",
+        sets=sets(config),
+        rows=_rows(config, results, tracked),
+        counts=table.counts(config, results),
+        pictures=_pictures(config, results),
+        stages=jobs,
+        longest=max((job.seconds for job in jobs), default=1.0),
+        largest=max((job.peak_mib or 0.0 for job in jobs), default=0.0) or 1.0,
+        differences=differences.table(list(settings), differences.differing(settings), "setting"),
+        facts=_facts(results),
+    )
+
+
+def _rows(
+    config: Config, results: Sequence[RunResult], tracked: Sequence[Tracked]
+) -> list[dict[str, Any]]:
+    best = {
+        name: min((r.scores[name].wer for r in results if name in r.scores), default=0.0)
+        for name in sets(config)
+    }
+    ids = {run.run: run.mlflow_run for run in tracked}
+    return [
+        {
+            "run": result.run,
+            "cells": [
+                {"score": score, "best": score is not None and score.wer <= best[name]}
+                for name in sets(config)
+                for score in [result.scores.get(name)]
+            ],
+            "scale": table.acoustic_scale(result),
+            "penalty": table.number(result.tuned.get("word_penalty")),
+            "mlflow": ids.get(result.run.id) or table.NOT_UPLOADED,
+        }
+        for result in results
+    ]
+
+
+def _pictures(config: Config, results: Sequence[RunResult]) -> list[dict[str, Any]]:
+    drawn = [result for result in results if result.metrics]
+    if not drawn:
+        return []
+    figures = (
+        (curves.losses(drawn), "Against epochs. Thick: held-out. Thin: training."),
+        (curves.learning_rates(config, drawn), "The rule (grey) and what the runs used."),
+    )
+    return [
+        {"svg": Markup(curves.inline_svg(figure, caption)), "caption": caption}
+        for figure, caption in figures
+    ]
+
+
+def _facts(results: Sequence[RunResult]) -> list[tuple[str, str]]:
+    found = next((p for r in results if (p := provenance.read(r.folder))), None)
+    if not found:
+        return []
+    code, machine = found["code"], found["machine"]
+    changes = " with uncommitted changes" if code["dirty"] else ""
+    packages = ", ".join(f"{n} {v}" for n, v in found["packages"].items())
+    gpus = ", ".join(machine["gpus"]) or "no GPU"
+    cores = f"{machine['cores']} cores, {machine['memory_gib']} GiB"
+    return [
+        ("code", f"commit {code['commit'][:12] or 'unknown'}{changes}"),
+        ("lock", found["lock"][:12]),
+        ("data", found["data_checksum"][:12]),
+        ("seed", str(found["seed"])),
+        ("machine", f"{machine['processor']}, {cores}, {gpus}"),
+        ("packages", packages),
+    ]
