@@ -1,0 +1,92 @@
+"""`hadpsgd simulate`: its table, its plot, what it refuses; the toy problem it trains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from hadpsgd.cli import main
+from hadpsgd.decentralized.study import HEADER
+from hadpsgd.decentralized.toy import Toy
+
+SHORT = [
+    "simulate",
+    "--learners",
+    "4",
+    "--super-learner",
+    "2",
+    "--seconds",
+    "8",
+    "--spread",
+    "none",
+]
+
+
+def table(output: str) -> dict[str, dict[str, str]]:
+    """Rows of the printed table by strategy."""
+    lines = output.splitlines()
+    rows = [line.split() for line in lines[1:] if len(line.split()) == len(HEADER)]
+    return {cells[0]: dict(zip(HEADER, cells, strict=True)) for cells in rows}
+
+
+def test_simulate_prints_a_row_for_each_strategy(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    plot = tmp_path / "plot.png"
+    assert main([*SHORT, "--slow", "0:4", "--plot", str(plot)]) == 0
+    output = capsys.readouterr()
+    rows = table(output.out)
+    assert list(rows) == [
+        "ssgd", "d1d", "local", "dpsgd", "adpsgd", "adpsgd:pairwise", "rand", "hadpsgd",
+    ]  # fmt: skip
+    assert rows["rand"]["schedule"] == "random-ring"
+    assert float(rows["adpsgd"]["median"]) > 3 * float(rows["ssgd"]["median"])
+    assert float(rows["adpsgd"]["held-out loss"]) < float(rows["ssgd"]["held-out loss"])
+    assert "ssgd: 8 simulated seconds in" in output.err
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--runs", "sgd"], "no strategy 'sgd'"),
+        (["--runs", "adpsgd:star"], "unknown mixing schedule 'star'"),
+        (["--runs", "d1d:ring"], "averages over all learners, not over ring"),
+        (["--runs", "adpsgd:exponential"], "needs a symmetric schedule"),
+        (["--super-learner", "3", "--runs", "hadpsgd"], "no super-learners of 3"),
+        (["--slow", "9:2"], "--slow: there are ranks 0 to 3, not 9"),
+        (["--slow", "1"], "--slow takes RANK:FACTOR, not '1'"),
+        (["--slow-link", "1:x"], "--slow-link takes RANK:FACTOR"),
+        (["--seconds", "0"], "--seconds is above 0"),
+        (["--compute", "0"], "above 0"),
+    ],
+)
+def test_simulate_refuses(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*SHORT, *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_toy_minibatches_depend_on_learner_and_step_alone() -> None:
+    toy, again = Toy(seed=3), Toy(seed=3)
+    for learner, step in ((0, 0), (1, 0), (0, 1), (63, 999)):
+        assert torch.equal(toy.minibatch(learner, step)[0], again.minibatch(learner, step)[0])
+    first = toy.minibatch(0, 0)[0]
+    for other in (toy.minibatch(1, 0), toy.minibatch(0, 1), Toy(seed=4).minibatch(0, 0)):
+        assert not torch.equal(first, other[0])
+
+
+def test_toy_can_be_learnt() -> None:
+    toy = Toy()
+    before = toy.held_out_loss()
+    for step in range(200):
+        toy.module.zero_grad()
+        toy.gradient(0, step)
+        with torch.no_grad():
+            for p in toy.module.parameters():
+                assert p.grad is not None
+                p.sub_(0.3 * p.grad)
+    assert toy.held_out_loss() < before - 0.5
