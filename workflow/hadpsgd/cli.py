@@ -20,6 +20,7 @@ STAGES: dict[str, tuple[str, str]] = {
     "validate": ("hadpsgd.corpus.validate_command", "name every fault of Kaldi data directories"),
     "lang": ("hadpsgd.corpus.lang.command", "phones, words, topology and lexicon transducers"),
     "features": ("hadpsgd.features.command", "logmel or MFCC features of a data directory"),
+    "import-features": ("hadpsgd.features.import_command", "features or i-vectors from Kaldi"),
     "ubm": ("hadpsgd.features.ivector.ubm_command", "diagonal UBM of the i-vectors"),
     "ivector-train": ("hadpsgd.features.ivector.train_command", "train the i-vector extractor"),
     "ivector-extract": ("hadpsgd.features.ivector.extract_command", "i-vectors of a data set"),

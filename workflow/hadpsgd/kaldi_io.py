@@ -105,11 +105,25 @@ class Scp(Mapping[str, Array]):
     def __contains__(self, key: object) -> bool:
         return key in self.entries
 
+    def locate(self, file: str) -> Path:
+        """The archive that a line names."""
+        return self._files.locate(file)
+
     def __enter__(self) -> Scp:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._files.close()
+
+
+def resolved(scp: Scp, key: str) -> str:
+    """The extended file name of an utterance, readable from any folder."""
+    entry = scp.entries[key]
+    ranged = _RANGE.match(entry)
+    place = ranged["file"] if ranged else entry
+    match = _OFFSET.match(place)
+    file = match["file"] if match else place
+    return entry.replace(file, str(scp.locate(file).resolve()), 1)
 
 
 def read_scp(path: str | Path) -> dict[str, str]:
@@ -186,13 +200,13 @@ class _Files:
         if self._process != os.getpid():  # a forked file shares its position with the parent's
             self._process = os.getpid()
             self._open = OrderedDict()
-        stream = self._open.pop(file, None) or open_file(self._locate(file))
+        stream = self._open.pop(file, None) or open_file(self.locate(file))
         self._open[file] = stream
         if len(self._open) > _OPEN_FILES:
             self._open.popitem(last=False)[1].raw.close()
         return stream
 
-    def _locate(self, file: str) -> Path:
+    def locate(self, file: str) -> Path:
         path = Path(file)
         if not path.is_absolute() and not path.exists():
             return next((f / path for f in self._folders if (f / path).exists()), path)

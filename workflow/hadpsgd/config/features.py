@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from hadpsgd.config.base import Section
+from hadpsgd.config.imports import Imports
 from hadpsgd.config.ivector import Ivector
 
 
@@ -48,6 +49,10 @@ class Features(Section):
     """Normalisation of logmel, by speaker."""
     input: list[Literal["fmllr", "ivector", "logmel"]] = Field(["logmel"], min_length=1)
     """Streams fused, in order, into the model's input."""
+    imports: Imports = Imports()
+    """Streams that come from Kaldi's archives instead."""
+    allow_pipes: bool = False
+    """Run commands found in imported scp files (`copy-feats ... |`). Only for data you trust."""
     max_skipped: float = Field(0.01, ge=0, le=1)
     """Share of utterances that may be too short for features; more stops the run."""
     jobs: int = Field(2, ge=1)

@@ -1,0 +1,129 @@
+"""Kaldi's features, transforms and i-vectors in place of our own stages."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hadpsgd import kaldi_io
+from hadpsgd.cli import main
+from hadpsgd.config import load
+from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.features.fusion import Fusion
+
+
+@pytest.fixture
+def an4(shared: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(shared / "kaldi_an4")
+    return shared.resolve() / "kaldi_an4"
+
+
+def run(tmp_path: Path, stream: str, imports: dict[str, object], *more: str, **features: object
+        ) -> int:  # fmt: skip
+    config = {"name": "t", "corpus": {"kind": "an4"},
+              "features": {"imports": imports, "logmel": {"bins": 13}} | features}  # fmt: skip
+    (tmp_path / "c.yaml").write_text(json.dumps(config))
+    return main(["import-features", "--config", f"{tmp_path}/c.yaml", "--stream", stream, "--data",
+                 "data/test", "--out", f"{tmp_path}/feats/{stream}/test", *more])  # fmt: skip
+
+
+def fused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fusion:
+    data = DataDir.read(Path("data/test").resolve(), audio=False, text=False)
+    monkeypatch.chdir("/")  # nothing depends on the folder of the import
+    return Fusion(load(tmp_path / "c.yaml"), tmp_path / "feats", data)
+
+
+def test_all_streams_from_kaldi(an4: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    imports = {
+        "logmel": {"feats": "data/{set}/feats.scp", "cmvn": "data/{set}/cmvn.scp"},
+        "fmllr": {"trans": "exp/tri3b_decode_{set}", "model": "exp/tri3b"},
+        "ivector": {"ivectors": "exp/ivector/ivectors_{set}.ark", "per": "speaker"},
+    }
+    order = {"input": ["fmllr", "ivector", "logmel"]}
+    for stream in imports:
+        assert run(tmp_path, stream, imports, "--feats", "data/test", **order) == 0  # type: ignore[arg-type]
+    fusion = fused(tmp_path, monkeypatch)
+    assert fusion.dims == {"fmllr": 40, "ivector": 100, "logmel": 39}
+    matrix = fusion["fcaw-an406-fcaw-b"]
+    golden = dict(kaldi_io.iterate(an4 / "golden/fmllr40_test20.ark.gz"))
+    np.testing.assert_allclose(matrix[:, :40], golden["fcaw-an406-fcaw-b"], atol=1e-3)
+    vectors = dict(kaldi_io.iterate(an4 / "exp/ivector/ivectors_test.ark", "vector"))
+    np.testing.assert_array_equal(matrix[0, 40:140], vectors["fcaw"])
+    monkeypatch.chdir(an4)
+    stored = kaldi_io.Scp("data/test/feats.scp")["fcaw-an406-fcaw-b"]
+    stats = kaldi_io.Scp("data/test/cmvn.scp")["fcaw"]
+    np.testing.assert_allclose(matrix[:, 140:153], stored - stats[0, :-1] / stats[0, -1], atol=1e-4)
+    assert not list(tmp_path.glob("feats/logmel/test/*.ark"))  # nothing is copied
+
+
+def test_statistics_are_computed_where_kaldi_left_none(an4: Path, tmp_path: Path) -> None:
+    assert run(tmp_path, "logmel", {"logmel": {"feats": "data/{set}/feats.scp"}}) == 0
+    for speaker, stats in kaldi_io.iterate(tmp_path / "feats/logmel/test/cmvn.scp"):
+        expected = kaldi_io.Scp(an4 / "data/test/cmvn.scp")[speaker]
+        np.testing.assert_allclose(stats, expected, rtol=1e-4, atol=1.0)
+
+
+def test_ranges_and_pipes(an4: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = (an4 / "data/test/feats.scp").read_text().splitlines()
+    ranged = tmp_path / "ranged.scp"
+    ranged.write_text("".join(f"{line}[10:59]\n" for line in lines))
+    assert run(tmp_path, "logmel", {"logmel": {"feats": str(ranged)}}) == 0
+    key, place = lines[0].split(" ")
+    found = kaldi_io.Scp(tmp_path / "feats/logmel/test/feats.scp")[key]
+    np.testing.assert_array_equal(found, kaldi_io.read(place)[10:60])
+
+    archive = tmp_path / "one.mat"
+    kaldi_io.write(archive, kaldi_io.read(place))
+    piped = tmp_path / "piped.scp"
+    piped.write_text("".join(f"{line.split(' ')[0]} cat {archive} |\n" for line in lines))
+    assert run(tmp_path, "logmel", {"logmel": {"feats": str(piped)}}) == 2
+    assert "not allowed" in capsys.readouterr().err
+    assert run(tmp_path, "logmel", {"logmel": {"feats": str(piped)}}, allow_pipes=True) == 0
+    copied = kaldi_io.Scp(tmp_path / "feats/logmel/test/feats.scp")
+    assert len(copied) == 130 and "|" not in str(copied.entries)
+    np.testing.assert_array_equal(copied[key], kaldi_io.read(place))
+
+
+def test_online_ivectors_with_their_period(
+    an4: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames = {k: len(m) for k, m in kaldi_io.iterate(an4 / "data/test/feats.scp")}
+    rng = np.random.default_rng(0)
+    vectors = {k: rng.normal(size=(-(-n // 7), 5)).astype(np.float32) for k, n in frames.items()}
+    kaldi_io.write_archive(tmp_path / "iv.ark", vectors.items(), tmp_path / "ivector_online.scp")
+    imports = {"logmel": {"feats": "data/{set}/feats.scp"},
+               "ivector": {"ivectors": f"{tmp_path}/ivector_online.scp", "period": 7}}  # fmt: skip
+    order = {"input": ["ivector", "logmel"]}
+    for stream in imports:
+        assert run(tmp_path, stream, imports, **order) == 0  # type: ignore[arg-type]
+    key = "fcaw-an407-fcaw-b"
+    matrix = fused(tmp_path, monkeypatch)[key]
+    np.testing.assert_array_equal(matrix[:, :5], np.repeat(vectors[key], 7, axis=0)[: frames[key]])
+
+
+def test_what_does_not_fit_is_one_line(
+    an4: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(stream: str, **options: object) -> str:
+        assert run(tmp_path, stream, {stream: options}) == 2
+        return capsys.readouterr().err
+
+    assert "130 of 130 utterances are not there" in refused("logmel", feats="data/train/feats.scp")
+    error = refused("logmel", feats="data/test/feats.scp", cmvn="data/train/cmvn.scp")
+    assert "10 of 10 speakers are not there: fcaw" in error
+    cut = tmp_path / "cut.ark"
+    cut.write_bytes((an4 / "mfcc/mfcc_test.ark").read_bytes()[:100_000])
+    assert "the file ends in the middle" in refused("logmel", feats=str(cut))
+    assert "is there twice" in refused("ivector", ivectors=str(twice(tmp_path)), per="speaker")
+    assert "give feats, or trans and model" in refused("fmllr", trans="exp/tri3b_ali")
+    assert run(tmp_path, "mfcc", {}) == 2
+    assert "features.imports.mfcc is not set" in capsys.readouterr().err
+
+
+def twice(tmp_path: Path) -> Path:
+    vector = np.zeros(3, np.float32)
+    kaldi_io.write_archive(tmp_path / "twice.ark", [("fcaw", vector), ("fcaw", vector)])
+    return tmp_path / "twice.ark"

@@ -1,0 +1,151 @@
+"""Features and i-vectors of Kaldi take the place of a stream of ours.
+
+Nothing is copied where an scp points to matrices: ours points to the same. Archives and the
+output of commands are copied, for they cannot be read at random. All is read once, so that what
+is broken or missing is found here and not in training.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+
+from numpy.typing import NDArray
+
+from hadpsgd.config.imports import FeatureImport, IvectorImport
+from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.errors import UserError
+from hadpsgd.features.cmvn import SpeakerStatistics
+from hadpsgd.features.ivector.extract import NAMES, PERIOD
+from hadpsgd.files import atomic_file, write_text
+from hadpsgd.kaldi_io import Kind, Scp, Writer, iterate, resolved, write_archive
+
+
+class Source:
+    """Arrays of an scp or an archive, and how they are referred to afterwards."""
+
+    def __init__(self, place: str, kind: Kind, *, allow_pipes: bool) -> None:
+        self.place, self.kind, self.allow_pipes = place, kind, allow_pipes
+        self.scp = Scp(place, kind, allow_pipes=allow_pipes) if place.endswith(".scp") else None
+
+    @property
+    def refers(self) -> bool:
+        """Whether our scp can point to the arrays where they lie."""
+        return self.scp is not None and not any(e.endswith("|") for e in self.scp.entries.values())
+
+    def items(self, wanted: Iterable[str]) -> Iterable[tuple[str, NDArray]]:
+        """(key, array) of wanted keys that are there."""
+        if self.scp is not None:
+            return ((key, self.scp[key]) for key in wanted if key in self.scp)
+        keys = set(wanted)
+        found = iterate(self.place, self.kind, allow_pipes=self.allow_pipes)
+        return (item for item in found if item[0] in keys)
+
+
+def take(
+    source: Source, wanted: list[str], out: Path, name: str, counts: dict[str, int] | None = None,
+    speakers: SpeakerStatistics | None = None,
+) -> set[str]:  # fmt: skip
+    """Write `name`.scp (and .ark where copied) in `out`; returns the keys that are there.
+
+    `counts` takes the rows of every array, `speakers` its statistics.
+
+    Raises:
+        UserError: an array is broken, or of another dimension than those before.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    found: set[str] = set()
+    width = 0
+    with ExitStack() as stack:
+        if source.refers:
+            scp = stack.enter_context(atomic_file(out / f"{name}.scp"))
+            lines = stack.enter_context(scp.open("w", encoding="utf-8"))
+        else:
+            writer = stack.enter_context(Writer(out / f"{name}.ark", out / f"{name}.scp"))
+        for key, array in source.items(wanted):
+            width = width or array.shape[-1]
+            if array.shape[-1] != width:
+                what = f"{key} has {array.shape[-1]} dimensions, those before {width}"
+                raise UserError(what, where=source.place)
+            if key in found:
+                raise UserError(f"{key} is there twice", where=source.place)
+            found.add(key)
+            if counts is not None:
+                counts[key] = len(array)
+            if speakers is not None:
+                speakers.add(key, array)
+            if source.refers:
+                assert source.scp is not None
+                lines.write(f"{key} {resolved(source.scp, key)}\n")
+            else:
+                writer.write(key, array)
+    return found
+
+
+def check_missing(missing: list[str], total: int, limit: float, where: str, what: str) -> None:
+    """Name what is not there; refuse too much of it.
+
+    Raises:
+        UserError: a larger share than `limit`.
+    """
+    if not missing:
+        return
+    named = ", ".join(missing[:5]) + (" ..." if len(missing) > 5 else "")
+    line = f"{len(missing)} of {total} {what} are not there: {named}"
+    if len(missing) > limit * total:
+        raise UserError(line, where=where, fix="Features of another data set?")
+    print(f"{where}: {line}", file=sys.stderr)
+
+
+def import_features(
+    options: FeatureImport, data: DataDir, out: Path, limit: float, *, allow_pipes: bool = False
+) -> None:
+    """Write feats.scp, cmvn.scp, utt2num_frames of a set from Kaldi's.
+
+    Raises:
+        UserError: features are broken; more than a share `limit` of the utterances have none; a
+            speaker has no statistics.
+    """
+    speaker_of = {utterance.id: utterance.speaker for utterance in data}
+    wanted = list(speaker_of)
+    counts: dict[str, int] = {}
+    sums = SpeakerStatistics(speaker_of)
+    source = Source(in_set(options.feats, data), "matrix", allow_pipes=allow_pipes)
+    found = take(source, wanted, out, "feats", counts, None if options.cmvn else sums)
+    missing = [utterance for utterance in wanted if utterance not in found]
+    check_missing(missing, len(wanted), limit, source.place, "utterances")
+    write_text(out / "utt2num_frames", "".join(f"{u} {counts[u]}\n" for u in sorted(found)))
+    if not options.cmvn:
+        write_archive(out / "cmvn.ark", sums.items(), out / "cmvn.scp")
+        return
+    statistics = Source(in_set(options.cmvn, data), "matrix", allow_pipes=allow_pipes)
+    speakers = sorted({speaker_of[utterance] for utterance in found})
+    known = take(statistics, speakers, out, "cmvn")
+    lacking = [speaker for speaker in speakers if speaker not in known]
+    check_missing(lacking, len(speakers), 0.0, statistics.place, "speakers")
+
+
+def import_ivectors(
+    options: IvectorImport, data: DataDir, out: Path, limit: float, *, allow_pipes: bool = False
+) -> None:
+    """Write the ivector stream of a set from Kaldi's archives.
+
+    Raises:
+        UserError: they are broken; more than a share `limit` of utterances or speakers have none.
+    """
+    kind: Kind = "matrix" if options.per == "online" else "vector"
+    wanted = list(data.speakers) if options.per == "speaker" else list(data.utterances)
+    source = Source(in_set(options.ivectors, data), kind, allow_pipes=allow_pipes)
+    found = take(source, wanted, out, NAMES[options.per])
+    missing = [key for key in wanted if key not in found]
+    named = "speakers" if options.per == "speaker" else "utterances"
+    check_missing(missing, len(wanted), limit, source.place, named)
+    if options.per == "online":
+        write_text(out / PERIOD, f"{options.period}\n")
+
+
+def in_set(path: str, data: DataDir) -> str:
+    """A path of the config for one data set."""
+    return path.replace("{set}", data.path.name)
