@@ -10,7 +10,7 @@ from hadpsgd.config.base import PathText, Section
 class Lm(Section):
     """N-gram language model."""
 
-    order: int = Field(4, ge=1, le=6)
+    order: int = Field(4, ge=2, le=5)
     """Order of the n-gram."""
     arpa: PathText | None = None
     """An existing ARPA file (gzipped too) instead of training one."""

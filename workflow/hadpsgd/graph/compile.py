@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import kaldifst
-import kaldilm
 
 from hadpsgd.errors import UserError
 from hadpsgd.gmm.event_map import Tree
@@ -17,7 +17,6 @@ from hadpsgd.graph import arrays
 from hadpsgd.graph.arrays import Arrays
 from hadpsgd.graph.h_transducer import make_h
 from hadpsgd.graph.operations import add_self_loops, push_special, remove_symbols
-from hadpsgd.lm.quiet import quiet
 
 
 @dataclass(frozen=True)
@@ -45,17 +44,14 @@ def make_g(arpa: Path, words: Path, out: Path) -> kaldifst.StdVectorFst:
     Raises:
         UserError: the ARPA file cannot be turned into an FST.
     """
-    try:
-        with quiet():
-            kaldilm.arpa2fst(
-                input_arpa=str(arpa),
-                output_fst=str(out),
-                disambig_symbol="#0",
-                read_symbol_table=str(words),
-                max_arpa_warnings=0,
-            )
-    except RuntimeError as error:
-        raise UserError(f"no language model: {error}", where=arpa) from None
+    # a process of its own: kaldilm aborts where it does not like a file
+    command = [sys.executable, "-m", "kaldilm", f"--read-symbol-table={words}"]
+    command += ["--disambig-symbol=#0", "--max-arpa-warnings=0", str(arpa), str(out)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode != 0 or not out.exists():
+        said = [line for line in result.stderr.splitlines() if line.strip()]
+        reason = said[-1] if said else f"arpa2fst ended with {result.returncode}"
+        raise UserError(f"cannot be turned into a graph: {reason}", where=arpa)
     return read_fst(out)
 
 
@@ -88,19 +84,15 @@ def compose_lg(
     """LG: L with disambiguation symbols composed with G, determinised, minimised, pushed."""
     kaldifst.arcsort(lexicon, "olabel")
     kaldifst.arcsort(grammar, "ilabel")
-    lg = _determinize(kaldifst.compose(lexicon, grammar), "LG")
-    kaldifst.minimize_encoded(lg)
-    return arrays.to_fst(push_special(arrays.from_fst(lg)))
-
-
-def _determinize(fst: kaldifst.StdVectorFst, name: str) -> kaldifst.StdVectorFst:
-    if fst.num_states == 0:
+    lg = kaldifst.compose(lexicon, grammar)
+    if lg.num_states == 0 or not (arrays.from_fst(lg).arcs["olabel"] > 0).any():
         raise UserError(
-            f"{name} is empty: no word of the language model has a pronunciation",
+            "no word of the language model has a pronunciation",
             fix="Check that lexicon and language model text spell words alike",
         )
-    kaldifst.determinize_star(fst, use_log=True)
-    return fst
+    kaldifst.determinize_star(lg, use_log=True)
+    kaldifst.minimize_encoded(lg)
+    return arrays.to_fst(push_special(arrays.from_fst(lg)))
 
 
 def compile_graph(
@@ -127,7 +119,8 @@ def compile_graph(
     progress("H", len(h.final), len(h.arcs))
     h_fst = arrays.to_fst(h)
     kaldifst.arcsort(h_fst, "olabel")
-    hclg = _determinize(kaldifst.compose(h_fst, clg), "HCLG")
+    hclg = kaldifst.compose(h_fst, clg)
+    kaldifst.determinize_star(hclg, use_log=True)
     progress("HCLG, determinised", hclg.num_states)
     hclg = arrays.to_fst(remove_symbols(arrays.from_fst(hclg), symbols))
     kaldifst.minimize_encoded(hclg)

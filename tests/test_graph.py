@@ -1,0 +1,265 @@
+"""HCLG: against Kaldi's on the reference data, and its operations by themselves."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import kaldi_decoder
+import kaldifst
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hadpsgd import kaldi_io
+from hadpsgd.errors import UserError
+from hadpsgd.gmm import event_map, transition_model
+from hadpsgd.gmm.transition_model import TransitionModel
+from hadpsgd.graph import arrays
+from hadpsgd.graph.arrays import ARC, Arrays, assemble
+from hadpsgd.graph.compile import Progress, Scales, compile_graph, make_g, read_fst
+from hadpsgd.graph.operations import add_self_loops, push_special, remove_symbols
+from hadpsgd.graph.transitions import Transitions
+
+ACOUSTIC_SCALE = np.float32(0.0833)
+
+
+@pytest.fixture(scope="module")
+def kaldi(shared: Path) -> Path:
+    return shared / "kaldi_an4"
+
+
+@pytest.fixture(scope="module")
+def model(kaldi: Path) -> TransitionModel:
+    return transition_model.read(kaldi / "exp/tri3b/final.mdl")
+
+
+@pytest.fixture(scope="module")
+def ours(kaldi: Path, model: TransitionModel) -> Arrays:
+    tree = event_map.read(kaldi / "exp/tri3b/tree")
+    grammar = read_fst(kaldi / "lang/G.fst")
+    return compile_graph(kaldi / "lang", grammar, tree, model, Scales(), Progress())
+
+
+def best_paths(
+    graph: Arrays, model: TransitionModel, kaldi: Path, beam: float
+) -> list[tuple[float, int, list[int]]]:
+    """(cost, frames, words) of the golden utterances."""
+    fst = kaldifst.StdConstFst(arrays.to_fst(graph))
+    found = []
+    for _, scores in kaldi_io.iterate(kaldi / "golden/gmm_loglikes_test20.ark.gz"):
+        options = kaldi_decoder.FasterDecoderOptions(beam=beam)
+        decoder = kaldi_decoder.FasterDecoder(fst, options)
+        columns = np.ascontiguousarray(scores[:, model.pdf[1:]] * ACOUSTIC_SCALE)
+        decoder.decode(kaldi_decoder.DecodableCtc(columns))
+        _, path = decoder.get_best_path()
+        _, _, words, weight = kaldifst.get_linear_symbol_sequence(path)
+        found.append((weight.value1 + weight.value2, len(scores), words))
+    return found
+
+
+def test_best_paths_cost_what_they_cost_in_kaldis_graph(
+    kaldi: Path, model: TransitionModel, ours: Arrays
+) -> None:
+    theirs = arrays.read(kaldi / "exp/tri3b/graph/HCLG.fst")
+    assert len(ours.final) < 1.1 * len(theirs.final)
+    pairs = zip(
+        best_paths(ours, model, kaldi, 16.0), best_paths(theirs, model, kaldi, 16.0), strict=True
+    )
+    for (cost, frames, words), (wanted, _, wanted_words) in pairs:
+        assert abs(cost - wanted) / frames < 1e-3
+        assert words == wanted_words
+
+
+def test_g_of_kaldis_arpa_is_kaldis_g(kaldi: Path, tmp_path: Path) -> None:
+    import gzip
+
+    plain = tmp_path / "arpa"
+    plain.write_bytes(gzip.decompress((kaldi / "lang/4gram.arpa.gz").read_bytes()))
+    made = make_g(plain, kaldi / "lang/words.txt", tmp_path / "G.fst")
+    theirs = arrays.read(kaldi / "lang/G.fst")
+    got = arrays.from_fst(made)
+    assert (len(got.final), len(got.arcs)) == (len(theirs.final), len(theirs.arcs))
+    assert np.sort(got.arcs["weight"]) == pytest.approx(np.sort(theirs.arcs["weight"]), abs=1e-5)
+
+
+def random_graph(draw: st.DrawFn, symbols: int) -> Arrays:
+    """A small acyclic graph; state 0 starts, the last state ends."""
+    size = draw(st.integers(2, 6))
+    count = draw(st.integers(1, 12))
+    arcs = np.zeros(count + size - 1, ARC)
+    sources = np.zeros(len(arcs), np.int64)
+    for i in range(len(arcs)):
+        low = draw(st.integers(0, size - 2)) if i < count else i - count
+        high = draw(st.integers(low + 1, size - 1)) if i < count else low + 1
+        sources[i] = low
+        arcs[i] = (
+            draw(st.integers(0, symbols)),
+            draw(st.integers(0, 3)),
+            draw(st.integers(0, 40)) / 8,
+            high,
+        )
+    final = np.full(size, np.inf, np.float32)
+    final[-1] = draw(st.integers(0, 8)) / 8
+    return assemble(0, final, sources, arcs)
+
+
+def all_paths(graph: Arrays) -> list[tuple[tuple[int, ...], tuple[int, ...], float]]:
+    """(inputs, outputs, cost) of every path, epsilons left out."""
+    found = []
+
+    def walk(state: int, inputs: tuple[int, ...], outputs: tuple[int, ...], cost: float) -> None:
+        if np.isfinite(graph.final[state]):
+            found.append((inputs, outputs, cost + float(graph.final[state])))
+        for arc in graph.arcs[graph.first[state] : graph.first[state + 1]]:
+            if arc["next"] == state:
+                continue  # self-loops are looked at elsewhere
+            i, o = int(arc["ilabel"]), int(arc["olabel"])
+            walk(
+                int(arc["next"]),
+                inputs + ((i,) if i else ()),
+                outputs + ((o,) if o else ()),
+                cost + float(arc["weight"]),
+            )
+
+    walk(graph.start, (), (), 0.0)
+    return sorted(found)
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Arrays:
+    return random_graph(draw, 4)
+
+
+def same_paths(
+    a: list[tuple[tuple[int, ...], tuple[int, ...], float]],
+    b: list[tuple[tuple[int, ...], tuple[int, ...], float]],
+) -> bool:
+    return len(a) == len(b) and all(
+        x[:2] == y[:2] and abs(x[2] - y[2]) < 1e-3 for x, y in zip(a, b, strict=True)
+    )
+
+
+def best_by_label(
+    paths: list[tuple[tuple[int, ...], tuple[int, ...], float]],
+) -> list[tuple[tuple[int, ...], tuple[int, ...], float]]:
+    best: dict[tuple[tuple[int, ...], tuple[int, ...]], float] = {}
+    for inputs, outputs, cost in paths:
+        best[inputs, outputs] = min(cost, best.get((inputs, outputs), np.inf))
+    return sorted((i, o, cost) for (i, o), cost in best.items())
+
+
+@given(graphs())
+@settings(max_examples=50, deadline=None)
+def test_arrays_pass_through_kaldifst_unchanged(graph: Arrays) -> None:
+    back = arrays.from_fst(arrays.to_fst(graph))
+    assert back.start == graph.start
+    assert np.array_equal(back.final, graph.final)
+    assert np.array_equal(back.first, graph.first)
+    assert np.array_equal(back.arcs, graph.arcs)
+
+
+@given(graphs())
+@settings(max_examples=50, deadline=None)
+def test_push_special_keeps_the_cost_of_every_path(graph: Arrays) -> None:
+    fst = arrays.to_fst(graph)
+    kaldifst.connect(fst)
+    graph = arrays.from_fst(fst)
+    pushed = push_special(graph)
+    assert same_paths(best_by_label(all_paths(graph)), best_by_label(all_paths(pushed)))
+
+
+def test_push_special_evens_what_leaves_a_state(kaldi: Path) -> None:
+    graph = push_special(arrays.read(kaldi / "lang/G.fst"), delta=1e-3)
+    mass = np.bincount(
+        graph.sources, np.exp(-graph.arcs["weight"].astype(float)), len(graph.final)
+    ) + np.exp(-graph.final.astype(float))
+    assert mass.max() / mass.min() < 1.002
+
+
+def test_symbols_become_epsilon() -> None:
+    arcs = np.array([(5, 1, 0.0, 1), (7, 2, 0.0, 1)], ARC)
+    graph = assemble(0, np.array([np.inf, 0.0], np.float32), np.zeros(2, np.int64), arcs)
+    assert remove_symbols(graph, [7]).arcs["ilabel"].tolist() == [5, 0]
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_self_loops_cost_what_the_model_says(model: TransitionModel, data: st.DataObject) -> None:
+    graph = random_graph(data.draw, 40)
+    looped = add_self_loops(graph, model, 0.3)
+    leave = np.zeros(model.num_ids + 1)
+    loop_of = np.zeros(model.num_ids + 1, np.int64)
+    for tid in range(1, model.num_ids + 1):
+        state = model.state_of_id[tid]
+        ids = np.arange(model.first_id[state], model.first_id[state + 1])
+        loops = ids[model.is_self_loop[ids]]
+        if len(loops):
+            loop_of[tid] = loops[0]
+            leave[tid] = -0.3 * np.log1p(-np.exp(float(model.log_probs[loops[0]])))
+    wanted = [
+        (inputs, outputs, cost + sum(leave[tid] for tid in inputs))
+        for inputs, outputs, cost in all_paths(graph)
+    ]
+    assert same_paths(best_by_label(wanted), best_by_label(all_paths(looped)))
+    # every state entered by a transition-id has that id's self-loop, at its price
+    for state, arc in zip(looped.sources, looped.arcs, strict=True):
+        if arc["ilabel"] == 0 or arc["next"] == state:
+            continue
+        target = int(arc["next"])
+        own = looped.arcs[looped.first[target] : looped.first[target + 1]]
+        loops = own[own["next"] == target]
+        wanted_loop = loop_of[arc["ilabel"]]
+        assert loops["ilabel"].tolist() == ([wanted_loop] if wanted_loop else [])
+        if wanted_loop:
+            price = -0.3 * float(model.log_probs[wanted_loop])
+            assert float(loops["weight"][0]) == pytest.approx(price, abs=1e-4)
+
+
+def test_transitions_are_kept_beside_the_graph(model: TransitionModel, tmp_path: Path) -> None:
+    kept = Transitions.of(model)
+    kept.write(tmp_path / "transitions.npz")
+    back = Transitions.read(tmp_path / "transitions.npz")
+    assert np.array_equal(back.pdf, model.pdf)
+    assert back.num_pdfs == 424
+    (tmp_path / "transitions.npz").write_bytes(b"PK no archive")
+    with pytest.raises(UserError, match="damaged"):
+        Transitions.read(tmp_path / "transitions.npz")
+
+
+def test_damaged_graphs_are_named(tmp_path: Path, kaldi: Path) -> None:
+    whole = (kaldi / "exp/tri3b/graph/HCLG.fst").read_bytes()
+    for content in (b"", b"no graph at all", whole[:5000], whole[:20]):
+        path = tmp_path / "HCLG.fst"
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=r"HCLG\.fst: not a graph"):
+            arrays.read(path)
+    with pytest.raises(UserError, match="no such graph"):
+        arrays.read(tmp_path / "missing")
+
+
+def test_a_grammar_without_pronounced_words_is_refused(
+    kaldi: Path, model: TransitionModel, tmp_path: Path
+) -> None:
+    arpa = tmp_path / "arpa"
+    lines = ["\\data\\", "ngram 1=3", "ngram 2=1", "", "\\1-grams:"]
+    lines += ["-99\t<s>\t0", "-1\t</s>", "-0.1\t<s2>\t0", "", "\\2-grams:", "-0.1\t<s> <s2>"]
+    arpa.write_text("\n".join([*lines, "", "\\end\\", ""]))
+    words = tmp_path / "words.txt"
+    text = (kaldi / "lang/words.txt").read_text()
+    words.write_text(text + f"<s2> {len(text.splitlines())}\n")
+    grammar = make_g(arpa, words, tmp_path / "G.fst")
+    tree = event_map.read(kaldi / "exp/tri3b/tree")
+    with pytest.raises(UserError, match="no word of the language model has a pronunciation"):
+        compile_graph(kaldi / "lang", grammar, tree, model, Scales(), Progress())
+
+
+def test_assemble_sorts_arcs_by_state() -> None:
+    arcs = np.zeros(4, ARC)
+    arcs["ilabel"] = [1, 2, 3, 4]
+    sources = np.array([1, 0, 1, 0])
+    graph = assemble(0, np.zeros(2, np.float32), sources, arcs)
+    assert graph.arcs["ilabel"].tolist() == [2, 4, 1, 3]
+    assert graph.first.tolist() == [0, 2, 4]
+    assert list(itertools.pairwise(graph.first)) == [(0, 2), (2, 4)]

@@ -1,0 +1,197 @@
+"""Language models: training, checks of ARPA files, perplexity."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hadpsgd.cli import main
+from hadpsgd.errors import UserError
+from hadpsgd.lm import arpa, perplexity, train
+from hadpsgd.lm.vocabulary import Vocabulary
+
+TEXT = "a b c\na b\nb c a b\nc c a\na\nb a c b\nthe a b\n"
+GOOD = """\\data\\
+ngram 1=4
+ngram 2=2
+
+\\1-grams:
+-1.0\t<s>\t-0.3
+-0.5\t</s>
+-0.4\ta\t-0.2
+-0.6\tb
+
+\\2-grams:
+-0.1\t<s> a
+-0.2\ta b
+
+\\end\\
+"""
+
+
+@pytest.fixture
+def lang(tmp_path: Path) -> Path:
+    folder = tmp_path / "lang"
+    folder.mkdir()
+    words = ["<eps>", "a", "b", "c", "unheard", "#0", "<s>", "</s>"]
+    (folder / "words.txt").write_text("".join(f"{w} {i}\n" for i, w in enumerate(words)))
+    return folder
+
+
+def make(tmp_path: Path, lang: Path, order: int = 3) -> Path:
+    (tmp_path / "text").write_text(TEXT)
+    out = tmp_path / "lm.arpa.gz"
+    train.train(tmp_path / "text", Vocabulary.of_lang(lang), order, out)
+    return out
+
+
+@pytest.mark.parametrize("order", [2, 3, 4])
+def test_probabilities_sum_to_one(tmp_path: Path, lang: Path, order: int) -> None:
+    model = perplexity.load(make(tmp_path, lang, order))
+    state = __import__("kenlm")
+    for history in ([], ["a"], ["a", "b"], ["c", "c"], ["b", "c", "a"]):
+        start = state.State()
+        model.BeginSentenceWrite(start)
+        for word in history:
+            after = state.State()
+            model.BaseScore(start, word, after)
+            start = after
+        total = sum(
+            10 ** model.BaseScore(start, word, state.State())
+            for word in ("a", "b", "c", "<unk>", "</s>")
+        )
+        assert total == pytest.approx(1.0, abs=2e-3)
+
+
+def test_the_same_text_gives_the_same_bytes(tmp_path: Path, lang: Path) -> None:
+    first = make(tmp_path, lang).read_bytes()
+    assert make(tmp_path, lang).read_bytes() == first
+    assert arpa.check(tmp_path / "lm.arpa.gz")[0] == 6
+
+
+def test_an4_as_kaldi(shared: Path, tmp_path: Path) -> None:
+    lang = shared / "kaldi_an4" / "lang"
+    out = tmp_path / "lm.arpa.gz"
+    train.train(lang / "lm_train.txt", Vocabulary.of_lang(lang), 4, out)
+    assert arpa.counts(out) == arpa.counts(lang / "4gram.arpa.gz")
+    sentences = list(Vocabulary.of_lang(lang).map(lang / "lm_train.txt"))
+    ours = perplexity.score(perplexity.load(out), sentences)
+    kaldi = perplexity.score(perplexity.load(lang / "4gram.arpa.gz"), sentences)
+    assert ours.oov == kaldi.oov == 0
+    assert ours.perplexity == pytest.approx(kaldi.perplexity, rel=0.01)
+
+
+def test_a_good_file_passes(tmp_path: Path) -> None:
+    path = tmp_path / "good.arpa"
+    path.write_text(GOOD)
+    assert arpa.check(path) == [4, 2]
+    with gzip.open(tmp_path / "good.arpa.gz", "wt") as stream:
+        stream.write(GOOD)
+    assert arpa.check(tmp_path / "good.arpa.gz") == [4, 2]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("-0.4\ta\t-0.2", "-0.4\ta", ":13: the context of this 2-gram has no back-off weight"),
+        ("-0.2\ta b", "-0.2\tz b", ":13: the context of this 2-gram is not listed"),
+        ("-0.6\tb", "nan\tb", ":9: 'nan\tb': not a number"),
+        ("-0.6\tb", "0.6\tb", ":9: '0.6\tb': a probability above 1"),
+        ("-0.6\tb", "-0.6 b x y", ":9: '-0.6 b x y' is not a probability, 1 words, a back-off"),
+        ("ngram 2=2", "ngram 2=3", ":15: 2 2-grams, \\data\\ says 3"),
+        ("ngram 1=4", "ngram 1=5", ":11: 4 1-grams, \\data\\ says 5"),
+        ("ngram 2=2", "ngram 3=2", ":3: 'ngram 3=2' is out of order"),
+        ("\\end\\", "", "cut short: no \\end\\"),
+        ("\\data\\", "", "no ARPA language model"),
+        ("-1.0\t<s>", "-1.0\tx", "is not listed"),
+        ("\\2-grams:", "\\3-grams:", "where \\2-grams: belongs"),
+    ],
+)
+def test_faults_are_named(tmp_path: Path, old: str, new: str, message: str) -> None:
+    path = tmp_path / "bad.arpa"
+    path.write_text(GOOD.replace(old, new))
+    with pytest.raises(UserError) as error:
+        arpa.check(path)
+    assert message in str(error.value)
+    assert str(path) in str(error.value)
+
+
+def test_a_cut_archive_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "cut.arpa.gz"
+    path.write_bytes(gzip.compress(GOOD.encode())[:-20])
+    with pytest.raises(UserError, match="damaged gzip"):
+        arpa.check(path)
+
+
+def test_other_words_are_counted_and_named(tmp_path: Path, lang: Path) -> None:
+    (tmp_path / "text").write_text(TEXT)
+    vocabulary = Vocabulary.of_lang(lang)
+    sentences = list(vocabulary.map(tmp_path / "text"))
+    assert sentences[-1] == ["<unk>", "a", "b"]
+    assert vocabulary.report()["oov_words"] == {"the": 1}
+    assert vocabulary.report()["oov"] == 1
+    (lang / "oov.txt").write_text("unheard\n")
+    assert list(Vocabulary.of_lang(lang).map(tmp_path / "text"))[-1] == ["unheard", "a", "b"]
+
+
+def test_marks_in_the_text_are_refused(tmp_path: Path, lang: Path) -> None:
+    (tmp_path / "text").write_text("a b\n<s> a </s>\n")
+    with pytest.raises(UserError, match=r"text:2: <s> or </s> in a sentence"):
+        list(Vocabulary.of_lang(lang).map(tmp_path / "text"))
+
+
+def test_perplexity_by_hand(tmp_path: Path) -> None:
+    path = tmp_path / "good.arpa"
+    path.write_text(GOOD)
+    result = perplexity.score(perplexity.load(path), [["a", "b"], ["a", "unknown"]])
+    assert (result.words, result.sentences, result.oov) == (4, 2, 1)
+    # <s> a, a b, b </s>; then <s> a, unknown left out, </s> after it
+    expected = (-0.1 - 0.2 - 0.5) + (-0.1 - 0.5)
+    assert result.log10 == pytest.approx(expected, abs=1e-5)
+    assert result.perplexity == pytest.approx(10 ** (-expected / 5))
+
+
+def config_file(tmp_path: Path, **lm: object) -> Path:
+    path = tmp_path / "config.yaml"
+    content = {"name": "t", "corpus": {"kind": "an4"}, "lm": lm}
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+def run(tmp_path: Path, lang: Path, **lm: object) -> int:
+    (tmp_path / "text").write_text(TEXT)
+    arguments = ["--config", config_file(tmp_path, **lm), "--text", tmp_path / "text"]
+    arguments += ["--dev", tmp_path / "text", "--lang", lang, "--out", tmp_path / "out"]
+    return main(["lm", *map(str, arguments)])
+
+
+def test_command_and_report(tmp_path: Path, lang: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path, lang, order=3) == 0
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["text"]["oov"] == 1
+    assert report["lexicon_words_without_probability"]["words"] == ["unheard"]
+    assert math.isfinite(report["dev"]["perplexity"])
+    assert arpa.check(tmp_path / "out" / "3gram.arpa.gz") == report["ngrams"]
+    assert "1 of 20 words of the text are not in the lexicon" in capsys.readouterr().err
+
+
+def test_an_existing_model_is_checked_and_taken(
+    tmp_path: Path, lang: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = tmp_path / "given.arpa"
+    given.write_text(
+        GOOD.replace("\t", " ").replace("-0.6 b", "-0.6 zebra").replace("a b", "a zebra")
+    )
+    assert run(tmp_path, lang, order=2, arpa=str(given)) == 0
+    assert arpa.check(tmp_path / "out" / "2gram.arpa.gz") == [4, 2]
+    assert "have no pronunciation and are left out of the graph, such as zebra" in (
+        capsys.readouterr().err
+    )
+    given.write_text(GOOD.replace("-0.4\ta\t-0.2", "-0.4\ta"))
+    assert run(tmp_path, lang, order=2, arpa=str(given)) == 2
+    assert "no back-off weight" in capsys.readouterr().err
