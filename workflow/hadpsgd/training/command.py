@@ -42,8 +42,10 @@ def run(args: argparse.Namespace) -> int:
         metrics=args.out / "metrics.jsonl",
         rank=rank,
     )
-    with tracked:
+    with tracked as session:
         end = _train(job)
+        if end is End.REQUEUE:
+            session.interrupted()
     _leave_together(job)
     return end
 
