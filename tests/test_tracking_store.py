@@ -23,6 +23,7 @@ from tracking_data import (
     write_scores,
 )
 
+from hadpsgd import cli
 from hadpsgd.config import Config
 from hadpsgd.tracking import follower, identity
 from hadpsgd.tracking.command import _upload
@@ -311,3 +312,25 @@ numpy.save(sys.argv[2], model.predict(example))
         logits = model(torch.as_tensor(registry.example(meta)))
     wanted = torch.log_softmax(logits, -1) - meta.log_priors
     np.testing.assert_allclose(np.load(out), wanted.numpy(), atol=1e-6)
+
+
+def test_compare_here_and_in_mlflow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = write_results(tmp_path)
+    file = str(tmp_path / "demo/config.yaml")
+    assert cli.main(["compare", "single", "ssgd-4", "--config", file]) == 0
+    assert "`hadpsgd track` sends them" in capsys.readouterr().out
+    tracked = sync(config, None)
+    assert cli.main(["compare", "--config", file]) == 0
+    out = capsys.readouterr().out
+    assert "run.super_learner" in out and "training.batch" not in out
+    assert "6.00 % (60/1000)" in out and "19.12 % (153/800)" in out
+    assert "/#/compare-runs?runs=" in out and all(run.mlflow_run in out for run in tracked)
+    ids = [run.mlflow_run for run in tracked[:2]]
+    assert cli.main(["compare", *ids, "demo/hadpsgd-2x2", "--config", file]) == 0
+    stored = capsys.readouterr().out
+    assert "run.super_learner" in stored and "6.2" in stored
+    assert cli.main(["compare", "single", "--config", file]) == 2
+    assert cli.main(["compare", "single", "nope", "--config", file]) == 2
+    assert cli.main(["compare", "single", "0" * 32, "--config", file]) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 3 and "There are: single, ssgd-4, hadpsgd-2x2" in errors[1]

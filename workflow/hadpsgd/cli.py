@@ -30,6 +30,7 @@ STAGES: dict[str, tuple[str, str]] = {
     "learning-rate": ("hadpsgd.training.rate_command", "the learning rate over the epochs"),
     "train": ("hadpsgd.training.command", "train a run; one rank, started by torchrun"),
     "report": ("hadpsgd.reports.command", "table of word error rates, curves, stages, HTML page"),
+    "compare": ("hadpsgd.reports.compare_command", "runs side by side, here and in MLflow"),
     "track": ("hadpsgd.tracking.command", "runs, curves, scores and models to MLflow"),
     "topology": (
         "hadpsgd.decentralized.topology_command",

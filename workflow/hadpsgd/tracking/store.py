@@ -78,6 +78,12 @@ class Store:
         self._runs[key] = found
         return found
 
+    def read(self, run_id: str) -> tuple[str, str, dict[str, str], dict[str, float]]:
+        """Name, experiment, parameters and latest metrics of a run; raises NotStoredError."""
+        with _explained(self.uri):
+            run = self.client.get_run(run_id)
+        return run.info.run_name, run.info.experiment_id, run.data.params, run.data.metrics
+
     def experiment(self, name: str) -> str:
         """Id of an experiment, created where it is missing."""
         if name not in self._experiments:

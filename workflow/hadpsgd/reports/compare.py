@@ -1,0 +1,141 @@
+"""Runs side by side: settings that differ, results, and the link to MLflow's own comparison."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from hadpsgd.config import Config, check
+from hadpsgd.errors import UserError
+from hadpsgd.reports import differences, table
+from hadpsgd.tracking import identity, training_run
+from hadpsgd.tracking.results import read_results
+from hadpsgd.tracking.store import known_run
+from hadpsgd.tracking.uri import redacted, spool_folder, tracking_uri
+
+LOCAL_SERVER = "http://127.0.0.1:5000"
+_SUMMARY = ("heldout_loss", "heldout_accuracy", "steps", "seconds", "consensus_distance")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One column: `mlflow_run` is empty where the run is not in the store."""
+
+    label: str
+    settings: dict[str, str]
+    metrics: dict[str, str]
+    mlflow_run: str = ""
+    mlflow_experiment: str = ""
+
+
+def find(name: str, config: Config) -> list[Compared]:
+    """The runs that a name stands for.
+
+    Args:
+        name: a run of the config, `CONFIG/RUN` or `CONFIG/` for all of another config's runs in
+            the same results folder, or the id of an MLflow run.
+        config: names the results folder and the store.
+
+    Raises:
+        UserError: there is no such run.
+    """
+    config_name, _, run_id = name.rpartition("/")
+    if not config_name and len(name) == 32 and set(name) <= set("0123456789abcdef"):
+        return [from_store(name, config)]
+    owner = _config_named(config_name, config) if config_name else config
+    found = from_results(owner, config.name)
+    chosen = [run for run in found if run_id in ("", run.label.rpartition("/")[2])]
+    if not chosen:
+        names = ", ".join(run.label for run in found)
+        raise UserError(f"no run '{name}'", fix=f"There are: {names}; or give an MLflow run id")
+    return chosen
+
+
+def from_results(config: Config, here: str) -> list[Compared]:
+    """The runs of a results folder, finished or not; labels name the config if it is not `here`."""
+    prefix = "" if config.name == here else f"{config.name}/"
+    columns = []
+    for result in read_results(config, partial=True):
+        who = identity.read(result.folder)
+        known = known_run(spool_folder(config), who.key, tracking_uri(config)) if who else {}
+        metrics = {f"WER {name}": table.rate(score) for name, score in result.scores.items()}
+        metrics |= {
+            name: table.number(result.summary[name]) for name in _SUMMARY if name in result.summary
+        }
+        columns.append(
+            Compared(
+                prefix + result.run.id,
+                training_run.parameters(config, result.run.id),
+                metrics,
+                known.get("run_id", ""),
+                known.get("experiment_id", ""),
+            )
+        )
+    return columns
+
+
+def from_store(run_id: str, config: Config) -> Compared:
+    """A run by its id in the store."""
+    from hadpsgd.tracking.store import NotStoredError, Store
+
+    try:
+        name, experiment, params, metrics = Store(tracking_uri(config), spool_folder(config)).read(
+            run_id
+        )
+    except NotStoredError as error:
+        raise UserError(str(error)) from None
+    values = {
+        f"WER {metric.removeprefix('wer/')}" if metric.startswith("wer/") else metric: value
+        for metric, value in metrics.items()
+        if metric.startswith("wer/") or metric in _SUMMARY
+    }
+    shown = {metric: table.number(value) for metric, value in values.items()}
+    return Compared(f"{name} {run_id[:6]}", params, shown, run_id, experiment)
+
+
+def page(runs: Sequence[Compared]) -> str:
+    """Both tables as text."""
+    labels = _distinct([run.label for run in runs])
+    settings = {label: run.settings for label, run in zip(labels, runs, strict=True)}
+    names = list(dict.fromkeys(name for run in runs for name in run.metrics))
+    metrics = {name: [run.metrics.get(name, table.MISSING) for run in runs] for name in names}
+    differing = differences.table(labels, differences.differing(settings), "setting")
+    settings_text = differing.markdown() if differing.rows else "No setting differs.\n"
+    return f"{settings_text}\n{differences.table(labels, metrics, 'result').markdown()}"
+
+
+def link(runs: Sequence[Compared], uri: str) -> str:
+    """Address of MLflow's comparison of the runs; empty where fewer than two are in the store."""
+    ids = [run.mlflow_run for run in runs if run.mlflow_run]
+    if len(ids) < 2:
+        return ""
+    experiments = list(dict.fromkeys(run.mlflow_experiment for run in runs if run.mlflow_run))
+    server = uri.rstrip("/") if uri.startswith("http") else LOCAL_SERVER
+    parts = f"runs={quote(json.dumps(ids))}&experiments={quote(json.dumps(experiments))}"
+    return f"{server}/#/compare-runs?{parts}"
+
+
+def server_command(uri: str) -> str:
+    """The command that serves a database to browsers; empty for a server."""
+    if uri.startswith(("http", "databricks")):
+        return ""
+    return f"mlflow server --host 127.0.0.1 --port 5000 --backend-store-uri {redacted(uri)}"
+
+
+def _config_named(name: str, config: Config) -> Config:
+    import yaml
+
+    file = Path(config.results) / name / "config.yaml"
+    if not file.is_file():
+        raise UserError(f"no results of a config '{name}'", where=file)
+    return check(yaml.safe_load(file.read_text(encoding="utf-8")), file)
+
+
+def _distinct(labels: list[str]) -> list[str]:
+    return [
+        f"{label} ({labels[:i].count(label) + 1})" if labels.count(label) > 1 else label
+        for i, label in enumerate(labels)
+    ]
