@@ -12,6 +12,7 @@ if "name" not in config:
 include: "workflow/rules/common.smk"
 include: "workflow/rules/corpus.smk"
 include: "workflow/rules/features.smk"
+include: "workflow/rules/ivector.smk"
 include: "workflow/rules/alignment.smk"
 include: "workflow/rules/training.smk"
 include: "workflow/rules/lm.smk"

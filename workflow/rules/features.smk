@@ -42,6 +42,7 @@ rule egs:
     params:
         depends=DEPENDS["egs"],
         streams=lambda wildcards, input: Path(input.streams[0]).parents[1],
+        held_out=lambda wildcards: "" if wildcards.set == "train" else "--held-out",
     shell:
         "hadpsgd egs --config {input.config} --data {input.data} --streams {params.streams}"
-        " --ali {input.ali} --out {output} 2> {log}"
+        " --ali {input.ali} --out {output} {params.held_out} 2> {log}"

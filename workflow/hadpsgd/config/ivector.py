@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from hadpsgd.config.base import Section
+from hadpsgd.config.base import PathText, Section
 
 
 class Ubm(Section):
@@ -32,8 +32,10 @@ class Ivector(Section):
     ubm: Ubm = Ubm()
     context: int = Field(3, ge=0)
     """Frames spliced at either side."""
+    transform: PathText | None = None
+    """LDA+MLLT transform of spliced features (final.mat); a PCA is estimated without one."""
     input_dim: int = Field(40, ge=2)
-    """Dimension after PCA, where no LDA+MLLT transform is given."""
+    """Dimension after PCA."""
     iterations: int = Field(10, ge=1)
     """Iterations of training the extractor."""
     top: int = Field(10, ge=1)

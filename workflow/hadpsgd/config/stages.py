@@ -19,9 +19,11 @@ def stage_fingerprints(config: Config) -> dict[str, str]:
         "features": [
             config.features.logmel,
             config.features.mfcc,
+            config.features.imports,
             str(config.features.dither),
             rate,
         ],
+        "ivector": [config.features.ivector, config.features.imports, config.seed],
         "alignment": [config.alignment, config.seed],
         "egs": [config.egs, config.features, config.seed],
         "lm": [config.lm],

@@ -1,4 +1,4 @@
-"""`hadpsgd features`: a stream of features of a Kaldi data directory."""
+"""`hadpsgd features`: a stream of features of a Kaldi data directory, computed or imported."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from hadpsgd.config import load
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.features.extract import EXTRACTORS, extract
+from hadpsgd.features.import_command import import_stream
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +23,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
     config = load(args.config)
-    data = DataDir.read(args.data, text=False)
-    extract(args.stream, config, data, args.out, args.jobs or config.features.jobs)
+    jobs = args.jobs or config.features.jobs
+    imported = getattr(config.features.imports, args.stream) is not None
+    data = DataDir.read(args.data, text=False, audio=not imported)
+    if imported:
+        import_stream(config, args.stream, data, None, args.out, jobs)
+    else:
+        extract(args.stream, config, data, args.out, jobs)
     return 0

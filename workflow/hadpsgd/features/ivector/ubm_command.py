@@ -24,13 +24,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, required=True, help="config (YAML)")
     parser.add_argument("--data", type=Path, required=True, help="Kaldi data directory")
     parser.add_argument("--feats", type=Path, required=True, help="folder of its MFCC")
-    parser.add_argument("--transform", type=Path, help="final.mat (LDA+MLLT); left out: PCA")
+    parser.add_argument(
+        "--transform", type=Path, help="final.mat (default: features.ivector.transform, or PCA)"
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder of final.dubm")
     parser.add_argument("--jobs", type=int, help="threads (default: features.jobs)")
 
 
 def train_ubm(
-    config: Config, data: DataDir, feats: Path, transform: Path | None, out: Path
+    config: Config, data: DataDir, feats: Path, transform: Path | str | None, out: Path
 ) -> None:
     """Write final.dubm and what belongs to it: final.mat, splice_opts, cmvn_opts.
 
@@ -61,5 +63,6 @@ def run(args: argparse.Namespace) -> int:
     config = load(args.config)
     data = DataDir.read(args.data, audio=False, text=False)
     with threadpool_limits(args.jobs or config.features.jobs):
-        train_ubm(config, data, args.feats, args.transform, args.out)
+        transform = args.transform or config.features.ivector.transform
+        train_ubm(config, data, args.feats, transform, args.out)
     return 0

@@ -1,0 +1,124 @@
+# i-vectors and FMLLR features: trained here, or imported from Kaldi (features.imports).
+if CONFIG.features.imports.ivector:
+
+    rule import_ivector:
+        input:
+            config=ancient(CONFIG_FILE),
+            data=f"{OUT}/corpus/data/{{set}}",
+        output:
+            directory(f"{OUT}/feats/ivector/{{set}}"),
+        log:
+            f"{OUT}/logs/features/ivector.{{set}}.log",
+        benchmark:
+            f"{OUT}/benchmarks/import.ivector.{{set}}.tsv"
+        conda:
+            "../../envs/hadpsgd.yaml"
+        resources:
+            mem_mb=lambda wildcards, attempt: 2000 * attempt,
+            runtime=lambda wildcards, attempt: 120 * attempt,
+        params:
+            depends=DEPENDS["ivector"],
+        shell:
+            "hadpsgd import-features --config {input.config} --stream ivector"
+            " --data {input.data} --out {output} 2> {log}"
+
+else:
+
+    rule ubm:
+        input:
+            config=ancient(CONFIG_FILE),
+            data=f"{OUT}/corpus/data/train",
+            feats=f"{OUT}/feats/mfcc/train",
+            transform=CONFIG.features.ivector.transform or [],
+        output:
+            directory(f"{OUT}/ivector/ubm"),
+        log:
+            f"{OUT}/logs/ubm.log",
+        benchmark:
+            f"{OUT}/benchmarks/ubm.tsv"
+        conda:
+            "../../envs/hadpsgd.yaml"
+        threads: 4
+        resources:
+            mem_mb=lambda wildcards, attempt: 4000 * attempt,
+            runtime=lambda wildcards, attempt: 240 * attempt,
+        params:
+            depends=DEPENDS["ivector"],
+        shell:
+            "hadpsgd ubm --config {input.config} --data {input.data} --feats {input.feats}"
+            " --out {output} --jobs {threads} 2> {log}"
+
+    rule ivector_train:
+        input:
+            config=ancient(CONFIG_FILE),
+            data=f"{OUT}/corpus/data/train",
+            feats=f"{OUT}/feats/mfcc/train",
+            ubm=f"{OUT}/ivector/ubm",
+        output:
+            directory(f"{OUT}/ivector/extractor"),
+        log:
+            f"{OUT}/logs/ivector_train.log",
+        benchmark:
+            f"{OUT}/benchmarks/ivector_train.tsv"
+        conda:
+            "../../envs/hadpsgd.yaml"
+        threads: 4
+        resources:
+            mem_mb=lambda wildcards, attempt: 4000 * attempt,
+            runtime=lambda wildcards, attempt: 240 * attempt,
+        params:
+            depends=DEPENDS["ivector"],
+        shell:
+            "hadpsgd ivector-train --config {input.config} --data {input.data}"
+            " --feats {input.feats} --ubm {input.ubm} --out {output} --jobs {threads} 2> {log}"
+
+    rule ivector_extract:
+        input:
+            config=ancient(CONFIG_FILE),
+            data=f"{OUT}/corpus/data/{{set}}",
+            feats=f"{OUT}/feats/mfcc/{{set}}",
+            extractor=f"{OUT}/ivector/extractor",
+        output:
+            directory(f"{OUT}/feats/ivector/{{set}}"),
+        log:
+            f"{OUT}/logs/features/ivector.{{set}}.log",
+        benchmark:
+            f"{OUT}/benchmarks/ivector_extract.{{set}}.tsv"
+        conda:
+            "../../envs/hadpsgd.yaml"
+        threads: 2
+        resources:
+            mem_mb=lambda wildcards, attempt: 2000 * attempt,
+            runtime=lambda wildcards, attempt: 120 * attempt,
+        params:
+            depends=DEPENDS["ivector"],
+        shell:
+            "hadpsgd ivector-extract --config {input.config} --data {input.data}"
+            " --feats {input.feats} --extractor {input.extractor} --out {output}"
+            " --jobs {threads} 2> {log}"
+
+
+if CONFIG.features.imports.fmllr:
+
+    rule import_fmllr:
+        input:
+            config=ancient(CONFIG_FILE),
+            data=f"{OUT}/corpus/data/{{set}}",
+            feats=f"{OUT}/feats/mfcc/{{set}}",
+        output:
+            directory(f"{OUT}/feats/fmllr/{{set}}"),
+        log:
+            f"{OUT}/logs/features/fmllr.{{set}}.log",
+        benchmark:
+            f"{OUT}/benchmarks/import.fmllr.{{set}}.tsv"
+        conda:
+            "../../envs/hadpsgd.yaml"
+        threads: 2
+        resources:
+            mem_mb=lambda wildcards, attempt: 2000 * attempt,
+            runtime=lambda wildcards, attempt: 120 * attempt,
+        params:
+            depends=DEPENDS["ivector"],
+        shell:
+            "hadpsgd import-features --config {input.config} --stream fmllr"
+            " --data {input.data} --feats {input.feats} --out {output} --jobs {threads} 2> {log}"
