@@ -128,8 +128,8 @@ def all_paths(graph: Arrays) -> list[tuple[tuple[int, ...], tuple[int, ...], flo
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> Arrays:
-    return random_graph(draw, 4)
+def graphs(draw: st.DrawFn, symbols: int = 4) -> Arrays:
+    return random_graph(draw, symbols)
 
 
 def same_paths(
@@ -184,10 +184,9 @@ def test_symbols_become_epsilon() -> None:
     assert remove_symbols(graph, [7]).arcs["ilabel"].tolist() == [5, 0]
 
 
-@given(st.data())
+@given(graph=graphs(symbols=40))
 @settings(max_examples=60, deadline=None)
-def test_self_loops_cost_what_the_model_says(model: TransitionModel, data: st.DataObject) -> None:
-    graph = random_graph(data.draw, 40)
+def test_self_loops_cost_what_the_model_says(model: TransitionModel, graph: Arrays) -> None:
     looped = add_self_loops(graph, model, 0.3)
     leave = np.zeros(model.num_ids + 1)
     loop_of = np.zeros(model.num_ids + 1, np.int64)

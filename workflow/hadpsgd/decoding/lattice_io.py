@@ -67,7 +67,7 @@ def read_archive(path: Path) -> Iterator[tuple[str, Lattice]]:
     """Yield (utterance, lattice) of one archive; raises as `read`."""
     utterance: str | None = None
     with gzip.open(path, "rb") as stream:
-        source = _Source(iter(lambda: cast(BinaryIO, stream).read(_BLOCK), b""))
+        source = _Source(_blocks(cast(BinaryIO, stream)))
         try:
             while (utterance := source.key()) is not None:
                 yield utterance, source.lattice()
@@ -75,6 +75,14 @@ def read_archive(path: Path) -> Iterator[tuple[str, Lattice]]:
             where = f"{path}, utterance {utterance}" if utterance else path
             what = f"damaged or no lattice archive ({error or 'cut short'})"
             raise UserError(what, where=where, fix="Decode again") from None
+
+
+def _blocks(stream: BinaryIO) -> Iterator[bytes]:
+    try:
+        while block := stream.read(_BLOCK):
+            yield block
+    except EOFError:  # not the end of the archive, but of a part of it
+        raise ValueError("cut short") from None
 
 
 class _Source:

@@ -12,7 +12,6 @@ from typing import Any
 
 from hadpsgd import config
 from hadpsgd.corpus.datadir import DataDir
-from hadpsgd.decoding import lattice_io
 from hadpsgd.decoding.lattice import best_paths
 from hadpsgd.decoding.word_times import FRAME_SHIFT
 from hadpsgd.errors import UserError
@@ -20,7 +19,7 @@ from hadpsgd.files import atomic_folder
 from hadpsgd.scoring import formats, nist
 from hadpsgd.scoring.align import Counts
 from hadpsgd.scoring.formats import Segment, TimedWord
-from hadpsgd.scoring.hypotheses import Timer, Words, segments
+from hadpsgd.scoring.hypotheses import Timer, Words, lattices, segments
 from hadpsgd.scoring.tune import Setting
 
 
@@ -79,9 +78,7 @@ def hypothesise(folder: Path, data: DataDir, words: Words, setting: Setting) -> 
     timer = Timer.read(folder, words, data)
     timed: list[TimedWord] = []
     texts, seconds = {}, {}
-    for utterance, found in lattice_io.read(folder):
-        if utterance not in data.utterances:
-            raise UserError(f"the data has no utterance {utterance}", where=folder)
+    for utterance, found in lattices(folder, data):
         path = best_paths(found, [setting.scaling])[0]
         timed += timer.timed(utterance, path)
         texts[utterance] = " ".join(words.spoken(path.words.tolist()))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.decoding import lattice_io
+from hadpsgd.decoding.lattice import Lattice, Scaling, best_paths
 from hadpsgd.decoding.lattice import Path as LatticePath
-from hadpsgd.decoding.lattice import Scaling, best_paths
 from hadpsgd.decoding.word_times import FRAME_SHIFT, WordAligner, phone_spans
 from hadpsgd.errors import UserError
 from hadpsgd.graph.transitions import Transitions
@@ -46,11 +46,24 @@ class Words:
         return [name for name in names if name.lower() not in self.dropped]
 
 
-def texts(
-    folder: Path, words: Words, scalings: Sequence[Scaling]
-) -> Iterator[tuple[str, list[str]]]:
-    """Yield (utterance, its text under each scaling)."""
+def lattices(folder: Path, data: DataDir) -> Iterator[tuple[str, Lattice]]:
+    """Yield (utterance, lattice) of a decoding folder.
+
+    Raises:
+        UserError: an utterance that the data lacks.
+    """
     for utterance, found in lattice_io.read(folder):
+        if utterance not in data.utterances:
+            what = f"the data has no utterance {utterance}"
+            raise UserError(what, where=folder, fix=f"Decode {data.path}")
+        yield utterance, found
+
+
+def texts(
+    folder: Path, data: DataDir, words: Words, scalings: Sequence[Scaling]
+) -> Iterator[tuple[str, list[str]]]:
+    """Yield (utterance, its text under each scaling); raises as `lattices`."""
+    for utterance, found in lattices(folder, data):
         paths = best_paths(found, scalings)
         yield utterance, [" ".join(words.spoken(path.words.tolist())) for path in paths]
 

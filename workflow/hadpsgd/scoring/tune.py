@@ -39,7 +39,7 @@ def tune(
     totals = [Counts() for _ in settings]
     missing = set(data.utterances)
     scalings = [setting.scaling for setting in settings]
-    for utterance, hyps in texts(folder, words, scalings):
+    for utterance, hyps in texts(folder, data, words, scalings):
         missing.discard(utterance)
         ref = data.utterances[utterance].text
         counts = {

@@ -1,0 +1,310 @@
+"""Scoring: to the digit as NIST's tools on their own test data, and invariants."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hadpsgd.cli import main
+from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.decoding import lattice_io
+from hadpsgd.decoding.lattice import ARC, Lattice
+from hadpsgd.errors import UserError
+from hadpsgd.graph.transitions import Transitions
+from hadpsgd.scoring import formats, nist
+from hadpsgd.scoring.align import Counts, Edit, align
+from hadpsgd.scoring.formats import Segment, TimedWord
+from hadpsgd.scoring.hypotheses import segments
+from hadpsgd.scoring.network import Network, NetworkError, linear, parse
+from hadpsgd.scoring.nist import Options
+from hadpsgd.scoring.tune import Setting, choose
+from hadpsgd.scoring.tune_command import edges
+
+_ROW = re.compile(r"\s*\|\s*(\S+)\s*\|\s*(\d+)\s+(\d+)\s*\|" + r"\s*(\d+)" * 6 + r"\s*\|")
+
+
+@pytest.fixture(scope="module")
+def sctk(shared: Path) -> Path:
+    return shared / "sctk"
+
+
+def raw_table(path: Path) -> dict[str, tuple[int, ...]]:
+    """Counts by speaker of sclite's .raw report."""
+    rows = (_ROW.match(line) for line in path.read_text().splitlines())
+    return {row[1]: tuple(map(int, row.groups()[1:])) for row in rows if row and row[1] != "Mean"}
+
+
+def our_table(sentences: list[nist.Sentence]) -> dict[str, tuple[int, ...]]:
+    table = {**nist.by_speaker(sentences), "Sum": nist.total(sentences)}
+    return {
+        name: (c.sentences, c.words, c.correct, c.sub, c.dele, c.ins, c.errors, c.wrong_sentences)
+        for name, c in table.items()
+    }
+
+
+def test_sclite_test1_transcripts(sctk: Path) -> None:
+    ref = formats.read_trn(sctk / "sclite/csrnab.ref")
+    hyp = formats.read_trn(sctk / "sclite/csrnab.hyp")
+    ours = our_table(nist.score_trn(ref, hyp, {name: name[:3] for name, _ in ref}))
+    assert ours == raw_table(sctk / "sclite/test1.raw")
+    assert len(ours) == 4
+
+
+def test_sclite_test3_times(sctk: Path) -> None:
+    segments_ = formats.read_stm(sctk / "sclite/lvc_ref.stm")
+    words = formats.read_ctm(sctk / "sclite/lvc_hyp.ctm")
+    assert our_table(nist.score_ctm(segments_, words)) == raw_table(sctk / "sclite/test3.raw")
+
+
+def test_hubscr_after_the_filter(sctk: Path) -> None:
+    segments_ = formats.read_stm(sctk / "hubscr/lvc_refe.notag.noat.stm.filt")
+    words = formats.read_ctm(sctk / "hubscr/lvc_hyp.notag.ctm.filt")
+    ours = our_table(nist.score_ctm(segments_, words, Options(True, True)))
+    assert ours == raw_table(sctk / "hubscr/lvc_hyp.notag.ctm.filt.raw")
+
+
+def kinds(ref: str, hyp: str, **options: bool) -> str:
+    edits = nist.align_texts(ref, hyp, Options(**options))
+    return "".join(edit.kind for edit in edits)
+
+
+def test_marks_of_transcripts() -> None:
+    assert kinds("a b", "A B") == "CC"
+    assert kinds("a { um / uh / @ } b", "a b") == "CC"
+    assert kinds("a { um / uh / @ } b", "a uh b") == "CCC"
+    assert kinds("a { um / uh } b", "a b") == "CDC"
+    assert kinds("{ a { b / c } / d } e", "a c e") == "CCC"
+    assert kinds("{ a { b / c } / d } e", "d e") == "CC"
+    assert kinds("either/or", "either/or") == "C"
+    assert kinds("a;tag1;tag2 x\\;y b*", "a x\\;y b") == "CCC"
+    assert kinds("th- cat", "the cat") == "SC"
+    assert kinds("th- cat", "the cat", fragments=True) == "CC"
+    assert kinds("-ing cat", "going cat", fragments=True) == "CC"
+    assert kinds("(uh) cat", "cat") == "DC"
+    assert kinds("(uh) cat", "cat", optional_deletion=True) == "CC"
+    assert kinds("(uh) cat", "uh cat", optional_deletion=True) == "CC"
+    assert kinds("(uh) cat", "a cat", optional_deletion=True) == "SC"
+    assert kinds("{ a / } b", "b") == "C"
+
+
+@pytest.mark.parametrize("text", ["a { b / c", "a } b", "{ a / { b } c"])
+def test_braces_that_do_not_fit(text: str) -> None:
+    with pytest.raises(NetworkError):
+        parse(text)
+    with pytest.raises(UserError, match="utterance 7"):
+        nist.align_texts(text, "a", Options(), "utterance 7")
+
+
+WORDS = st.lists(st.sampled_from(["a", "b", "c", "d", "e", "f"]), max_size=12)
+
+
+@given(WORDS, WORDS)
+@settings(max_examples=200, deadline=None)
+def test_alignments_account_for_every_word(ref: list[str], hyp: list[str]) -> None:
+    edits = align(linear(ref), linear(hyp))
+    assert [edit.ref for edit in edits if edit.ref is not None] == ref
+    assert [edit.hyp for edit in edits if edit.hyp is not None] == hyp
+    assert all((edit.kind == "C") == (edit.ref == edit.hyp) for edit in edits)
+    counts = Counts.of(edits)
+    assert counts.words == len(ref)
+    assert counts.correct + counts.sub + counts.ins == len(hyp)
+    assert 4 * counts.sub + 3 * (counts.ins + counts.dele) == least_cost(ref, hyp)
+
+
+def least_cost(ref: list[str], hyp: list[str]) -> int:
+    """Cost of the best alignment by the textbook's recursion."""
+    row = [3 * j for j in range(len(hyp) + 1)]
+    for word in ref:
+        new = [row[0] + 3]
+        for j, other in enumerate(hyp):
+            new.append(min(row[j] + 4 * (word != other), row[j + 1] + 3, new[j] + 3))
+        row = new
+    return row[-1]
+
+
+def paths(network: Network) -> set[tuple[str, ...]]:
+    """All word sequences of a network, @ left out."""
+    upto: list[set[tuple[str, ...]]] = [{()}]
+    for word, before in zip(network.words[1:], network.before[1:], strict=True):
+        own = () if word.is_null else (word.text,)
+        upto.append({path + own for arc in before for path in upto[arc]})
+    return set().union(*(upto[end] for end in network.ends))
+
+
+@st.composite
+def texts(draw: st.DrawFn, depth: int = 2) -> str:
+    """Transcripts with nested alternations."""
+    parts = []
+    for _ in range(draw(st.integers(0, 4))):
+        if depth and draw(st.integers(0, 3)) == 0:
+            options = draw(st.lists(texts(depth - 1), min_size=1, max_size=3))
+            parts.append("{ " + " / ".join(option or "@" for option in options) + " }")
+        else:
+            parts.append(draw(st.sampled_from("abcd")))
+    return " ".join(parts)
+
+
+@given(texts(), st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=6))
+@settings(max_examples=150, deadline=None)
+def test_alternations_are_as_good_as_their_best_choice(text: str, hyp: list[str]) -> None:
+    network = parse(text)
+    edits = align(network, linear(hyp))
+    counts = Counts.of(edits)
+    cost = 4 * counts.sub + 3 * (counts.ins + counts.dele)
+    assert cost == min(least_cost(list(path), hyp) for path in paths(network))
+    assert tuple(edit.ref for edit in edits if edit.ref is not None) in paths(network)
+
+
+def test_words_go_to_the_segment_of_their_middle() -> None:
+    reference = [Segment("f", "a", "s1", 0, 1, "a b"), Segment("f", "a", "s2", 1, 2, "c")]
+    words = [
+        TimedWord("F", "A", 0.0, 0.5, "a"),
+        TimedWord("F", "A", 0.7, 0.5, "b"),  # middle 0.95
+        TimedWord("F", "A", 1.2, 0.2, "c"),
+        TimedWord("F", "A", 5.0, 0.2, "late"),  # the last segment takes all
+    ]
+    table = our_table(nist.score_ctm(reference, words))
+    assert table["s1"][2:6] == (2, 0, 0, 0)
+    assert table["s2"][2:6] == (1, 0, 0, 1)
+    ignored = [Segment("f", "a", "s1", 0, 1, "IGNORE_TIME_SEGMENT_IN_SCORING"), reference[1]]
+    assert list(our_table(nist.score_ctm(ignored, words))) == ["s2", "Sum"]
+    with pytest.raises(UserError, match="no file 'g' with channel 'a'"):
+        nist.score_ctm(reference, [*words, TimedWord("g", "a", 0, 1, "x")])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "no segments"),
+        (";; only a comment\n", "no segments"),
+        ("f a s1 0.0\n", ":1: not `file channel speaker begin end text`"),
+        ("f a s1 0.0 1.0 a\nf a s1 x 1.0 a\n", ":2: not `file"),
+        ("f a s1 2.0 1.0 a\n", ":1: the segment ends before it begins"),
+    ],
+)
+def test_faults_of_stm_files(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "stm").write_text(content)
+    with pytest.raises(UserError, match=re.escape(message)):
+        formats.read_stm(tmp_path / "stm")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("f a 0.0 0.1\n", ":1: not `file channel begin duration word`"),
+        ("f a 0.0 x w\n", ":1: not `file"),
+        ("f a 0.0 -1 w\n", ":1: a negative duration"),
+        ("f a 1.0 0.5 w\nf a 0.5 0.1 v\n", ":2: 'v' at 0.50 comes after 1.00: not in order"),
+        ("f a 1.0 0.5 w\nf a 1.2 0.1 v\n", ":2: 'v' at 1.20 overlaps 'w', which ends at 1.50"),
+    ],
+)
+def test_faults_of_ctm_files(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "ctm").write_text(content)
+    with pytest.raises(UserError, match=re.escape(message)):
+        formats.read_ctm(tmp_path / "ctm")
+    # channels are apart from one another, words of alternations may share times
+    good = "f a 1 0.5 w\nf b 0 1 v\nf b * * <ALT_BEGIN>\nf b 1 2 x\nf b * * <ALT>\nf b 1 2 y\n"
+    (tmp_path / "ctm").write_text(good + "f b * * <ALT_END>\nf b 3 1 z\n")
+    assert len(formats.read_ctm(tmp_path / "ctm")) == 8
+
+
+def test_files_come_back_as_they_were_written(tmp_path: Path) -> None:
+    reference = [Segment("f", "a", "s", 0.0, 1.5, "x y", "<o,f>"), Segment("f", "a", "s", 2, 3, "")]
+    words = [TimedWord("f", "a", 0.25, 0.5, "x"), TimedWord("f", "a", 1.0, 0.25, "y", 0.875)]
+    formats.write_lines(tmp_path / "stm", reference)
+    formats.write_lines(tmp_path / "ctm", words)
+    assert formats.read_stm(tmp_path / "stm") == reference
+    assert formats.read_ctm(tmp_path / "ctm") == words
+
+
+def test_choice_among_equals_is_their_middle() -> None:
+    tried = [Setting(w, p) for w in (7.0, 8.0, 9.0, 10.0) for p in (0.0, 1.0)]
+    errors = [9, 9, 5, 9, 5, 9, 5, 9]
+    counts = [Counts(10, sub=count) for count in errors]
+    assert tried[choose(tried, counts)] == Setting(9.0, 0.0)
+    assert edges(tried, Setting(9.0, 0.0)) == ["scoring.word_penalties 0"]
+    assert edges(tried, Setting(7.0, 1.0))[0] == "scoring.lm_weights 7"
+
+
+def chain(words: list[int], graph: list[float]) -> Lattice:
+    """A lattice of two alternatives: each says its word on its only frame."""
+    final = np.array([[np.inf, np.inf], [0, 0]], np.float32)
+    arcs = np.array([(1, w, g, 0.0, 1) for w, g in zip(words, graph, strict=True)], ARC)
+    return Lattice(final, np.array([0, len(arcs), len(arcs)]), arcs)
+
+
+@pytest.fixture
+def decoded(tmp_path: Path) -> tuple[Path, Path]:
+    """(decoding folder, data directory): two utterances decoded, a third without lattice."""
+    folder, data = tmp_path / "decode", tmp_path / "dev"
+    (folder / "phones").mkdir(parents=True)
+    (folder / "words.txt").write_text("<eps> 0\nyes 1\nno 2\n!SIL 3\n")
+    (folder / "phones/align_lexicon.int").write_text("1 1 1\n2 2 1\n3 3 1\n")
+    one = np.ones(2, np.int32)
+    Transitions(one, one, one.astype(bool), ~one.astype(bool)).write(folder / "transitions.npz")
+    with (folder / "lat.1.gz").open("wb") as stream:
+        for name, content in (("a-1", chain([1, 2], [1.0, 0.5])), ("a-2", chain([3], [0.0]))):
+            stream.write(lattice_io.entry(name, lattice_io.encode(content)))
+    data.mkdir()
+    (data / "utt2spk").write_text("a-1 a\na-2 a\nb-1 b\n")
+    (data / "text").write_text("a-1 yes\na-2 no\nb-1 yes no\n")
+    return folder, data
+
+
+def test_tune_and_score_commands(decoded: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, data = decoded
+    config = tmp_path / "config.yaml"
+    config.write_text("name: t\ncorpus: {kind: an4}\n")
+    common = ["--config", str(config), "--decode", str(folder), "--data", str(data)]
+    assert main(["tune", *common, "--out", str(tmp_path / "tuned.json")]) == 0
+    tuned = json.loads((tmp_path / "tuned.json").read_text())
+    assert (tuned["errors"], tuned["words"]) == (4, 4)
+    assert len(tuned["tried"]) == 33
+    out = tmp_path / "score"
+    arguments = ["score", *common, "--tuned", str(tmp_path / "tuned.json"), "--out", str(out)]
+    assert main(arguments) == 0
+    report = json.loads((out / "wer.json").read_text())
+    assert [report[key] for key in ("words", "sub", "del", "ins")] == [4, 1, 3, 0]
+    assert report["wer"] == 100.0
+    assert report["without_lattice"] == ["b-1"]
+    assert report["speakers"]["b"]["del"] == 2
+    assert (out / "hyp.txt").read_text() == "a-1 no\na-2\nb-1\n"
+    assert (out / "ctm").read_text() == "a-1 1 0.00 0.01 no\n"
+    scored = nist.score_ctm(formats.read_stm(out / "stm"), formats.read_ctm(out / "ctm"))
+    assert nist.total(scored).errors == 4
+    assert "Eval: S" in (out / "alignments.txt").read_text()
+
+
+def test_segments_of_a_data_directory(decoded: tuple[Path, Path]) -> None:
+    _, data = decoded
+    made = segments(DataDir.read(data, audio=False), {"a-1": 2.0})
+    assert [s.line() for s in made][:2] == ["a-1 1 a 0.00 2.00 yes", "a-2 1 a 0.00 0.01 no"]
+
+
+def test_an_utterance_that_the_data_lacks(
+    decoded: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, data = decoded
+    (data / "utt2spk").write_text("a-1 a\nb-1 b\n")
+    (data / "text").write_text("a-1 yes\nb-1 yes no\n")
+    (tmp_path / "config.yaml").write_text("name: t\ncorpus: {kind: an4}\n")
+    (tmp_path / "tuned.json").write_text('{"lm_weight": 10, "word_penalty": 0}')
+    common = ["--config", str(tmp_path / "config.yaml"), "--decode", str(folder)]
+    common += ["--data", str(data)]
+    for stage, extra in (("tune", []), ("score", ["--tuned", str(tmp_path / "tuned.json")])):
+        assert main([stage, *common, *extra, "--out", str(tmp_path / stage)]) == 2
+        assert "the data has no utterance a-2" in capsys.readouterr().err
+    (tmp_path / "tuned.json").write_text("{}")
+    arguments = ["--tuned", str(tmp_path / "tuned.json"), "--out", str(tmp_path / "score")]
+    assert main(["score", *common, *arguments]) == 2
+    assert "not from `hadpsgd tune`" in capsys.readouterr().err
+
+
+def test_edits_are_small() -> None:
+    assert not hasattr(Edit("C", "a", "a"), "__dict__")
