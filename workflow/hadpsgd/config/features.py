@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from hadpsgd.config.base import Section
 from hadpsgd.config.imports import Imports
@@ -57,3 +57,11 @@ class Features(Section):
     """Share of utterances that may be too short for features; more stops the run."""
     jobs: int = Field(2, ge=1)
     """Processes that compute features."""
+
+    @model_validator(mode="after")
+    def _input_makes_sense(self) -> Features:
+        if len(set(self.input)) < len(self.input):
+            raise ValueError("input: a stream is listed twice")
+        if set(self.input) == {"ivector"}:
+            raise ValueError("input: i-vectors need logmel or fmllr beside them, for the frames")
+        return self

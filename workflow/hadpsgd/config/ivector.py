@@ -47,6 +47,7 @@ class Ivector(Section):
     max_count: float = Field(100.0, ge=0)
     """Scaled frames from which on the prior grows with the data; 0 never."""
     per: Literal["speaker", "utterance", "online"] = "speaker"
-    """One vector a speaker, one an utterance, or one every `period` frames from the past alone."""
+    """One vector a speaker, one an utterance, or one every `period` frames that knows only the
+    speaker's frames before it (means are still taken off by speaker)."""
     period: int = Field(10, ge=1)
     """Frames between online vectors."""
