@@ -103,13 +103,14 @@ class Online:
         padded = np.pad(weights, ((before, after), (0, 0))).reshape(blocks, period, -1)
         data = np.pad(features, ((before, after), (0, 0))).reshape(blocks, period, -1)
         counts = self._counts + np.cumsum(padded.sum(axis=1), axis=0)
-        sums = padded.transpose(0, 2, 1) @ data.astype(np.float64)
+        # a block's terms in single precision, their sums over the past in double
+        sums = padded.astype(np.float32).transpose(0, 2, 1) @ data
         linear = self._linear + np.cumsum(self._extractor.linear_terms(sums), axis=0)
         self._counts, self._linear = counts[-1], linear[-1]
         vectors = -(-len(features) // period)
         counts, linear = counts[:vectors], linear[:vectors]
         scales = prior_scale(counts.sum(axis=1), self._options.max_count)
-        quadratic = self._extractor.quadratic_terms(counts)
+        quadratic = self._extractor.quadratic_terms(counts.astype(np.float32))
         return self._extractor.solve(linear, quadratic, scales).astype(np.float32)
 
 

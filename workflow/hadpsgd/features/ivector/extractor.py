@@ -59,19 +59,25 @@ class Extractor:
         """U_i = M_i' Sigma_i^-1 M_i, [Gaussians, ivector, ivector]."""
         return self.projections.transpose(0, 2, 1) @ self.weighted
 
-    def linear_terms(self, sums: Array) -> Array:
-        """sum_i M_i' Sigma_i^-1 f_i of first-order sums [n, Gaussians, dim]: [n, ivector]."""
-        flat = self.weighted.reshape(-1, self.dim)
-        return sums.reshape(len(sums), -1) @ flat
+    def linear_terms(self, sums: NDArray[np.floating]) -> Array:
+        """sum_i M_i' Sigma_i^-1 f_i of first-order sums [n, Gaussians, dim]: [n, ivector].
+
+        Computed in the precision of `sums`.
+        """
+        return (sums.reshape(len(sums), -1) @ self._flat[sums.dtype.char][0]).astype(np.float64)
+
+    def quadratic_terms(self, counts: NDArray[np.floating]) -> Array:
+        """sum_i gamma_i U_i of counts [n, Gaussians]: [n, ivector, ivector], lower triangles.
+
+        Computed in the precision of `counts`.
+        """
+        return unpack(counts @ self._flat[counts.dtype.char][1], self.dim)
 
     @cached_property
-    def _packed(self) -> Array:
-        """Lower triangles of U_i, [Gaussians, ivector (ivector + 1) / 2]."""
-        return pack(self.quadratic)
-
-    def quadratic_terms(self, counts: Array) -> Array:
-        """sum_i gamma_i U_i of counts [n, Gaussians]: [n, ivector, ivector], lower triangles."""
-        return unpack(counts @ self._packed, self.dim)
+    def _flat(self) -> dict[str, tuple[NDArray[np.floating], NDArray[np.floating]]]:
+        """By precision: Sigma_i^-1 M_i as one matrix, and the packed triangles of U_i."""
+        double = self.weighted.reshape(-1, self.dim), pack(self.quadratic)
+        return {"d": double, "f": (double[0].astype(np.float32), double[1].astype(np.float32))}
 
     def estimate(self, counts: Array, sums: Array, prior_scales: Array | float = 1.0) -> Array:
         """i-vectors [n, ivector] (offset removed) of statistics: counts [n, G], sums [n, G, D].
@@ -104,7 +110,7 @@ def pack(matrices: Array) -> Array:
     return np.ascontiguousarray(matrices[:, rows, columns])
 
 
-def unpack(packed: Array, size: int) -> Array:
+def unpack(packed: NDArray[np.floating], size: int) -> Array:
     """Matrices [n, size, size] of packed lower triangles; zero above the diagonal."""
     lower = np.zeros((len(packed), size, size))
     start = 0
