@@ -97,9 +97,9 @@ def test_changed_parameter_becomes_a_tag(store: Store) -> None:
 
 def test_latest_score_is_shown(store: Store) -> None:
     for time_ms, value in ((1000, 9.0), (2000, 8.0)):
-        point = Point(name="wer/swb", value=value, step=0, time_ms=time_ms)
+        point = Point(name="WER/swb", value=value, step=0, time_ms=time_ms)
         store.apply("score", [*begin(), Metrics(points=[point], replace=True)])
-    assert store.client.get_run(store.run_id("score")).data.metrics["wer/swb"] == 8.0
+    assert store.client.get_run(store.run_id("score")).data.metrics["WER/swb"] == 8.0
 
 
 def test_run_is_found_again_without_the_spool(store: Store, tmp_path: Path) -> None:
@@ -270,8 +270,8 @@ def test_sync_of_a_finished_config(tmp_path: Path) -> None:
     kinds = sorted(run.data.tags["kind"] for run in runs)
     assert kinds == ["scoring"] * 3 + ["training"] * 3
     training = store.client.get_run(tracked[0].mlflow_run)
-    assert training.data.metrics["wer/swb"] == pytest.approx(6.0)
-    assert training.data.metrics["wer/ch"] == pytest.approx(18.75)
+    assert training.data.metrics["WER/swb"] == pytest.approx(6.0)
+    assert training.data.metrics["WER/ch"] == pytest.approx(18.75)
     artifacts = {item.path for item in store.client.list_artifacts(training.info.run_id, "report")}
     assert artifacts == {"report/wer.md"}
     scoring = [run for run in runs if run.data.tags.get("mlflow.parentRunId")]

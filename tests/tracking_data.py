@@ -102,7 +102,7 @@ def write_scores(config: Config, run: str) -> None:
         (folder / name / "wer.json").write_text(json.dumps(counts))
         (folder / name / "hyp.txt").write_text("a-1 HELLO\n")
     tuned = {"lm_weight": 10.0, "word_penalty": 0.5}
-    (folder / "tuned.json").write_text(json.dumps(tuned))
+    (folder / "tuned.json").write_text(json.dumps(tuned | {"tried": [tuned]}))
 
 
 def write_benchmarks(config: Config) -> None:

@@ -13,6 +13,7 @@ from hadpsgd.errors import UserError
 from hadpsgd.reports import differences, table
 from hadpsgd.tracking import identity, training_run
 from hadpsgd.tracking.results import read_results
+from hadpsgd.tracking.scoring_run import WER
 from hadpsgd.tracking.store import known_run
 from hadpsgd.tracking.uri import redacted, spool_folder, tracking_uri
 
@@ -61,7 +62,7 @@ def from_results(config: Config, here: str) -> list[Compared]:
     for result in read_results(config, partial=True):
         who = identity.read(result.folder)
         known = known_run(spool_folder(config), who.key, tracking_uri(config)) if who else {}
-        metrics = {f"WER {name}": table.rate(score) for name, score in result.scores.items()}
+        metrics = {f"{WER} {name}": table.rate(score) for name, score in result.scores.items()}
         metrics |= {
             name: table.number(result.summary[name]) for name in _SUMMARY if name in result.summary
         }
@@ -88,9 +89,9 @@ def from_store(run_id: str, config: Config) -> Compared:
     except NotStoredError as error:
         raise UserError(str(error)) from None
     values = {
-        f"WER {metric.removeprefix('wer/')}" if metric.startswith("wer/") else metric: value
+        metric.replace("/", " "): value
         for metric, value in metrics.items()
-        if metric.startswith("wer/") or metric in _SUMMARY
+        if metric.startswith(f"{WER}/") or metric in _SUMMARY
     }
     shown = {metric: table.number(value) for metric, value in values.items()}
     return Compared(f"{name} {run_id[:6]}", params, shown, run_id, experiment)

@@ -23,13 +23,15 @@ from hadpsgd.tracking.events import (
 from hadpsgd.tracking.results import RunResult, Score, results_folder
 from hadpsgd.tracking.uri import experiment_name
 
+WER = "WER"  # capitals: first in MLflow's lists
 _SECTIONS = ("lm", "graph", "decoding", "scoring")
-_FILES = ("wer.json", "hyp.txt", "ctm", "stm")
+_FILES = ("wer.json", "hyp.txt", "ctm", "stm", "alignments.txt")
+_CHOSEN = ("lm_weight", "word_penalty")
 
 
 def key(training_key: str, result: RunResult) -> str:
     """Key of a scoring: the same scores of the same training are one scoring."""
-    content = {"tuned": result.tuned, "scores": {n: asdict(s) for n, s in result.scores.items()}}
+    content = {"tuned": _chosen(result), "scores": {n: asdict(s) for n, s in result.scores.items()}}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     return f"{training_key}-{digest[:12]}"
 
@@ -44,13 +46,15 @@ def events(config: Config, training_key: str, result: RunResult) -> Iterator[Eve
         time_ms=time_ms,
         parent=training_key,
     )
-    settings = config.model_dump(mode="json", include=set(_SECTIONS)) | {"tuned": result.tuned}
+    settings = config.model_dump(mode="json", include=set(_SECTIONS)) | {"tuned": _chosen(result)}
     yield Params(values=dict(training_run.flatten(settings)))
     stages = stage_fingerprints(config)
     hashes = {f"{stage}_hash": stages[stage] for stage in _SECTIONS}
     base = training_run.tags(config, result.run.id)
     yield Tags(values=base | hashes | {"kind": "scoring", "training_key": training_key})
     yield word_errors(result, time_ms)
+    if (folder / "tuned.json").is_file():
+        yield Artifact(path=str((folder / "tuned.json").absolute()))
     for name in result.scores:
         for file in _FILES:
             if (folder / name / file).is_file():
@@ -69,9 +73,13 @@ def word_errors(result: RunResult, time_ms: int) -> Metrics:
     return Metrics(points=points, replace=True)
 
 
+def _chosen(result: RunResult) -> dict[str, float]:
+    return {name: result.tuned[name] for name in _CHOSEN if name in result.tuned}
+
+
 def _counts(score: Score) -> dict[str, float]:
     return {
-        "wer": score.wer,
+        WER: score.wer,
         "words": score.words,
         "sub": score.sub,
         "ins": score.ins,

@@ -27,6 +27,8 @@ from hadpsgd.tracking.uri import database_file, first_use, redacted, set_environ
 
 KEY_TAG = "hadpsgd.key"
 PARENT_TAG = "mlflow.parentRunId"
+# MLflow's pages open on runs and curves instead of on traces of language models
+_EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 _POINTS = 1000  # MLflow's limit of metrics a call
 _PARAMS = 100  # and of parameters or tags
 _VALUE = 5000  # characters of a parameter or tag (limits 6000 and 8000)
@@ -101,7 +103,7 @@ class Store:
         # MLflow's own default is relative to the folder in which it happens to run
         location = (file.parent / "mlartifacts" / name).as_uri() if file else None
         try:
-            return self.client.create_experiment(name, artifact_location=location)
+            return self.client.create_experiment(name, location, _EXPERIMENT_TAGS)
         except Exception:
             found = self.client.get_experiment_by_name(name)  # another host was faster
             if found is None:
