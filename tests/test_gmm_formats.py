@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 
 import kaldi_io
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hadpsgd.errors import UserError
-from hadpsgd.gmm import transition_model
-from hadpsgd.gmm.kaldi_binary import Reader, Writer
+from hadpsgd.gmm import diag_gmm, event_map, model, transition_model
+from hadpsgd.gmm.event_map import Leaf, Node, Split, Table, Tree
 from hadpsgd.gmm.transition_model import TransitionModel, transition_to_pdf
+from hadpsgd.kaldi_binary import Reader, Writer
 
 
 def show_transitions(model: TransitionModel, names: dict[int, str]) -> str:
@@ -33,10 +37,12 @@ def show_transitions(model: TransitionModel, names: dict[int, str]) -> str:
 
 def test_transition_tables_equal_kaldis(shared: Path) -> None:
     kaldi = shared / "kaldi_an4"
-    model = transition_model.read(kaldi / "exp/tri3b/final.mdl")
+    transitions = transition_model.read(kaldi / "exp/tri3b/final.mdl")
     table = (kaldi / "lang/phones.txt").read_text().split()
     names = dict(zip(map(int, table[1::2]), table[::2], strict=True))
-    assert show_transitions(model, names) == (kaldi / "golden/show_transitions.txt").read_text()
+    assert (
+        show_transitions(transitions, names) == (kaldi / "golden/show_transitions.txt").read_text()
+    )
 
 
 def test_alignment_to_pdf_equals_kaldis(shared: Path) -> None:
@@ -59,9 +65,9 @@ def test_alignment_to_pdf_equals_kaldis(shared: Path) -> None:
 @pytest.mark.parametrize("name", ["exp/tri3b/final.mdl", "exp/tri3b_ali/final.alimdl"])
 def test_transition_model_is_rewritten_byte_for_byte(shared: Path, name: str) -> None:
     reader = Reader.open(shared / "kaldi_an4" / name)
-    model = transition_model.read_from(reader)
+    transitions = transition_model.read_from(reader)
     writer = Writer()
-    transition_model.write_to(model, writer)
+    transition_model.write_to(transitions, writer)
     assert writer.content() == reader.content[: reader.position]
 
 
@@ -78,3 +84,57 @@ def test_a_text_model_is_refused(tmp_path: Path) -> None:
     text.write_text("<TransitionModel> <Topology>\n")
     with pytest.raises(UserError, match="not a binary Kaldi file"):
         transition_model.read(text)
+
+
+MODELS = ["exp/tri3b/final.mdl", "exp/tri3b/final.alimdl", "exp/tri3b_ali/final.mdl"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_model_is_rewritten_byte_for_byte(shared: Path, name: str) -> None:
+    path = shared / "kaldi_an4" / name
+    assert model.content(model.read(path)) == path.read_bytes()
+
+
+def test_normalisers_equal_kaldis(shared: Path) -> None:
+    kaldi = model.read(shared / "kaldi_an4" / MODELS[0]).mixtures
+    sizes = np.diff(kaldi.offsets)
+    ours = diag_gmm.make(sizes, kaldi.weights, kaldi.means, kaldi.variances)
+    np.testing.assert_allclose(ours.gconsts, kaldi.gconsts, atol=1e-3)
+
+
+def test_tree_is_rewritten_byte_for_byte(shared: Path) -> None:
+    path = shared / "kaldi_an4/exp/tri3b/tree"
+    tree = event_map.read(path)
+    assert event_map.content(tree) == path.read_bytes()
+    assert (tree.width, tree.position, tree.num_pdfs) == (3, 1, 424)
+
+
+def test_tree_gives_the_tuples_of_kaldis_model(shared: Path) -> None:
+    kaldi = transition_model.read(shared / "kaldi_an4/exp/tri3b/final.mdl")
+    tree = event_map.read(shared / "kaldi_an4/exp/tri3b/tree")
+    ours = transition_model.make(tree, kaldi.topology)
+    np.testing.assert_array_equal(ours.tuples, kaldi.tuples)
+    np.testing.assert_allclose(np.exp(ours.log_probs[1:5]), 0.25)
+
+
+def _trees(depth: int) -> st.SearchStrategy[Node]:
+    leaf = st.builds(Leaf, st.integers(0, 9))
+    if depth == 0:
+        return leaf
+    below = _trees(depth - 1)
+    keys, values = st.integers(-1, 2), st.frozensets(st.integers(0, 3), min_size=1)
+    split = st.builds(Split, keys, values.map(lambda found: tuple(sorted(found))), below, below)
+    table = st.builds(Table, keys, st.lists(st.none() | below, min_size=4, max_size=4).map(tuple))
+    return leaf | split | table
+
+
+@settings(max_examples=60, deadline=None)
+@given(root=_trees(3))
+def test_any_tree_survives_writing(root: Node, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = tmp_path_factory.mktemp("tree") / "tree"
+    tree = Tree(3, 1, root)
+    path.write_bytes(event_map.content(tree))
+    assert event_map.read(path) == tree
+    windows = itertools.product(range(4), repeat=3)
+    seen = {tree.pdf((a, 2, b), 1) for a, centre, b in windows if centre == 2} - {None}
+    assert seen <= event_map.answers(root, {1: 2, -1: 1})

@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hadpsgd.corpus.lang.topology import Topology
+from hadpsgd.errors import UserError
 from hadpsgd.gmm import topology as topologies
+from hadpsgd.gmm.event_map import PDF_CLASS, Tree, answers
 from hadpsgd.kaldi_binary import Reader, Writer
 
 IntArray = NDArray[np.int32]
@@ -114,6 +116,31 @@ class TransitionModel:
     def with_log_probs(self, log_probs: NDArray[np.floating]) -> TransitionModel:
         """The same model with other probabilities."""
         return replace(self, log_probs=np.asarray(log_probs, np.float32))
+
+
+def make(tree: Tree, topology: Topology) -> TransitionModel:
+    """The transition model of a tree, with the probabilities of the topology.
+
+    Raises:
+        UserError: the tree has no pdf for a phone of the topology, or a state has two pdf-classes.
+    """
+    tuples = set()
+    for phone in topology.phones.tolist():
+        for number, state in enumerate(topology.states(phone)[:-1]):
+            if state.forward_pdf_class != state.self_loop_pdf_class:
+                raise UserError("topologies with two pdf-classes a state cannot be trained")
+            known = {tree.position: phone, PDF_CLASS: state.forward_pdf_class}
+            pdfs = answers(tree.root, known)
+            if not pdfs:
+                raise UserError(f"the tree has no pdf for state {number} of phone {phone}")
+            tuples |= {(phone, number, pdf, pdf) for pdf in pdfs}
+    rows = sorted(tuples)
+    probabilities = [1.0]
+    for phone, number, _, _ in rows:
+        probabilities += [p for _, p in topology.states(phone)[number].transitions]
+    return TransitionModel(
+        topology, np.array(rows, np.int32), np.log(np.array(probabilities)).astype(np.float32)
+    )
 
 
 def read_from(reader: Reader) -> TransitionModel:
