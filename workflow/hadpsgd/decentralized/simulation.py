@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -127,25 +127,36 @@ class Node:
 class _SharedGradient:
     """Stands in for `collectives.Reducer`: the mean over all nodes, summed in their order."""
 
-    def __init__(self, simulation: Simulation, rank: int) -> None:
+    def __init__(self, simulation: Simulation, rank: int, control: Tensor) -> None:
         self.group = simulation.gradients
         self.active = False
         self._simulation = simulation
         self._rank = rank
+        self._control = control
 
     def finish(self) -> None:
         """Wait for the allreduce."""
         if self.active:
-            mean = self.group.meet(self._rank, None, lambda _: self._simulation.mean_gradient())
-            self._simulation.gradient.copy_(mean)
+            self._simulation.gradient.copy_(self._meet(self._simulation.mean_gradient))
             self._simulation.nodes[self._rank].shared = True
 
     def agree(self) -> None:
-        """Nothing to agree on: a simulated run pauses only at its end."""
+        """Average the control values alone."""
+        self._meet(lambda: None)
 
     def culprits(self) -> list[int]:
         """Gradients are taken too late to be looked at here."""
         return [self._rank]
+
+    def _meet(self, mean: Callable[[], Tensor | None]) -> Any:
+        """`mean()`, made once when all have come; the control values become their mean."""
+        value, control = self.group.meet(
+            self._rank,
+            self._control,
+            lambda controls: (mean(), torch.stack(controls).mean(dim=0)),
+        )
+        self._control.copy_(control)
+        return value
 
 
 class Simulation:
@@ -156,6 +167,8 @@ class Simulation:
         problem: gives gradients; all nodes start from its module's parameters.
         watch: called with the simulation every `every` simulated seconds, from 0 on.
         record: keep every node's events (`Node.events`).
+        on_pause: called with a node that stands still, as all do, because one's
+            `engine.request_pause` or `request_stop` was called; then it goes on, or ends.
     """
 
     def __init__(
@@ -166,12 +179,14 @@ class Simulation:
         watch: Callable[[Simulation], None] | None = None,
         every: float = math.inf,
         record: bool = False,
+        on_pause: Callable[[Node], None] = lambda _: None,
     ) -> None:
         self.setting = setting
         self.problem = problem
         self.watch = watch
         self.every = every
         self.record = record
+        self.on_pause = on_pause
         self.clock = VirtualClock()
         flat = flatten(problem.module)
         self.slots = flat.slots
@@ -282,8 +297,18 @@ class Simulation:
                         report.exposed,
                     )
                 )
+                self._pause(node)
+                if engine.over:
+                    return
             while not engine.over:
                 engine.serve()
+                self._pause(node)
+
+    def _pause(self, node: Node) -> None:
+        if node.engine.paused:
+            self.on_pause(node)
+            if not node.engine.over:
+                node.engine.go_on()
 
     def _observe(self) -> None:
         assert self.watch is not None
@@ -324,7 +349,7 @@ class Simulation:
             learner,
             strategy,
             self._mixer(learner, place),
-            _SharedGradient(self, index),  # type: ignore[arg-type]
+            _SharedGradient(self, index, control),  # type: ignore[arg-type]
             place,
             self.clock,
         )
