@@ -51,17 +51,21 @@ class Coordination:
     def request_pause(self, round_: int, *, now: bool = False) -> None:
         """Pick a pause; `round_` is the next round that this learner starts.
 
-        `now`: everybody asks at this same moment, so nobody need be told.
+        `now`: everybody asks at this same moment, so nobody need be told; a later pause that was
+        picked before may never come, and gives way.
         """
         with self._lock:
-            if self._pause == NEVER:
-                self._pause = round_ if now else horizon(self.schedule, self.node, round_)
+            self._pause = self._pick(self._pause, round_, now)
 
     def request_stop(self, round_: int, *, now: bool = False) -> None:
         """Pick the last round; arguments as of `request_pause`."""
         with self._lock:
-            if self._stop == NEVER:
-                self._stop = round_ if now else horizon(self.schedule, self.node, round_)
+            self._stop = self._pick(self._stop, round_, now)
+
+    def _pick(self, picked: int, round_: int, now: bool) -> int:
+        if now:
+            return round_ if picked == NEVER else min(picked, round_)
+        return horizon(self.schedule, self.node, round_) if picked == NEVER else picked
 
     def finish(self, round_: int) -> None:
         """This learner has applied its last gradient."""
