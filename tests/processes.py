@@ -5,8 +5,10 @@ Forking after torch is imported takes milliseconds; a spawned process would impo
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
+import random
 import signal
 import socket
 import sys
@@ -31,10 +33,12 @@ class Outcome:
 
 
 def free_port() -> int:
-    """A TCP port that nobody listens at."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+    """A TCP port that nobody listens at, outside of the range that connections take theirs from."""
+    while True:
+        port = random.SystemRandom().randrange(15000, 32000)
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
 
 
 def launch(
@@ -108,7 +112,7 @@ def collect(started: dict[int, tuple[int, int]], seconds: float = 60.0) -> dict[
                 os.close(pipe)
                 waiting.pop(rank)
         time.sleep(0.005)
-    return outcomes
+    return dict(sorted(outcomes.items()))
 
 
 def _read(pipe: int) -> bytes:

@@ -50,13 +50,16 @@ def write_config(folder: Path, runs: list[dict[str, Any]], **training: Any) -> P
         "training": {
             "epochs": 3,
             "batch": 40,
-            "learning_rate": {"base": 0.5, "base_batch": 40, "anneal_after": 2},
+            "learning_rate": {"base": 1.0, "base_batch": 40, "anneal_after": 2},
+            "momentum": 0.5,
+            "threads": 1,
             "rendezvous_seconds": 30,
             "runs": runs,
             **training,
         },
         "tracking": {"every_seconds": 0.2},
     }
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump(content))
     return path

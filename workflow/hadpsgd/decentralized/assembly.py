@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
 import torch.distributed as dist
 from torch import nn
 
@@ -23,7 +22,7 @@ from hadpsgd.decentralized.exchange import (
 from hadpsgd.decentralized.learner import Learner
 from hadpsgd.decentralized.mixer import FreeMixer, Mixer, NoMixer, StepMixer
 from hadpsgd.decentralized.mixing import MixingSchedule
-from hadpsgd.decentralized.rendezvous import Meeting
+from hadpsgd.decentralized.rendezvous import Meeting, process_group
 from hadpsgd.decentralized.schedules import Complete
 from hadpsgd.decentralized.schedules import create as create_schedule
 from hadpsgd.decentralized.sgd import Sgd
@@ -86,14 +85,7 @@ def groups(strategy: Strategy, meeting: Meeting) -> Groups:
         if whole
         else (f"super-learner/{place.node}", place.member, place.size)
     )
-    cuda = torch.cuda.is_available()
-    dist.init_process_group(
-        "nccl" if cuda else "gloo",
-        store=meeting.prefixed(name),
-        rank=rank,
-        world_size=size,
-        timeout=meeting.timeout,
-    )
+    process_group(name, meeting, rank, size)
     first = Group(dist.group.WORLD)
     second = Group(dist.new_group()) if strategy.mixes else alone
     return Groups(first, alone, second) if whole else Groups(first, second, alone)

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hadpsgd.decentralized.collectives import Reducer
 from hadpsgd.decentralized.learner import Learner
@@ -49,15 +49,37 @@ class Report:
 class Engine(Protocol):
     """One learner (process) of a training run."""
 
-    module: nn.Module
-    """To call; its parameters are the learner's weights."""
-    place: Place
-    steps: int
-    rounds: int
-    paused: bool
-    """All learners stand still in a consistent state: save it, then `go_on`."""
-    over: bool
-    """Whether this pause is the end."""
+    @property
+    def module(self) -> nn.Module:
+        """To call; its parameters are the learner's weights."""
+
+    @property
+    def place(self) -> Place:
+        """Whose engine it is."""
+
+    @property
+    def steps(self) -> int:
+        """Updates so far."""
+
+    @property
+    def rounds(self) -> int:
+        """Mixes so far."""
+
+    @property
+    def paused(self) -> bool:
+        """All learners stand still in a consistent state: save it, then `go_on`."""
+
+    @property
+    def over(self) -> bool:
+        """Whether this pause is the end."""
+
+    @property
+    def bytes_sent(self) -> int:
+        """By this process so far."""
+
+    @property
+    def weights(self) -> Tensor:
+        """The learner's, flat; stand still while paused."""
 
     def step(self, rate: float, *, last: bool = False) -> Report: ...
     def serve(self) -> None: ...
@@ -66,6 +88,15 @@ class Engine(Protocol):
     def go_on(self) -> None: ...
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
+    def load_weights(self, weights: Tensor) -> None: ...
+    def __enter__(self) -> Engine: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None: ...
 
 
 class DecentralizedEngine:
@@ -106,6 +137,8 @@ class DecentralizedEngine:
         """Begin to mix."""
         self._choose_reduction()
         self.mixer.start()
+        if self.mixer.finished:  # resumed after its last gradient: partners may not be
+            self._finish()
         return self
 
     def __exit__(
@@ -126,6 +159,17 @@ class DecentralizedEngine:
     def rounds(self) -> int:
         """Mixes so far."""
         return self.learner.rounds
+
+    @property
+    def weights(self) -> Tensor:
+        """The learner's, flat."""
+        return self.learner.weights
+
+    @property
+    def bytes_sent(self) -> int:
+        """By this process so far, to super-learners and inside its own."""
+        groups = {id(g): g.bytes_sent for g in (self.reducer.group, *self.mixer.exchange.groups)}
+        return self.mixer.exchange.peer_bytes + sum(groups.values())
 
     def step(self, rate: float, *, last: bool = False) -> Report:
         """Apply the gradient that `backward` left, as the strategy says; `last`: none follows.
@@ -202,6 +246,7 @@ class DecentralizedEngine:
             "rounds": learner.rounds,
             "version": learner.version,
             "read": learner.read,
+            "finished": self.mixer.finished,
         }
         return state | ({"model": learner.model} if learner.late else {})
 
@@ -214,6 +259,12 @@ class DecentralizedEngine:
             if learner.late:
                 learner.model.copy_(state["model"])
         learner.restore(state["steps"], state["rounds"], state["version"], state["read"])
+        self.mixer.finished = state["finished"]
+
+    def load_weights(self, weights: Tensor) -> None:
+        """Give the model other weights (after training: the mean of all learners)."""
+        with torch.no_grad():
+            self.learner.model.copy_(weights)
 
     # --- what the members of a super-learner must agree on travels with their gradients ---
 

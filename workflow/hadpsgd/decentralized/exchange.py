@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -21,6 +21,14 @@ from hadpsgd.decentralized.transport import Arrival, Transport
 
 class Exchange(ABC):
     """A round, in three parts: `snapshot`, `run` (blocks, beside the gradient), `apply`."""
+
+    groups: Sequence[Group] = ()
+    """Process groups that it uses."""
+
+    @property
+    def peer_bytes(self) -> int:
+        """Bytes of weights sent to partners so far."""
+        return 0
 
     @abstractmethod
     def snapshot(self) -> None:
@@ -80,12 +88,19 @@ class PeerExchange(Exchange):
         self.coordination = coordination
         self.place = place
         self.members = members
+        self.groups = (members,)
         shard = learner.weights.numel() // place.size
         self.part = slice(place.member * shard, (place.member + 1) * shard)
         self.own = torch.empty_like(learner.weights[self.part])
         self.taken = torch.empty_like(self.own)
         self.delta = torch.empty_like(learner.weights)
         self.mix = Mix(0, 0, ())
+
+    @property
+    @override
+    def peer_bytes(self) -> int:
+        """Counted by the transport."""
+        return self.transport.bytes_sent
 
     def snapshot(self) -> None:
         """The own shard."""
@@ -169,6 +184,7 @@ class AverageExchange(Exchange):
         unit = place.world * ALIGN
         buffer = learner.weights.new_zeros(unit + learner.weights.numel())
         self.control, self.average = buffer[:unit], buffer[unit:]
+        self.groups = (everyone,)
         self._averaging = Averaging(everyone, buffer)
         self.mix = Mix(0, 0, ())
 

@@ -10,10 +10,11 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+import torch
 import torch.distributed as dist
 
 from hadpsgd.decentralized.place import Place
@@ -114,6 +115,17 @@ def meet(learners: int, size: int, agree_on: str, seconds: float = 300.0) -> Mee
     return Meeting(place, local, host, shared, timeout)
 
 
+def process_group(name: str, meeting: Meeting, rank: int, size: int) -> None:
+    """Make torch's default group of this process, under a name of its own in the store."""
+    dist.init_process_group(
+        "nccl" if torch.cuda.is_available() else "gloo",
+        store=meeting.prefixed(name),
+        rank=rank,
+        world_size=size,
+        timeout=meeting.timeout,
+    )
+
+
 def own_address(other: str) -> str:
     """The address of the interface that reaches the host `other`."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -148,20 +160,34 @@ def _greet(store: dist.Store, rank: int, world: int, agree_on: str, seconds: flo
     store.set(f"hello/{rank}", agree_on)
     deadline = time.monotonic() + seconds
     waiting = list(range(world))
-    while waiting:
+    while waiting and time.monotonic() < deadline:
         waiting = [r for r in waiting if not store.check([f"hello/{r}"])]
-        if waiting and time.monotonic() > deadline:
-            raise UserError(
-                f"rank {', '.join(map(str, waiting))} did not come within {seconds:.0f} s",
-                fix="See its log; a longer wait is training.rendezvous_seconds",
-            )
         if waiting:
             time.sleep(0.02)
-    hashes = [store.get(f"hello/{r}").decode() for r in range(world)]
-    others = [r for r in range(world) if hashes[r] != hashes[0]]
+    hashes = {r: store.get(f"hello/{r}").decode() for r in range(world) if r not in waiting}
+    store.set(f"greeted/{rank}", "")
+    others = [r for r, hash_ in hashes.items() if hash_ != hashes.get(0, hash_)]
+    if rank == 0 and (waiting or others):
+        # the store may die with this process: let the others see what is wrong first
+        wait_for_keys(store, [f"greeted/{r}" for r in hashes], 2.0)
+    if waiting:
+        raise UserError(
+            f"rank {', '.join(map(str, waiting))} did not come within {seconds:g} s",
+            fix="See its log; a longer wait is training.rendezvous_seconds",
+        )
     if others:
         raise UserError(
             f"rank {', '.join(map(str, others))} runs another config or model than rank 0 "
             f"({hashes[others[0]]} and {hashes[0]})",
             fix="Start all ranks with the same config, code and examples",
         )
+
+
+def wait_for_keys(store: dist.Store, keys: Sequence[str], seconds: float) -> bool:
+    """Whether all keys are there before time is up."""
+    deadline = time.monotonic() + seconds
+    while not all(store.check([key]) for key in keys):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True

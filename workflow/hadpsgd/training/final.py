@@ -22,15 +22,14 @@ def consensus(job: Job) -> float:
     """
     nodes = range(job.meeting.place.nodes)
     job.checkpoints.wait_until_complete(job.meeting.timeout.total_seconds())
-    mean = torch.zeros(job.engine.learner.weights.shape, dtype=torch.float64)
+    mean = torch.zeros(job.engine.weights.shape, dtype=torch.float64)
     for node in nodes:
         mean += job.checkpoints.part(node)["weights"]
     mean /= len(nodes)
     squares = [
         float((job.checkpoints.part(node)["weights"] - mean).square().sum()) for node in nodes
     ]
-    with torch.no_grad():
-        job.engine.learner.model.copy_(mean)
+    job.engine.load_weights(mean)
     return float(np.sqrt(np.mean(squares)) / mean.norm())
 
 

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from torch import Tensor, nn
 
 from hadpsgd.config import Config, fingerprint, run_fingerprint, run_of
 from hadpsgd.config.training import Run
 from hadpsgd.decentralized import assembly, rendezvous, strategies
-from hadpsgd.decentralized.engine import DecentralizedEngine
+from hadpsgd.decentralized.ddp import DdpEngine
+from hadpsgd.decentralized.engine import Engine
 from hadpsgd.decentralized.rendezvous import Meeting
 from hadpsgd.decentralized.sgd import Sgd
 from hadpsgd.egs.dataset import Dataset, Plan
@@ -22,6 +24,18 @@ from hadpsgd.models.blstm import BLSTM
 from hadpsgd.training.checkpoints import Checkpoints
 from hadpsgd.training.data import Feed
 from hadpsgd.training.evaluation import pick_device
+
+
+class LossOf(nn.Module):
+    """The loss as a module's output: what an engine may wrap."""
+
+    def __init__(self, model: BLSTM) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor, targets: Tensor) -> Tensor:
+        """Mean cross-entropy of a batch."""
+        return self.model.loss(x, targets)
 
 
 @dataclass
@@ -35,7 +49,7 @@ class Job:
     """Hash of all that decides the weights: settings and examples."""
     meeting: Meeting
     model: BLSTM
-    engine: DecentralizedEngine
+    engine: Engine
     train: Dataset
     dev: Dataset
     feed: Feed
@@ -103,15 +117,7 @@ def assemble(config: Config, run_id: str, egs: Path, dev_egs: Path, out: Path) -
     torch.manual_seed(config.seed)
     model = BLSTM(config.model, train.dim, train.num_pdfs, seed=config.seed).to(device, dtype)
     plan = Plan(len(train), settings.batch, config.seed)
-    engine = assembly.build(
-        model,
-        Sgd(settings.momentum, settings.nesterov, settings.weight_decay, settings.clip_norm),
-        strategy_of(run, plan.steps),
-        run.schedule,
-        meeting,
-        seed=config.seed,
-        skip_not_finite=settings.not_finite == "skip",
-    )
+    engine = _engine(config, run, LossOf(model), meeting, plan.steps)
 
     def feed(data: Dataset) -> Feed:
         return Feed(data, plan, place.rank, place.world, device=device, dtype=dtype)
@@ -134,6 +140,20 @@ def assemble(config: Config, run_id: str, egs: Path, dev_egs: Path, out: Path) -
         steps_per_epoch=plan.steps,
         device=device,
         autocast=torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bf16"),
+    )
+
+
+def _engine(
+    config: Config, run: Run, module: nn.Module, meeting: Meeting, steps_per_epoch: int
+) -> Engine:
+    settings = config.training
+    sgd = Sgd(settings.momentum, settings.nesterov, settings.weight_decay, settings.clip_norm)
+    skip = settings.not_finite == "skip"
+    if run.strategy == "ddp":
+        return DdpEngine(module, sgd, meeting, skip_not_finite=skip)
+    strategy = strategy_of(run, steps_per_epoch)
+    return assembly.build(
+        module, sgd, strategy, run.schedule, meeting, seed=config.seed, skip_not_finite=skip
     )
 
 

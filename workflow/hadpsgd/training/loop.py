@@ -47,7 +47,7 @@ def train(job: Job) -> End:
             if job.config.model.dropout:  # a resumed run draws the same masks
                 torch.manual_seed(hash((job.config.seed, place.rank, engine.steps)))
             with job.autocast:
-                loss = job.model.loss(x, y)
+                loss = engine.module(x, y)
             loss.backward()
             lr = rate(settings.learning_rate, settings.batch, engine.steps / steps_per_epoch)
             report = engine.step(lr, last=engine.steps + 1 == job.total)

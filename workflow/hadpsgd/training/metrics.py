@@ -67,7 +67,7 @@ class Meter:
         self.steps += 1
         self.frames += frames
         self.loss += loss
-        self.norm += report.norm
+        self.norm += 0.0 if report.skipped else report.norm
         self.staleness += report.staleness
         self.exposed += report.exposed
         self.skipped += report.skipped

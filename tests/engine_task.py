@@ -1,0 +1,124 @@
+"""A small BLSTM task whose gradients can be taken anywhere, and engine runs on it in processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from processes import run
+from torch import Tensor
+
+from hadpsgd.decentralized import assembly, rendezvous, strategies
+from hadpsgd.decentralized.buffers import flatten
+from hadpsgd.decentralized.events import Event
+from hadpsgd.decentralized.sgd import Sgd
+from hadpsgd.models.blstm import BLSTM
+
+SHAPE = SimpleNamespace(layers=1, cells=4, projection=4, dropout=0.0)
+DIM, PDFS, FRAMES, BATCH = 3, 5, 4, 3
+
+
+def make_model(dtype: torch.dtype, seed: int = 0) -> BLSTM:
+    """The model that all learners start from."""
+    return BLSTM(SHAPE, DIM, PDFS, seed=seed).to(dtype)
+
+
+def batch(learner: int, step: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Minibatch number `step` of a learner."""
+    draws = np.random.default_rng([7, learner, step])
+    x = torch.from_numpy(draws.normal(size=(BATCH, FRAMES, DIM))).to(dtype)
+    return x, torch.from_numpy(draws.integers(PDFS, size=(BATCH, FRAMES)))
+
+
+def dense_gradient() -> Callable[[int, int, np.ndarray], np.ndarray]:
+    """The oracle's gradients: the same model in float64, at any weights [P]."""
+    model = make_model(torch.float64)
+    flat = flatten(model)
+
+    def gradient(learner: int, step: int, weights: np.ndarray) -> np.ndarray:
+        flat.weights.copy_(torch.from_numpy(weights[: flat.elements]))
+        flat.gradient.zero_()
+        with torch.enable_grad():
+            model.loss(*batch(learner, step, torch.float64)).backward()
+        out = np.zeros_like(weights)
+        out[: flat.elements] = flat.gradient.numpy()
+        return out
+
+    return gradient
+
+
+@dataclass
+class Setup:
+    """A run of the engine."""
+
+    strategy: strategies.Choice
+    schedule: str = "ring"
+    learners: int = 4
+    size: int = 1
+    steps: int = 20
+    dtype: torch.dtype = torch.float64
+    sgd: Sgd = field(default_factory=lambda: Sgd(momentum=0.9))
+    jitter: float = 0.0
+    """Longest pause of a gradient, seconds; drawn anew for each."""
+
+
+@dataclass
+class Result:
+    """What a learner ends with."""
+
+    start: np.ndarray
+    weights: np.ndarray
+    parameters: np.ndarray
+    """The weights without the gaps between parameters, in the module's order."""
+    events: list[Event]
+    rounds: int
+    bytes_sent: int
+
+
+def rate(step: int) -> float:
+    """A learning rate that changes."""
+    return 0.5 / (1 + step % 3)
+
+
+def learner(rank: int, setup: Setup) -> Result:
+    """One process."""
+    events: list[Event] = []
+    meeting = rendezvous.meet(setup.learners, setup.size, "same", 20)
+    model = make_model(setup.dtype)
+    engine = assembly.build(
+        model,
+        setup.sgd,
+        strategies.create(setup.strategy),
+        setup.schedule,
+        meeting,
+        seed=5,
+        record=events.append,
+    )
+    start = engine.learner.weights.double().numpy().copy()
+    draws = np.random.default_rng([11, rank])
+    with engine:
+        while engine.steps < setup.steps:
+            model.loss(*batch(rank, engine.steps, setup.dtype)).backward()
+            time.sleep(setup.jitter * draws.random())
+            engine.step(rate(engine.steps), last=engine.steps + 1 == setup.steps)
+        while not engine.over:
+            engine.serve()
+        engine.learner.settle()
+    return Result(
+        start,
+        engine.learner.weights.double().numpy().copy(),
+        torch.nn.utils.parameters_to_vector(model.parameters()).detach().double().numpy(),
+        events,
+        engine.rounds,
+        engine.bytes_sent,
+    )
+
+
+def run_setup(setup: Setup, seconds: float = 60.0, **env: Any) -> list[Result]:
+    """All learners' results."""
+    return run(setup.learners, learner, setup, seconds=seconds, env=env)

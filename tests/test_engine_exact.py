@@ -1,0 +1,179 @@
+"""Every strategy in real processes equals the dense evaluation of W[k+1] = W[k] T - a g(Phi)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch._dynamo  # DDP would import it in every process, for seconds
+import torch.distributed as dist
+from engine_task import Result, Setup, batch, dense_gradient, make_model, rate, run_setup
+from processes import run
+from torch.nn.parallel import DistributedDataParallel
+
+from hadpsgd.decentralized import dense
+from hadpsgd.decentralized.events import ledger_faults, staleness
+from hadpsgd.decentralized.schedules import SCHEDULES, create
+from hadpsgd.decentralized.sgd import Sgd
+from hadpsgd.decentralized.strategies import Choice
+from hadpsgd.training.job import LossOf
+
+MOMENTUM = dense.Sgd(0.9)
+LEARNERS = [4, 5, 8]
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
+
+
+def relative_error(results: list[Result], wanted: np.ndarray) -> float:
+    """Largest over the learners of |w - wanted| / |wanted|; wanted [P, learners]."""
+    return max(
+        float(np.linalg.norm(r.weights - w[: len(r.weights)]) / np.linalg.norm(w))
+        for r, w in zip(results, wanted.T, strict=True)
+    )
+
+
+def starts(results: list[Result]) -> np.ndarray:
+    """Initial weights [P, learners]."""
+    return np.stack([r.start for r in results], axis=1)
+
+
+def rates(setup: Setup) -> list[float]:
+    """Learning rates of the run."""
+    return [rate(step) for step in range(setup.steps)]
+
+
+def matrices(setup: Setup) -> dense.Matrices:
+    """Mixing matrices of the run's schedule."""
+    schedule = create(setup.schedule, setup.learners // setup.size, 5)
+    return lambda k: schedule.round(k).matrix()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("learners", LEARNERS)
+def test_ssgd(learners: int, dtype: torch.dtype) -> None:
+    setup = Setup(Choice("ssgd"), learners=learners, size=learners, dtype=dtype)
+    results = run_setup(setup)
+    wanted = dense.ssgd(starts(results), dense_gradient(), rates(setup), MOMENTUM)
+    assert relative_error(results, wanted) < TOLERANCE[dtype]
+    assert all((r.weights == results[0].weights).all() for r in results)
+
+
+@pytest.mark.parametrize("learners", LEARNERS)
+@pytest.mark.parametrize(
+    "schedule, dtype",
+    [
+        ("ring", torch.float32),
+        *((name, torch.float64) for name in SCHEDULES),
+    ],
+)
+def test_dpsgd(schedule: str, learners: int, dtype: torch.dtype) -> None:
+    setup = Setup(Choice("dpsgd"), schedule, learners, dtype=dtype)
+    results = run_setup(setup)
+    start = starts(results)
+    wanted = dense.dpsgd(start, dense_gradient(), rates(setup), matrices(setup), MOMENTUM)
+    assert relative_error(results, wanted) < TOLERANCE[dtype]
+    assert all(r.rounds == setup.steps for r in results)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("learners", LEARNERS)
+def test_d1d(learners: int, dtype: torch.dtype) -> None:
+    setup = Setup(Choice("d1d"), "complete", learners, dtype=dtype)
+    results = run_setup(setup)
+    wanted = dense.d1d(starts(results), dense_gradient(), rates(setup), "mean", MOMENTUM)
+    assert relative_error(results, wanted) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("learners", LEARNERS)
+def test_local(learners: int, dtype: torch.dtype) -> None:
+    choice = Choice("local", every=3, synchronous_steps=4)
+    setup = Setup(choice, "complete", learners, dtype=dtype)
+    results = run_setup(setup)
+    wanted = dense.local(starts(results), dense_gradient(), rates(setup), 3, 4, MOMENTUM)
+    assert relative_error(results, wanted) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("learners", LEARNERS)
+@pytest.mark.parametrize(
+    "schedule, dtype",
+    [
+        ("ring", torch.float32),
+        ("ring", torch.float64),
+        ("random-ring", torch.float64),
+        ("pairwise", torch.float64),
+    ],
+)
+def test_adpsgd(schedule: str, learners: int, dtype: torch.dtype) -> None:
+    setup = Setup(Choice("adpsgd"), schedule, learners, dtype=dtype, jitter=0.004)
+    results = run_setup(setup)
+    check_record(results, setup)
+
+
+@pytest.mark.parametrize(
+    "nodes, size, dtype",
+    [
+        (2, 2, torch.float32),
+        (2, 2, torch.float64),
+        (4, 2, torch.float64),
+        (2, 4, torch.float64),
+    ],
+)
+@pytest.mark.parametrize("among", ["adpsgd", "dpsgd", "d1d", "local"])
+def test_hadpsgd(among: str, nodes: int, size: int, dtype: torch.dtype) -> None:
+    schedule = "complete" if among in ("d1d", "local") else "ring"
+    setup = Setup(Choice(among, every=3), schedule, nodes * size, size, dtype=dtype, jitter=0.002)
+    results = run_setup(setup)
+    for node in range(nodes):
+        members = results[node * size : (node + 1) * size]
+        assert all((m.weights == members[0].weights).all() for m in members)
+        assert all(m.events == members[0].events for m in members)
+    check_record(results[::size], setup)
+
+
+def check_record(results: list[Result], setup: Setup) -> None:
+    """The nodes' final weights are those that their records say."""
+    record = {node: result.events for node, result in enumerate(results)}
+    assert not ledger_faults(record)
+    assert all(len(staleness(events)) == setup.steps for events in record.values())
+    start = {node: result.start for node, result in enumerate(results)}
+    gradient = dense.grouped(dense_gradient(), setup.size)
+    versions = dense.evaluate(record, start, gradient, MOMENTUM)
+    wanted = np.stack([versions[node][-1] for node in record], axis=1)
+    assert relative_error(results, wanted) < TOLERANCE[setup.dtype]
+    assert any(result.rounds for result in results)
+
+
+def test_ssgd_is_ddp() -> None:
+    """The same seeds: equal to 1e-6 after 50 steps in single precision."""
+    setup = Setup(Choice("ssgd"), size=4, steps=50, dtype=torch.float32)
+    ours = run_setup(setup)
+    theirs = run(4, ddp_learner, setup)
+    for mine, other in zip(ours, theirs, strict=True):
+        assert np.linalg.norm(mine.parameters - other) < 1e-6 * np.linalg.norm(other)
+
+
+def ddp_learner(rank: int, setup: Setup) -> np.ndarray:
+    """One process of torch DDP on the same task, plain torch."""
+    dist.init_process_group("gloo")
+    model = DistributedDataParallel(LossOf(make_model(setup.dtype)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
+    for step in range(setup.steps):
+        optimizer.param_groups[0]["lr"] = rate(step)
+        optimizer.zero_grad()
+        model(*batch(rank, step, setup.dtype)).backward()
+        optimizer.step()
+    flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach().double().numpy()
+    dist.destroy_process_group()
+    return flat
+
+
+@pytest.mark.parametrize(
+    "sgd", [Sgd(), Sgd(0.9, nesterov=True), Sgd(0.5, weight_decay=0.1)], ids=str
+)
+def test_momentum_variants(sgd: Sgd) -> None:
+    setup = Setup(Choice("dpsgd"), sgd=sgd)
+    results = run_setup(setup)
+    oracle = dense.Sgd(sgd.momentum, sgd.nesterov, sgd.weight_decay)
+    start = starts(results)
+    wanted = dense.dpsgd(start, dense_gradient(), rates(setup), matrices(setup), oracle)
+    assert relative_error(results, wanted) < TOLERANCE[torch.float64]
