@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -40,7 +41,18 @@ def own_store(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     folder = tmp_path_factory.mktemp("store")
-    return Store(f"sqlite:///{folder}/mlflow.db", folder / "spool")
+    store = Store(f"sqlite:///{folder}/mlflow.db", folder / "spool")
+    shutil.copyfile(folder / "mlflow.db", folder / "empty.db")
+    return store
+
+
+@pytest.fixture
+def ready(store: Store, tmp_path: Path) -> Path:
+    """A folder with an empty database: making its tables takes seconds."""
+    shutil.copyfile(
+        Path(store.uri.removeprefix("sqlite:///")).parent / "empty.db", tmp_path / "mlflow.db"
+    )
+    return tmp_path
 
 
 def begin(name: str = "r") -> list[Event]:
@@ -174,38 +186,38 @@ def curve(config: Config, key: str, name: str) -> list[int]:
     return sorted(steps(store, key, name))
 
 
-def test_follower_carries_a_training_and_its_resumption(tmp_path: Path) -> None:
-    config = new_training(tmp_path)
-    rows, metrics = metric_rows("ssgd-4"), tmp_path / "run/metrics.jsonl"
-    with pytest.raises(KeyboardInterrupt), start(config, tmp_path):  # a preempted training
+def test_follower_carries_a_training_and_its_resumption(ready: Path) -> None:
+    config = new_training(ready)
+    rows, metrics = metric_rows("ssgd-4"), ready / "run/metrics.jsonl"
+    with pytest.raises(KeyboardInterrupt), start(config, ready):  # a preempted training
         write_rows(metrics, rows[:12])
         raise KeyboardInterrupt
-    who = identity.read(tmp_path / "checkpoints")
+    who = identity.read(ready / "checkpoints")
     assert who is not None
-    store = Store(config.tracking.uri, tmp_path / "tracking")
+    store = Store(config.tracking.uri, ready / "tracking")
     assert store.client.get_run(store.run_id(who.key)).info.status == "KILLED"
     metrics.unlink()
     write_rows(metrics, rows[:6])  # back to the checkpoint
-    with start(config, tmp_path):
+    with start(config, ready):
         write_rows(metrics, [row | {"time": row["time"] + 100} for row in rows[6:]])
     run = store.client.get_run(store.run_id(who.key))
     assert run.info.status == "FINISHED"
     assert sorted(steps(store, who.key)) == list(range(5, 81, 5))
     assert sorted(steps(store, who.key, "epoch/heldout_loss")) == [1, 2, 3, 4]
     assert run.data.tags["strategy"] == "ssgd" and run.data.params["run.learners"] == "4"
-    assert identity.read(tmp_path / "run") == who
-    assert (tmp_path / "run/provenance.json").exists()
+    assert identity.read(ready / "run") == who
+    assert (ready / "run/provenance.json").exists()
 
 
-def test_follower_outlives_nothing(tmp_path: Path) -> None:
+def test_follower_outlives_nothing(ready: Path) -> None:
     """kill -9 of training: its follower catches up, marks the run and goes."""
-    config = new_training(tmp_path)
+    config = new_training(ready)
     code = f"""
 import time
 from pathlib import Path
 from hadpsgd.config import load
 from hadpsgd.tracking import follower
-folder = Path({str(tmp_path)!r})
+folder = Path({str(ready)!r})
 config = load(folder / "config.yaml")
 with follower.start(config, folder / "config.yaml", "ssgd-4", checkpoints=folder / "checkpoints",
                     metrics=folder / "run/metrics.jsonl", rank=0):
@@ -215,16 +227,16 @@ with follower.start(config, folder / "config.yaml", "ssgd-4", checkpoints=folder
     training = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert training.stdout is not None and training.stdout.readline() == b"started\n"
     [child] = _children(training.pid)
-    write_rows(tmp_path / "run/metrics.jsonl", metric_rows("ssgd-4"))
+    write_rows(ready / "run/metrics.jsonl", metric_rows("ssgd-4"))
     os.kill(training.pid, signal.SIGKILL)
     training.wait()
     end = time.monotonic() + 60
     while Path(f"/proc/{child}").exists() and time.monotonic() < end:
         time.sleep(0.1)
     assert not Path(f"/proc/{child}").exists()
-    who = identity.read(tmp_path / "checkpoints")
+    who = identity.read(ready / "checkpoints")
     assert who is not None
-    store = Store(config.tracking.uri, tmp_path / "tracking")
+    store = Store(config.tracking.uri, ready / "tracking")
     assert len(steps(store, who.key)) == 16
     assert store.client.get_run(store.run_id(who.key)).info.status == "KILLED"
 
@@ -236,35 +248,35 @@ def _children(pid: int) -> list[int]:
 
 
 def test_training_goes_on_without_a_server_and_is_uploaded_later(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ready: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         dead = f"http://127.0.0.1:{closed.getsockname()[1]}"
-    config = new_training(tmp_path, tracking={"uri": dead, "every_seconds": 0.2})
+    config = new_training(ready, tracking={"uri": dead, "every_seconds": 0.2})
     rows = metric_rows("ssgd-4")
-    with start(config, tmp_path):
-        write_rows(tmp_path / "run/metrics.jsonl", rows)
+    with start(config, ready):
+        write_rows(ready / "run/metrics.jsonl", rows)
     errors = capfd.readouterr().err
     assert errors.count("\n") == 1 and "no server answers" in errors and "--upload" in errors
-    (tmp_path / "run/metrics.jsonl").unlink()  # all is in the spool
-    alive = make_config(tmp_path)
+    (ready / "run/metrics.jsonl").unlink()  # all is in the spool
+    alive = make_config(ready)
     assert _upload(alive) == 0 and "uploaded 1 runs" in capfd.readouterr().out
-    who = identity.read(tmp_path / "checkpoints")
+    who = identity.read(ready / "checkpoints")
     assert who is not None
     assert curve(alive, who.key, "loss") == list(range(5, 81, 5))
     assert _upload(alive) == 0 and "nothing waits" in capfd.readouterr().out
 
 
-def test_sync_of_a_finished_config(tmp_path: Path) -> None:
-    config = write_results(tmp_path)
-    (tmp_path / "demo/wer.md").write_text("| run |\n")
-    tracked = sync(config, tmp_path / "tracked.json")
+def test_sync_of_a_finished_config(ready: Path) -> None:
+    config = write_results(ready)
+    (ready / "demo/wer.md").write_text("| run |\n")
+    tracked = sync(config, ready / "tracked.json")
     assert [run.run for run in tracked] == list(RUNS) and all(run.mlflow_run for run in tracked)
-    written = json.loads((tmp_path / "tracked.json").read_text())
+    written = json.loads((ready / "tracked.json").read_text())
     assert [run["mlflow_run"] for run in written["runs"]] == [run.mlflow_run for run in tracked]
     sync(config, None)  # nothing new: nothing twice
-    store = Store(config.tracking.uri, tmp_path / "tracking")
+    store = Store(config.tracking.uri, ready / "tracking")
     experiment = store.client.get_experiment_by_name("demo").experiment_id
     runs = store.client.search_runs([experiment])
     kinds = sorted(run.data.tags["kind"] for run in runs)
@@ -314,9 +326,9 @@ numpy.save(sys.argv[2], model.predict(example))
     np.testing.assert_allclose(np.load(out), wanted.numpy(), atol=1e-6)
 
 
-def test_compare_here_and_in_mlflow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = write_results(tmp_path)
-    file = str(tmp_path / "demo/config.yaml")
+def test_compare_here_and_in_mlflow(ready: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = write_results(ready)
+    file = str(ready / "demo/config.yaml")
     assert cli.main(["compare", "single", "ssgd-4", "--config", file]) == 0
     assert "`hadpsgd track` sends them" in capsys.readouterr().out
     tracked = sync(config, None)
