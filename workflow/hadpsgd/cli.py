@@ -46,6 +46,10 @@ STAGES: dict[str, tuple[str, str]] = {
     "decode-gmm": ("hadpsgd.decoding.gmm_command", "lattices of a data set from a GMM-HMM"),
     "tune": ("hadpsgd.scoring.tune_command", "choose scale and word penalty on the dev set"),
     "score": ("hadpsgd.scoring.command", "word error rate of a set, as NIST's sclite counts"),
+    "significance": (
+        "hadpsgd.scoring.significance_command",
+        "do runs differ: matched pairs and bootstrap intervals",
+    ),
 }
 
 USER_ERROR = 2

@@ -53,3 +53,5 @@ class Scoring(Section):
     """Word insertion penalties tried on the development set."""
     dropped_words: list[str] = Field(["!SIL", "<SIL>", "<UNK>", "[NOISE]", "[LAUGHTER]"])
     """Words of the lexicon that are no words: left out of hypotheses, whatever their case."""
+    nist_tools: bool = True
+    """Check our counts with NIST's sclite, or hubscr where there is a GLM, if installed."""

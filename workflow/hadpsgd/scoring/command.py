@@ -16,10 +16,11 @@ from hadpsgd.decoding.lattice import best_paths
 from hadpsgd.decoding.word_times import FRAME_SHIFT
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
-from hadpsgd.scoring import formats, nist
+from hadpsgd.scoring import formats, nist, sentences
 from hadpsgd.scoring.align import Counts
-from hadpsgd.scoring.formats import Segment, TimedWord
-from hadpsgd.scoring.hypotheses import Timer, Words, lattices, segments
+from hadpsgd.scoring.formats import TimedWord
+from hadpsgd.scoring.hypotheses import Timer, Words, lattices
+from hadpsgd.scoring.reference import Reference
 from hadpsgd.scoring.tune import Setting
 
 
@@ -33,34 +34,51 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write OUT/{ctm,stm,hyp.txt,alignments.txt,wer.json}."""
+    """Write OUT/{ctm,stm,hyp.txt,alignments.txt,sentences.jsonl,wer.json}."""
     settings = config.load(args.config).scoring
     data = DataDir.read(args.data, audio=False)
     words = Words.read(args.decode, settings.dropped_words)
     setting = read_tuned(args.tuned)
     result = hypothesise(args.decode, data, words, setting)
-    reference = reference_of(data, result.seconds)
-    sentences = nist.score_ctm(reference, result.words)
-    report = summary(sentences) | {
+    reference = Reference.of(data, result.seconds)
+    scored = reference.score(result.words)
+    checked = reference.checked(result.words, scored) if settings.nist_tools else {}
+    report = summary(scored) | {
         "lm_weight": setting.lm_weight,
         "word_penalty": setting.word_penalty,
         "without_lattice": sorted(set(data.utterances) - set(result.texts)),
         "unaligned": result.unaligned,
+        "glm": bool(reference.glm),
+        "nist": checked,
     }
     with atomic_folder(args.out) as folder:
         formats.write_lines(folder / "ctm", result.words)
-        formats.write_lines(folder / "stm", reference)
+        formats.write_lines(folder / "stm", reference.segments)
+        if reference.glm:
+            ref, hyp = reference.filtered(result.words)
+            formats.write_lines(folder / "stm.filt", ref)
+            formats.write_lines(folder / "ctm.filt", hyp)
         lines = (f"{name} {result.texts.get(name, '')}".rstrip() for name in data.utterances)
         (folder / "hyp.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
-        (folder / "alignments.txt").write_text(readable(sentences), "utf-8")
+        (folder / "alignments.txt").write_text(readable(scored), "utf-8")
+        sentences.write(folder / sentences.FILE, scored)
         (folder / "wer.json").write_text(json.dumps(report, indent=2) + "\n")
-    total = nist.total(sentences)
+    total = nist.total(scored)
     print(
         f"{data.path.name}: {total.wer:.2f} % of {total.words} words"
         f" ({total.sub} sub, {total.dele} del, {total.ins} ins)",
         file=sys.stderr,
     )
+    _say(checked)
     return 0
+
+
+def _say(checked: dict[str, Any]) -> None:
+    if checked.get("failed"):
+        print(f"warning: {checked['tool']} failed: {checked['failed']}", file=sys.stderr)
+    elif checked and not checked["agrees"]:
+        names = ", ".join(checked["different_speakers"][:5])
+        print(f"warning: {checked['tool']} counts otherwise for {names}", file=sys.stderr)
 
 
 @dataclass
@@ -86,12 +104,6 @@ def hypothesise(folder: Path, data: DataDir, words: Words, setting: Setting) -> 
     return Hypotheses(formats.in_order(timed), texts, seconds, timer.aligner.unaligned)
 
 
-def reference_of(data: DataDir, seconds: dict[str, float]) -> list[Segment]:
-    """The data directory's stm, or one made of its transcripts."""
-    path = data.path / "stm"
-    return formats.read_stm(path) if path.exists() else segments(data, seconds)
-
-
 def read_tuned(path: Path) -> Setting:
     """The choice that `hadpsgd tune` wrote.
 
@@ -107,10 +119,10 @@ def read_tuned(path: Path) -> Setting:
         raise UserError(f"not from `hadpsgd tune` ({error})", where=path) from None
 
 
-def summary(sentences: Sequence[nist.Sentence]) -> dict[str, Any]:
+def summary(scored: Sequence[nist.Sentence]) -> dict[str, Any]:
     """Counts of all and of every speaker, as wer.json has them."""
-    speakers = {name: _counts(count) for name, count in nist.by_speaker(sentences).items()}
-    return _counts(nist.total(sentences)) | {"speakers": speakers}
+    speakers = {name: _counts(count) for name, count in nist.by_speaker(scored).items()}
+    return _counts(nist.total(scored)) | {"speakers": speakers}
 
 
 def _counts(counts: Counts) -> dict[str, Any]:
@@ -127,10 +139,10 @@ def _counts(counts: Counts) -> dict[str, Any]:
     }
 
 
-def readable(sentences: Sequence[nist.Sentence]) -> str:
+def readable(scored: Sequence[nist.Sentence]) -> str:
     """Alignments for people: reference above hypothesis, errors marked."""
     parts = []
-    for sentence in sentences:
+    for sentence in scored:
         counts = sentence.counts
         columns = [
             (edit.ref or "*", edit.hyp or "*", "" if edit.kind == "C" else edit.kind)

@@ -11,7 +11,8 @@ from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.decoding.lattice import Scaling
 from hadpsgd.scoring.align import Counts
 from hadpsgd.scoring.hypotheses import Words, texts
-from hadpsgd.scoring.nist import Options, align_texts
+from hadpsgd.scoring.nist import align_texts
+from hadpsgd.scoring.reference import TextFilter
 
 
 @dataclass(frozen=True)
@@ -32,22 +33,23 @@ def settings_of(config: Scoring) -> list[Setting]:
     return [Setting(w, p) for w in config.lm_weights for p in config.word_penalties]
 
 
-def tune(
-    folder: Path, data: DataDir, words: Words, settings: Sequence[Setting], options: Options
-) -> list[Counts]:
+def tune(folder: Path, data: DataDir, words: Words, settings: Sequence[Setting]) -> list[Counts]:
     """Counts of every setting on a decoded set; utterances without lattice count as deleted."""
     totals = [Counts() for _ in settings]
     missing = set(data.utterances)
     scalings = [setting.scaling for setting in settings]
+    rules = TextFilter(data)
+
+    def count(utterance: str, hyp: str) -> Counts:
+        ref = rules.ref(data.utterances[utterance].text)
+        return Counts.of(align_texts(ref, rules.hyp(hyp), rules.options, utterance))
+
     for utterance, hyps in texts(folder, data, words, scalings):
         missing.discard(utterance)
-        ref = data.utterances[utterance].text
-        counts = {
-            hyp: Counts.of(align_texts(ref, hyp, options, utterance)) for hyp in sorted(set(hyps))
-        }
+        counts = {hyp: count(utterance, hyp) for hyp in sorted(set(hyps))}
         totals = [total + counts[hyp] for total, hyp in zip(totals, hyps, strict=True)]
     for utterance in missing:
-        lost = Counts.of(align_texts(data.utterances[utterance].text, "", options, utterance))
+        lost = count(utterance, "")
         totals = [total + lost for total in totals]
     return totals
 

@@ -12,7 +12,6 @@ from hadpsgd import config
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.files import write_text
 from hadpsgd.scoring.hypotheses import Words
-from hadpsgd.scoring.nist import Options
 from hadpsgd.scoring.tune import Setting, choose, settings_of, tune
 
 
@@ -30,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     data = DataDir.read(args.data, audio=False)
     words = Words.read(args.decode, settings.dropped_words)
     tried = settings_of(settings)
-    counts = tune(args.decode, data, words, tried, Options())
+    counts = tune(args.decode, data, words, tried)
     best = choose(tried, counts)
     table = [
         {

@@ -1,0 +1,297 @@
+"""GLM rules, NIST's own tools where they are installed, and significance tests."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hadpsgd.cli import main
+from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.errors import UserError
+from hadpsgd.scoring import formats, glm, nist, sclite, sentences
+from hadpsgd.scoring.formats import Segment, TimedWord
+from hadpsgd.scoring.glm import Glm, Rule
+from hadpsgd.scoring.nist import Options, Sentence
+from hadpsgd.scoring.reference import Reference, TextFilter
+from hadpsgd.scoring.significance import bootstrap, bootstrap_difference, mapsswe
+
+needs_sclite = pytest.mark.skipif(
+    sclite.command("sclite") is None, reason="NIST's sclite is not installed (Debian: sctk)"
+)
+
+GLM = """;; a test
+* name "test"
+* copy_no_hit = 'T'
+[ UH HUH ] => [ UHHUH ]
+[ UH ] => [ (%HESITATION) ]
+ WON'T => [{WON'T / WILL NOT}]
+ ST. => SAINT / [ ] __ [ ]
+;; INPUT_DEPENDENT_APPLICATION = "hyp"
+ COLOUR => COLOR
+"""
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    (tmp_path / "glm").write_text(GLM)
+    return tmp_path / "glm"
+
+
+def test_hubscrs_filter_to_the_word(shared: Path) -> None:
+    folder = shared / "sctk/hubscr"
+    reference = formats.read_stm(folder / "lvc_refe.notag.noat.stm")
+    words = formats.read_ctm(folder / "lvc_hyp.notag.ctm")
+    filtered = Reference(reference, folder / "example.glm").filtered(words)
+    wanted = formats.read_stm(folder / "lvc_refe.notag.noat.stm.filt")
+    assert [s.text for s in filtered[0]] == [s.text for s in wanted]
+    wanted_words = formats.read_ctm(folder / "lvc_hyp.notag.ctm.filt")
+    assert [w.word for w in filtered[1]] == [w.word for w in wanted_words]
+    times = [(w.begin, w.duration) for w in filtered[1]]
+    assert times == [pytest.approx((w.begin, w.duration), abs=6e-4) for w in wanted_words]
+
+
+def test_hubscrs_counts_from_unfiltered_files(shared: Path) -> None:
+    folder = shared / "sctk/hubscr"
+    reference = Reference(
+        formats.read_stm(folder / "lvc_refe.notag.noat.stm"), folder / "example.glm"
+    )
+    words = formats.read_ctm(folder / "lvc_hyp.notag.ctm")
+    wanted = sclite.parse_raw((folder / "lvc_hyp.notag.ctm.filt.raw").read_text())
+    assert len(wanted) == 5
+    assert sclite.differences(nist.by_speaker(reference.score(words)), wanted) == []
+
+
+def test_rules(rules: Path) -> None:
+    ref, hyp = glm.read(rules, "stm"), glm.read(rules, "ctm")
+    assert ref.filter("yes uh huh") == "YES UHHUH"
+    assert ref.filter("uh yes") == "(%HESITATION) YES"
+    assert ref.filter("i won't") == "I {WON'T / WILL NOT}"
+    assert ref.filter("st. john best.") == "SAINT JOHN BEST."
+    assert (ref.filter("colour"), hyp.filter("colour")) == ("COLOUR", "COLOR")
+    assert ref.filter("twenty-one th- -ing") == "TWENTY ONE TH- -ING"
+    assert ref.filter("(you know) yes") == "(YOU) (KNOW) YES"
+    with pytest.raises(ValueError, match="parentheses"):
+        ref.filter("(you (know)")
+
+
+def test_a_word_that_becomes_two_shares_its_time(rules: Path) -> None:
+    words = [TimedWord("f", "a", 1.0, 0.5, "twenty-one"), TimedWord("f", "a", 2.0, 0.5, "won't")]
+    made = list(glm.filter_words(glm.read(rules, "ctm"), words))
+    assert [(w.word, w.begin, w.duration) for w in made[:2]] == [
+        ("TWENTY", 1.0, 0.25),
+        ("ONE", 1.25, 0.25),
+    ]
+    assert [w.word for w in made[2:]] == [
+        "<ALT_BEGIN>",
+        "WON'T",
+        "<ALT>",
+        "WILL",
+        "NOT",
+        "<ALT_END>",
+    ]
+    reference = [Segment("f", "a", "s", 0.0, 3.0, "TWENTY ONE WILL NOT")]
+    assert nist.total(nist.score_ctm(reference, made)).errors == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("A B", ":10: 'A B': a rule needs =>"),
+        (" => B", ":10: '=> B': nothing on the left of =>"),
+        ("A => {B / C}", ":10: 'A => {B / C}': a context needs __"),
+        ("* name test", ":10: '* name test': a setting needs a value in quotes"),
+        ("* format 'NIST2'", ":10: format NIST2 is not known"),
+    ],
+)
+def test_faults_of_a_glm_are_named(rules: Path, line: str, message: str) -> None:
+    rules.write_text(GLM + line + "\n")
+    with pytest.raises(UserError, match=re.escape(message)):
+        glm.read(rules, "ctm")
+
+
+def test_brackets_that_nists_own_files_forget(
+    rules: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules.write_text(GLM + "[ HE'S] => [{ HE'S / HE IS}\n")
+    assert glm.read(rules, "ctm").filter("he's") == "{ HE'S / HE IS}"
+    assert "glm:10: '[' without ']'" in capsys.readouterr().err
+    with pytest.raises(UserError, match="empty"):
+        (rules.parent / "empty").write_text("")
+        glm.read(rules.parent / "empty", "stm")
+
+
+@given(st.text("AB ", max_size=12), st.lists(st.tuples(st.text("AB", min_size=1, max_size=2))))
+@settings(max_examples=100, deadline=None)
+def test_rules_are_applied_once_from_left_to_right(text: str, olds: list[tuple[str]]) -> None:
+    applied = Glm(Rule(old, old.lower()) for (old,) in olds).apply(text)
+    assert applied.upper() == text  # nothing is lost
+    for (old,) in olds:
+        assert old not in applied
+
+
+def random_sentences(seed: int, count: int, errors: float) -> list[Sentence]:
+    """Sentences of one reference, with errors drawn for a system."""
+    words = ["a", "b", "c", "d", "e", "f", "g"]
+    scored = []
+    for i in range(count):
+        reference = np.random.default_rng(i).choice(words, 8).tolist()
+        draw = np.random.default_rng((seed, i))
+        hyp = [w if draw.random() > errors else str(draw.choice(words)) for w in reference]
+        hyp = [w for w in hyp if draw.random() > errors / 3]
+        segment = Segment(f"f{i % 4}", "1", f"spk{i % 6}", i, i + 1, " ".join(reference))
+        step = 1.0 / (len(hyp) + 1)
+        timed = [TimedWord(segment.file, "1", i + step * j, step, w) for j, w in enumerate(hyp)]
+        edits = nist.align_texts(segment.text, " ".join(hyp), Options())
+        scored.append(Sentence(f"u{i:03d}", segment.speaker, edits, segment, tuple(timed)))
+    return scored
+
+
+def files_of(scored: list[Sentence]) -> tuple[list[Segment], list[TimedWord]]:
+    reference = sorted((s.segment for s in scored if s.segment), key=lambda s: (s.file, s.begin))
+    return reference, formats.in_order(w for s in scored for w in s.words)
+
+
+@needs_sclite
+def test_sclite_itself_agrees() -> None:
+    reference, words = files_of(random_sentences(1, 60, 0.4))
+    ours = nist.by_speaker(nist.score_ctm(reference, words))
+    verdict = sclite.run(reference, words, Options())
+    assert verdict is not None
+    assert verdict.failure == ""
+    assert sclite.differences(ours, verdict.speakers) == []
+    wrong = {name: replace(counts, sub=counts.sub + 1) for name, counts in ours.items()}
+    assert sclite.differences(wrong, verdict.speakers) == sorted(ours)
+    checked = Reference(reference).checked(words, nist.score_ctm(reference, words))
+    assert checked == {"tool": "sclite", "agrees": True, "different_speakers": []}
+
+
+@needs_sclite
+def test_hubscr_itself_agrees(shared: Path) -> None:
+    folder = shared / "sctk/hubscr"
+    reference = Reference(
+        formats.read_stm(folder / "lvc_refe.notag.noat.stm"), folder / "example.glm"
+    )
+    words = formats.read_ctm(folder / "lvc_hyp.notag.ctm")
+    checked = reference.checked(words, reference.score(words))
+    assert checked == {"tool": "hubscr", "agrees": True, "different_speakers": []}
+
+
+@needs_sclite
+def test_sc_stats_itself_agrees(tmp_path: Path) -> None:
+    runs = [random_sentences(1, 80, 0.2), random_sentences(2, 80, 0.35)]
+    rescored = []
+    for name, scored in zip(("one", "two"), runs, strict=True):
+        reference, words = files_of(scored)
+        formats.write_lines(tmp_path / "stm", reference)
+        formats.write_lines(tmp_path / name, words)
+        call = sclite.command("sclite") or []
+        arguments = ["-r", "stm", "stm", "-h", name, "ctm", name, "-o", "sgml", "-n", name]
+        subprocess.run([*call, *arguments], cwd=tmp_path, check=True, capture_output=True)
+        rescored.append(nist.score_ctm(reference, formats.read_ctm(tmp_path / name)))
+    both = (tmp_path / "one.sgml").read_text() + (tmp_path / "two.sgml").read_text()
+    call = sclite.command("sc_stats") or []
+    arguments = ["-p", "-t", "mapsswe", "-v", "-n", "-"]
+    said = subprocess.run(
+        [*call, *arguments], input=both, capture_output=True, text=True, check=True
+    ).stdout
+    found = re.search(r"# segs: (\d+)\).*mean: (\S+)\).*Z Stat: (\S+)\)", said)
+    assert found
+    test = mapsswe(rescored[0], rescored[1])
+    assert test.segments == int(found[1])
+    assert test.mean == pytest.approx(float(found[2]), abs=6e-4)
+    assert test.z == pytest.approx(float(found[3]), abs=6e-4)
+    assert test.p == pytest.approx(math.erfc(abs(float(found[3])) / math.sqrt(2)), abs=1e-3)
+
+
+def test_segments_by_hand() -> None:
+    """Two good words end a segment; segments without errors do not count."""
+    ref = "a b c d e f g h"
+    one = Sentence("u", "s", nist.align_texts(ref, "x b c d e f g h", Options()))
+    two = Sentence("u", "s", nist.align_texts(ref, "a b c d x x g h", Options()))
+    test = mapsswe([one], [two])
+    assert (test.segments, test.mean) == (2, pytest.approx((1 - 2) / 2))
+    near = Sentence("u", "s", nist.align_texts(ref, "a x c d e f g h", Options()))
+    assert mapsswe([one], [near]).segments == 1  # b is right in one of them only
+
+
+@given(st.integers(0, 1000), st.integers(0, 1000))
+@settings(max_examples=20, deadline=None)
+def test_matched_pairs_invariants(a: int, b: int) -> None:
+    one, two = random_sentences(a, 20, 0.3), random_sentences(b, 20, 0.3)
+    there, back = mapsswe(one, two), mapsswe(two, one)
+    assert (there.segments, there.p) == (back.segments, pytest.approx(back.p))
+    assert there.mean == pytest.approx(-back.mean)
+    assert 0.0 <= there.p <= 1.0
+    assert mapsswe(one, one).p == 1.0
+    errors = nist.total(one).errors - nist.total(two).errors
+    assert there.mean * there.segments == pytest.approx(errors)
+
+
+def test_intervals_hold_their_values() -> None:
+    one, two = random_sentences(1, 120, 0.2), random_sentences(2, 120, 0.35)
+    interval = bootstrap(one, seed=1)
+    assert interval.low < interval.value < interval.high
+    assert interval.value == pytest.approx(nist.total(one).wer)
+    assert bootstrap(one, seed=1) == interval
+    difference = bootstrap_difference(one, two, seed=1)
+    assert difference.high < 0
+    assert difference.value == pytest.approx(nist.total(one).wer - nist.total(two).wer)
+    same = bootstrap_difference(one, one)
+    assert (same.low, same.high) == (0.0, 0.0)
+    with pytest.raises(ValueError, match="different sets"):
+        mapsswe(one, two[:-1])
+
+
+def test_false_alarms_of_the_matched_pairs_test_are_rare() -> None:
+    """Two systems of equal quality: p is under 0.05 in about 5 % of the comparisons."""
+    alarms = sum(
+        mapsswe(random_sentences(2 * i, 40, 0.3), random_sentences(2 * i + 1, 40, 0.3)).p < 0.05
+        for i in range(100)
+    )
+    assert alarms <= 12
+
+
+def test_the_command_and_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = []
+    for name, errors in (("good", 0.1), ("bad", 0.4)):
+        folder = tmp_path / "score" / name / "test"
+        folder.mkdir(parents=True)
+        scored = random_sentences(3, 60, errors)
+        sentences.write(folder / sentences.FILE, scored)
+        assert sentences.read(folder) == scored
+        paths.append(str(folder))
+    assert main(["significance", *paths, "--out", str(tmp_path / "out.json")]) == 0
+    report = json.loads((tmp_path / "out.json").read_text())
+    assert list(report["runs"]) == ["good", "bad"]
+    assert report["pairs"][0]["p"] < 0.01
+    assert "| good - bad | -" in capsys.readouterr().out
+    assert main(["significance", paths[0], paths[0]]) == 2
+    (tmp_path / "score/bad/test" / sentences.FILE).write_text('{"name": "u"}\n')
+    assert main(["significance", *paths]) == 2
+    assert "sentences.jsonl:1: damaged" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("rules")
+def test_a_data_directory_brings_its_stm_and_glm(tmp_path: Path) -> None:
+    (tmp_path / "utt2spk").write_text("a-1 a\n")
+    (tmp_path / "text").write_text("a-1 uh i won't\n")
+    data = DataDir.read(tmp_path, audio=False)
+    reference = Reference.of(data, {"a-1": 2.0})
+    words = [TimedWord("a-1", "1", 0.1 * i, 0.1, w) for i, w in enumerate(["i", "will", "not"])]
+    scored = reference.score(words)
+    assert nist.total(scored).errors == 0  # the hesitation may be left out
+    assert nist.total(scored).words == 4
+    text = TextFilter(data)
+    edits = nist.align_texts(text.ref("uh i won't"), text.hyp("i will not"), text.options)
+    assert "".join(e.kind for e in edits) == "CCCC"
+    (tmp_path / "stm").write_text("a-1 1 a 0 2 i will\n")
+    assert nist.total(Reference.of(data, {}).score(words)).ins == 1

@@ -1,0 +1,92 @@
+"""What a set is scored against and how: its STM, its GLM, NIST's options."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.scoring import formats, glm, nist, sclite
+from hadpsgd.scoring.formats import Segment, TimedWord
+from hadpsgd.scoring.hypotheses import segments
+from hadpsgd.scoring.nist import Options, Sentence
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The segments of a set, and the GLM that both sides pass (None: scored as they are).
+
+    With a GLM the options are those of NIST's hubscr: fragments match what they begin, and
+    optional words may be left out.
+    """
+
+    segments: list[Segment]
+    glm: Path | None = None
+
+    @property
+    def options(self) -> Options:
+        """Options of the alignment."""
+        return Options(fragments=bool(self.glm), optional_deletion=bool(self.glm))
+
+    @classmethod
+    def of(cls, data: DataDir, seconds: dict[str, float]) -> Reference:
+        """The data directory's `stm` and `glm`; without stm, its transcripts."""
+        stm, rules = data.path / "stm", data.path / "glm"
+        found = formats.read_stm(stm) if stm.exists() else segments(data, seconds)
+        return cls(found, rules if rules.exists() else None)
+
+    def filtered(self, words: Sequence[TimedWord]) -> tuple[list[Segment], list[TimedWord]]:
+        """Reference and hypothesis after the GLM."""
+        if self.glm is None:
+            return self.segments, list(words)
+        return (
+            list(glm.filter_segments(glm.read(self.glm, "stm"), self.segments)),
+            list(glm.filter_words(glm.read(self.glm, "ctm"), words)),
+        )
+
+    def score(self, words: Sequence[TimedWord]) -> list[Sentence]:
+        """Score timed words (in NIST's order)."""
+        reference, hypothesis = self.filtered(words)
+        return nist.score_ctm(reference, hypothesis, self.options)
+
+    def checked(self, words: Sequence[TimedWord], scored: Sequence[Sentence]) -> dict[str, Any]:
+        """What NIST's tools say of the same files: {} where they are not installed."""
+        ours = nist.by_speaker(scored)
+        if self.glm is None:
+            name, verdict = "sclite", sclite.run(self.segments, words, self.options)
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                stm, ctm = Path(folder) / "stm", Path(folder) / "ctm"
+                formats.write_lines(stm, self.segments)
+                formats.write_lines(ctm, words)
+                name, verdict = "hubscr", sclite.hubscr(self.glm, stm, ctm)
+        if verdict is None:
+            return {}
+        if verdict.failure:
+            return {"tool": name, "failed": verdict.failure}
+        different = sclite.differences(ours, verdict.speakers)
+        return {"tool": name, "agrees": not different, "different_speakers": different}
+
+
+class TextFilter:
+    """A set's GLM for transcripts by utterance, as tuning needs it."""
+
+    def __init__(self, data: DataDir) -> None:
+        path = data.path / "glm"
+        self._exists = path.exists()
+        if self._exists:
+            self._ref, self._hyp = glm.read(path, "stm"), glm.read(path, "ctm")
+        self.options = Options(fragments=self._exists, optional_deletion=self._exists)
+
+    def ref(self, text: str) -> str:
+        """A reference after the rules."""
+        return self._ref.filter(text) if self._exists else text
+
+    def hyp(self, text: str) -> str:
+        """A hypothesis after the rules, which see its words one by one, as in a CTM."""
+        if not self._exists:
+            return text
+        return " ".join(self._hyp.filter(word) for word in text.split())

@@ -1,0 +1,63 @@
+"""Scored sentences as a file: one JSON line each, for comparisons and error analysis."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from hadpsgd.errors import UserError
+from hadpsgd.scoring.align import Edit
+from hadpsgd.scoring.formats import Segment, TimedWord
+from hadpsgd.scoring.nist import Sentence
+
+FILE = "sentences.jsonl"
+
+
+def write(path: Path, sentences: Iterable[Sentence]) -> None:
+    """Write sentences (into a folder that is renamed as a whole)."""
+    with path.open("w", encoding="utf-8") as stream:
+        stream.writelines(json.dumps(_row(s), ensure_ascii=False) + "\n" for s in sentences)
+
+
+def _row(sentence: Sentence) -> dict[str, Any]:
+    edits = [[e.kind, e.ref, e.hyp, e.ref_arc, e.hyp_arc] for e in sentence.edits]
+    row: dict[str, Any] = {"name": sentence.name, "speaker": sentence.speaker, "edits": edits}
+    if sentence.segment:
+        s = sentence.segment
+        row["segment"] = [s.file, s.channel, s.speaker, s.begin, s.end, s.text, s.label]
+    if sentence.words:
+        row["words"] = [
+            [w.file, w.channel, w.begin, w.duration, w.word, w.confidence] for w in sentence.words
+        ]
+    return row
+
+
+def read(path: Path) -> list[Sentence]:
+    """Read sentences of a scoring folder, or of the file itself.
+
+    Raises:
+        UserError: the file is missing or damaged; names the line.
+    """
+    path = path / FILE if path.is_dir() else path
+    sentences = []
+    try:
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            try:
+                sentences.append(_sentence(json.loads(line)))
+            except (ValueError, KeyError, TypeError) as error:
+                raise UserError(f"damaged ({error})", where=f"{path}:{number}") from None
+    except FileNotFoundError:
+        raise UserError("missing", where=path, fix="`hadpsgd score` writes it") from None
+    return sentences
+
+
+def _sentence(row: dict[str, Any]) -> Sentence:
+    return Sentence(
+        row["name"],
+        row["speaker"],
+        [Edit(*edit) for edit in row["edits"]],
+        Segment(*row["segment"]) if "segment" in row else None,
+        tuple(TimedWord(*word) for word in row.get("words", ())),
+    )
