@@ -262,19 +262,29 @@ class TcpTransport:
                 key.data()
                 continue
             link = key.data
-            if mask & selectors.EVENT_READ and link.header is None and link.read_header():
+            if link.peer is None:
                 self._greet(link)
+                continue
+            if mask & selectors.EVENT_READ and link.header is None:
+                link.read_header()
             if mask & selectors.EVENT_WRITE:
                 link.send()
             if link.ended:
                 self._watch(link)
 
     def _greet(self, link: Link) -> None:
-        """The first header of an accepted connection says who it is."""
-        header = link.header
+        """The first header of an accepted connection says who it is; strangers are shown out."""
+        try:
+            if not link.read_header() and not link.ended:
+                return
+            header, link.header = link.header, None
+        except ConnectionError:
+            header = None
         if header is None or header.kind is not Kind.HELLO:
+            self._selector.unregister(link.sock)
+            link.sock.close()
             return
-        link.peer, link.header = header.sender, None
+        link.peer = header.sender
         self._links[header.sender] = link
 
     def _connect(self, j: int) -> Link | None:
