@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -27,8 +25,8 @@ from hadpsgd.features.fusion import Fusion
 from hadpsgd.files import atomic_folder, write_text
 from hadpsgd.gmm import transition_model
 from hadpsgd.kaldi_io import iterate
-
-_PROGRESS_SECONDS = 10.0
+from hadpsgd.progress import Progress
+from hadpsgd.skipped import check_skipped
 
 Labels = NDArray[np.int32]
 
@@ -51,6 +49,13 @@ class Counts:
     """Utterances without an alignment."""
     unknown: int = 0
     """Alignments of utterances that are not in the data."""
+
+    def line(self, seconds: float, total: int) -> str:
+        """How far the work is after so many seconds."""
+        return (
+            f"egs: {self.utterances} of {total} utterances, {self.frames:,} frames, "
+            f"{self.frames / seconds:,.0f} frames/s"
+        )
 
 
 def alignment_files(folder: Path) -> list[Path]:
@@ -143,7 +148,7 @@ def make(
     frames, counts = config.egs.frames, Counts()
     pdf_counts = np.zeros(num_pdfs, np.int64)
     unaligned = set(fusion.utterances)
-    progress = Progress(len(fusion))
+    progress = Progress(lambda seconds: counts.line(seconds, len(fusion)))
     with atomic_folder(out) as folder:
         writer = ShardWriter(
             folder, frames, fusion.dim, max(1, config.egs.shard_frames // frames), config.egs.dtype
@@ -163,7 +168,7 @@ def make(
             counts.dropped_frames += max(0, len(labels) - kept)
             counts.padded_frames += max(0, kept - len(labels))
             counts.short_utterances += not kept
-            progress.show(counts)
+            progress.show()
         writer.close()
         counts.unaligned = sorted(unaligned)
         check(config, counts, len(data), ali)
@@ -182,7 +187,7 @@ def make(
         }
         np.save(folder / "pdf_counts.npy", pdf_counts)
         write_text(folder / "meta.json", json.dumps(meta, indent=1) + "\n")
-    progress.show(counts, last=True)
+    progress.show(last=True)
     return meta
 
 
@@ -202,33 +207,13 @@ def check(config: Config, counts: Counts, total: int, ali: Path) -> None:
     Raises:
         UserError: more than `alignment.max_failed` have none, or no subsequence is left.
     """
-    if counts.unaligned:
-        named = ", ".join(counts.unaligned[:5]) + (" ..." if len(counts.unaligned) > 5 else "")
-        what = f"{len(counts.unaligned)} of {total} utterances have no alignment: {named}"
-        if len(counts.unaligned) > config.alignment.max_failed * total:
-            raise UserError(
-                what, where=ali, fix="Alignments of another data set? Or raise max_failed"
-            )
-        print(f"{ali}: {what}", file=sys.stderr)
+    check_skipped(
+        counts.unaligned,
+        total,
+        config.alignment.max_failed,
+        "utterances have no alignment",
+        where=ali,
+        fix="Alignments of another data set? Or raise max_failed",
+    )
     if not counts.frames:
         raise UserError(f"no utterance is as long as {config.egs.frames} frames", where=ali)
-
-
-class Progress:
-    """A line on standard error now and then."""
-
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._start = self._shown = time.monotonic()
-
-    def show(self, counts: Counts, *, last: bool = False) -> None:
-        """Say how far the work is, if it is time to."""
-        now = time.monotonic()
-        if not last and now - self._shown < _PROGRESS_SECONDS:
-            return
-        self._shown = now
-        print(
-            f"egs: {counts.utterances} of {self._total} utterances, {counts.frames:,} frames, "
-            f"{counts.frames / max(now - self._start, 1e-9):,.0f} frames/s",
-            file=sys.stderr,
-        )

@@ -7,8 +7,6 @@ take the place of ours, and 2000 hours of logmel take 115 GB instead of 346.
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -26,11 +24,12 @@ from hadpsgd.features.spectrum import LENGTH_SECONDS, Matrix
 from hadpsgd.files import atomic_file
 from hadpsgd.kaldi_io import Writer, write_archive
 from hadpsgd.parallel import map_in_order
+from hadpsgd.progress import Progress
+from hadpsgd.skipped import check_skipped
 
 EXTRACTORS: dict[str, type[Logmel] | type[Mfcc]] = {"logmel": Logmel, "mfcc": Mfcc}
 
 _PIECE = 32
-_PROGRESS_SECONDS = 10.0
 
 Computed = tuple[str, int, Matrix]
 """Utterance, its samples, its features."""
@@ -45,6 +44,14 @@ class Summary:
     samples: int = 0
     skipped: list[str] = field(default_factory=list)
     """Utterances shorter than a window."""
+
+    def line(self, seconds: float, total: int, sample_rate: int) -> str:
+        """How far the work is after so many seconds."""
+        audio = self.samples / sample_rate
+        return (
+            f"features: {self.utterances} of {total} utterances, {audio / 3600:.2f} h, "
+            f"{audio / seconds:,.0f}x real time"
+        )
 
 
 def pieces(data: DataDir) -> Iterator[list[Utterance]]:
@@ -105,7 +112,9 @@ def extract(stream: str, config: Config, data: DataDir, out: Path, jobs: int) ->
     out.mkdir(parents=True, exist_ok=True)
     summary = Summary()
     speakers = SpeakerStatistics({utterance.id: utterance.speaker for utterance in data})
-    progress = Progress(len(data), config.features.sample_rate)
+    progress = Progress(
+        lambda seconds: summary.line(seconds, len(data), config.features.sample_rate)
+    )
     with ExitStack() as stack:
         counts = stack.enter_context(atomic_file(out / "utt2num_frames"))
         lines = stack.enter_context(counts.open("w", encoding="utf-8"))
@@ -122,47 +131,17 @@ def extract(stream: str, config: Config, data: DataDir, out: Path, jobs: int) ->
                 speakers.add(utterance, features)
                 summary.frames += len(features)
             summary.utterances = writer.count
-            progress.show(summary)
-        check_skipped(summary, len(data), config.features.max_skipped, data.path)
-    write_archive(out / "cmvn.ark", speakers.items(), out / "cmvn.scp")
-    progress.show(summary, last=True)
-    return summary
-
-
-def check_skipped(summary: Summary, total: int, limit: float, where: Path) -> None:
-    """Name the utterances that have no features; refuse too many.
-
-    Raises:
-        UserError: a larger share than `limit`, or nothing is left.
-    """
-    if not summary.skipped and summary.utterances:
-        return
-    named = ", ".join(summary.skipped[:5]) + (" ..." if len(summary.skipped) > 5 else "")
-    what = (
-        f"{len(summary.skipped)} of {total} utterances are shorter than a window of "
-        f"{LENGTH_SECONDS * 1000:.0f} ms: {named}"
-    )
-    if not summary.utterances or len(summary.skipped) > limit * total:
-        raise UserError(what, where=where, fix="Remove them or raise features.max_skipped")
-    print(f"{where}: skipped: {what}", file=sys.stderr)
-
-
-class Progress:
-    """A line on standard error now and then."""
-
-    def __init__(self, total: int, sample_rate: int) -> None:
-        self._total, self._sample_rate = total, sample_rate
-        self._start = self._shown = time.monotonic()
-
-    def show(self, summary: Summary, *, last: bool = False) -> None:
-        """Say how far the work is, if it is time to."""
-        now = time.monotonic()
-        if not last and now - self._shown < _PROGRESS_SECONDS:
-            return
-        self._shown = now
-        seconds = summary.samples / self._sample_rate
-        print(
-            f"features: {summary.utterances} of {self._total} utterances, {seconds / 3600:.2f} h, "
-            f"{seconds / max(now - self._start, 1e-9):,.0f}x real time",
-            file=sys.stderr,
+            progress.show()
+        check_skipped(
+            summary.skipped,
+            len(data),
+            config.features.max_skipped,
+            f"utterances are shorter than a window of {LENGTH_SECONDS * 1000:.0f} ms",
+            where=data.path,
+            fix="Remove them or raise features.max_skipped",
         )
+        if not summary.utterances:
+            raise UserError("no utterance", where=data.path)
+    write_archive(out / "cmvn.ark", speakers.items(), out / "cmvn.scp")
+    progress.show(last=True)
+    return summary

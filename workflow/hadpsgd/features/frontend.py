@@ -5,7 +5,6 @@ The folder of a model keeps what belongs to it, as Kaldi's do: final.mat, splice
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from hadpsgd.features import cmvn, splice
 from hadpsgd.features.streams import opened
 from hadpsgd.files import write_text
 from hadpsgd.kaldi_io import read, write
+from hadpsgd.skipped import check_skipped
 
 Matrix = NDArray[np.float32]
 
@@ -90,11 +90,14 @@ class Frontend:
 class Inputs:
     """The utterances of a data set through a frontend; read one at a time."""
 
-    def __init__(self, data: DataDir, features: Path, frontend: Frontend) -> None:
+    def __init__(
+        self, data: DataDir, features: Path, frontend: Frontend, max_skipped: float = 0.01
+    ) -> None:
         """`features` is the set's folder of MFCC: feats.scp and cmvn.scp.
 
         Raises:
-            UserError: a file is missing, or no utterance has features.
+            UserError: a file is missing, or more than a share `max_skipped` of the utterances
+                have no features.
         """
         self.data, self.frontend = data, frontend
         self._features = opened(features / "feats.scp", "features")
@@ -102,11 +105,14 @@ class Inputs:
         self._last: tuple[str, NDArray[np.float64]] = ("", np.zeros((2, 0)))
         self.utterances = [name for name in data.utterances if name in self._features]
         """Utterances that have features, in the order of the data."""
-        missing = len(data) - len(self.utterances)
-        if not self.utterances:
-            raise UserError("none of the utterances has features", where=features / "feats.scp")
-        if missing:
-            print(f"{features}: {missing} utterances have no features", file=sys.stderr)
+        check_skipped(
+            [name for name in data.utterances if name not in self._features],
+            len(data),
+            max_skipped,
+            "utterances have no features",
+            where=features / "feats.scp",
+            fix="Run `hadpsgd features` or raise features.max_skipped",
+        )
 
     def __len__(self) -> int:
         return len(self.utterances)

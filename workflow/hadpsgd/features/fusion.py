@@ -5,7 +5,6 @@ Used by the examples and by decoding alike, so that both see the same numbers.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.errors import UserError
 from hadpsgd.features.ivector.stream import IvectorStream
 from hadpsgd.features.streams import Archived, LogmelStream, Stream
+from hadpsgd.skipped import check_skipped
 
 Matrix = NDArray[np.float32]
 
@@ -56,7 +56,14 @@ class Fusion:
         """Utterances that every stream has, in the order of the data."""
         self.missing = sorted(speaker_of.keys() - set(self.utterances))
         """Utterances without features."""
-        self._check_missing(config.features.max_skipped, data)
+        check_skipped(
+            self.missing,
+            len(data),
+            config.features.max_skipped,
+            "utterances have no features",
+            where=data.path,
+            fix="Run `hadpsgd features` or raise features.max_skipped",
+        )
         self._dims: dict[str, int] | None = None
 
     @property
@@ -110,14 +117,3 @@ class Fusion:
                     f"{name} has {dim} features a frame, and {self._dims[name]} before",
                     where=f"utterance {utterance}",
                 )
-
-    def _check_missing(self, limit: float, data: DataDir) -> None:
-        if not self.missing:
-            return
-        named = ", ".join(self.missing[:5]) + (" ..." if len(self.missing) > 5 else "")
-        what = f"{len(self.missing)} of {len(data)} utterances have no features: {named}"
-        if len(self.missing) > limit * len(data):
-            raise UserError(
-                what, where=data.path, fix="Run `hadpsgd features` or raise features.max_skipped"
-            )
-        print(f"{data.path}: {what}", file=sys.stderr)

@@ -47,7 +47,7 @@ def import_stream(
             raise UserError("transforms are applied to MFCC", fix="Give --feats")
         frontend = Frontend.read(Path(in_set(options.model, data)))
         transforms = read_transforms(Path(in_set(options.trans, data)), allow_pipes=pipes)
-        apply(Inputs(data, feats, frontend), transforms, out, jobs)
+        apply(Inputs(data, feats, frontend, config.features.max_skipped), transforms, out, jobs)
     elif stream == "fmllr":
         import_features(FeatureImport(feats=options.feats), data, out, limit, allow_pipes=pipes)
     else:

@@ -7,7 +7,6 @@ is broken or missing is found here and not in training.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,6 +20,9 @@ from hadpsgd.features.cmvn import SpeakerStatistics
 from hadpsgd.features.ivector.extract import NAMES, PERIOD
 from hadpsgd.files import atomic_file, write_text
 from hadpsgd.kaldi_io import Kind, Scp, Writer, iterate, resolved, write_archive
+from hadpsgd.skipped import check_skipped
+
+_OTHER = "Features of another data set?"
 
 
 class Source:
@@ -84,21 +86,6 @@ def take(
     return found
 
 
-def check_missing(missing: list[str], total: int, limit: float, where: str, what: str) -> None:
-    """Name what is not there; refuse too much of it.
-
-    Raises:
-        UserError: a larger share than `limit`.
-    """
-    if not missing:
-        return
-    named = ", ".join(missing[:5]) + (" ..." if len(missing) > 5 else "")
-    line = f"{len(missing)} of {total} {what} are not there: {named}"
-    if len(missing) > limit * total:
-        raise UserError(line, where=where, fix="Features of another data set?")
-    print(f"{where}: {line}", file=sys.stderr)
-
-
 def import_features(
     options: FeatureImport, data: DataDir, out: Path, limit: float, *, allow_pipes: bool = False
 ) -> None:
@@ -115,7 +102,9 @@ def import_features(
     source = Source(in_set(options.feats, data), "matrix", allow_pipes=allow_pipes)
     found = take(source, wanted, out, "feats", counts, None if options.cmvn else sums)
     missing = [utterance for utterance in wanted if utterance not in found]
-    check_missing(missing, len(wanted), limit, source.place, "utterances")
+    check_skipped(
+        missing, len(wanted), limit, "utterances are not there", where=source.place, fix=_OTHER
+    )
     write_text(out / "utt2num_frames", "".join(f"{u} {counts[u]}\n" for u in sorted(found)))
     if not options.cmvn:
         write_archive(out / "cmvn.ark", sums.items(), out / "cmvn.scp")
@@ -124,7 +113,9 @@ def import_features(
     speakers = sorted({speaker_of[utterance] for utterance in found})
     known = take(statistics, speakers, out, "cmvn")
     lacking = [speaker for speaker in speakers if speaker not in known]
-    check_missing(lacking, len(speakers), 0.0, statistics.place, "speakers")
+    check_skipped(
+        lacking, len(speakers), 0.0, "speakers are not there", where=statistics.place, fix=_OTHER
+    )
 
 
 def import_ivectors(
@@ -141,7 +132,9 @@ def import_ivectors(
     found = take(source, wanted, out, NAMES[options.per])
     missing = [key for key in wanted if key not in found]
     named = "speakers" if options.per == "speaker" else "utterances"
-    check_missing(missing, len(wanted), limit, source.place, named)
+    check_skipped(
+        missing, len(wanted), limit, f"{named} are not there", where=source.place, fix=_OTHER
+    )
     if options.per == "online":
         write_text(out / PERIOD, f"{options.period}\n")
 

@@ -44,9 +44,11 @@ def train_ubm(
     if transform:
         matrix = read(transform).astype(np.float32)
     else:
-        matrix = principal_components(Inputs(data, feats, frontend), options.input_dim)
+        matrix = principal_components(
+            Inputs(data, feats, frontend, config.features.max_skipped), options.input_dim
+        )
     frontend = Frontend(options.context, options.context, transform=matrix)
-    inputs = Inputs(data, feats, frontend)
+    inputs = Inputs(data, feats, frontend, config.features.max_skipped)
 
     def passes() -> Iterator[Iterable[NDArray[np.float32]]]:
         while True:
