@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,11 @@ class Mixtures:
     def variances(self) -> Array:
         """float32 [Gaussians, dim]."""
         return 1.0 / self.inv_vars
+
+    @cached_property
+    def parameters(self) -> Array:
+        """float32 [Gaussians, 2 dim]: what features, and their squares, are multiplied with."""
+        return np.concatenate([self.means_invvars, -0.5 * self.inv_vars], axis=1)
 
     @property
     def pdf_of(self) -> NDArray[np.int64]:

@@ -1,0 +1,191 @@
+"""Viterbi alignment of many utterances at once, vectorised over their states.
+
+All paths are searched, none is pruned. A beam search would have found the best path with any
+beam of at least `gap`: the most by which that path ever fell behind the best one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hadpsgd.gmm.training_graph import Graph
+
+Floats = NDArray[np.float32]
+IMPOSSIBLE = np.float32(-np.inf)
+_CELLS = 6_000_000  # states times frames of a batch: 24 MB
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """The best path of an utterance.
+
+    ids: int32 [frames], transition-ids in Kaldi's order (first the one that leaves the state,
+    then its self-loops). score: scaled log-probability of path and features. gap: see above.
+    """
+
+    ids: NDArray[np.int32]
+    score: float
+    gap: float
+
+
+def align(
+    graphs: Sequence[Graph], emissions: Sequence[Floats], scores_of_ids: Floats
+) -> list[Alignment | None]:
+    """Align utterances; None where no path has the utterance's length.
+
+    emissions[u]: float32 [frames, states]: scaled log-likelihood of every state of its graph
+    (the start's column is not read). scores_of_ids: [ids + 1]: scaled log-probabilities.
+    """
+    results: list[Alignment | None] = [None] * len(graphs)
+    fit = [u for u, graph in enumerate(graphs) if not graph.is_empty and len(emissions[u])]
+    fit.sort(key=lambda u: -len(emissions[u]))
+    for group in _groups(fit, graphs, emissions):
+        batch = _Batch([graphs[u] for u in group], [emissions[u] for u in group], scores_of_ids)
+        for u, found in zip(group, batch.run(), strict=True):
+            results[u] = found
+    return results
+
+
+def _groups(
+    order: list[int], graphs: Sequence[Graph], emissions: Sequence[Floats]
+) -> Iterator[list[int]]:
+    group: list[int] = []
+    states = 0
+    for u in order:
+        size = len(graphs[u].pdfs)
+        if group and (states + size) * len(emissions[group[0]]) > _CELLS:
+            yield group
+            group, states = [], 0
+        group.append(u)
+        states += size
+    if group:
+        yield group
+
+
+class _Batch:
+    """Utterances in falling order of length: those still running are always the first."""
+
+    def __init__(
+        self, graphs: Sequence[Graph], emissions: Sequence[Floats], scores_of_ids: Floats
+    ) -> None:
+        self.graphs = graphs
+        self.lengths = np.array([len(emission) for emission in emissions])
+        sizes = [len(graph.pdfs) for graph in graphs]
+        self.base = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        states = int(self.base[-1])
+        arcs = [graph.arcs for graph in graphs]
+        shift = np.repeat(self.base[:-1], [len(part) for part in arcs])
+        flat = np.concatenate(arcs)
+        source = flat["source"] + shift
+        target = flat["target"] + shift
+        weight = scores_of_ids[flat["id"]] - flat["cost"]
+        # every state needs an arc for reduceat: a useless one into the starts
+        source = np.concatenate([source, self.base[:-1]])
+        target = np.concatenate([target, self.base[:-1]])
+        weight = np.concatenate([weight, np.full(len(graphs), IMPOSSIBLE, np.float32)])
+        order = np.argsort(target, kind="stable")
+        self.source, self.weight = source[order], weight[order]
+        self.ids = np.concatenate([flat["id"], np.zeros(len(graphs), np.int32)])[order]
+        self.loops = self.source == target[order]
+        self.first = np.searchsorted(target[order], np.arange(states + 1))
+        self.scores_of_ids = scores_of_ids
+        self.cells = np.empty((int(self.lengths[0]), states), np.float32)
+        for u, emission in enumerate(emissions):
+            self.cells[: len(emission), self.base[u] : self.base[u + 1]] = emission
+        self.best = np.full((len(self.cells), len(graphs)), IMPOSSIBLE)
+
+    def run(self) -> list[Alignment | None]:
+        self._forward()
+        return self._backward()
+
+    def _running(self, frame: int) -> int:
+        return int(np.searchsorted(-self.lengths, -frame, side="left"))
+
+    def _forward(self) -> None:
+        """Turn emissions into the score of the best path to every state, frame by frame."""
+        previous = np.full(int(self.base[-1]), IMPOSSIBLE)
+        previous[self.base[:-1]] = 0.0
+        for frame in range(len(self.cells)):
+            running = self._running(frame)
+            states = self.base[running]
+            arcs = self.first[states]
+            scores = previous[self.source[:arcs]]
+            scores += self.weight[:arcs]
+            row = self.cells[frame, :states]
+            row += np.maximum.reduceat(scores, self.first[:states])
+            row[self.base[:running]] = IMPOSSIBLE
+            self.best[frame, :running] = np.maximum.reduceat(row, self.base[:running])
+            previous = row
+
+    def _backward(self) -> list[Alignment | None]:
+        """Follow the best paths back, all utterances together."""
+        count = len(self.graphs)
+        state = np.zeros(count, np.int64)
+        score = np.full(count, -np.inf)
+        leave = np.zeros(count, np.int32)
+        for u, graph in enumerate(self.graphs):
+            ends = graph.ends
+            last = self.cells[self.lengths[u] - 1, ends["source"] + self.base[u]]
+            totals = last + self.scores_of_ids[ends["id"]] - ends["cost"]
+            winner = int(np.argmax(totals))
+            score[u], leave[u] = totals[winner], ends["id"][winner]
+            state[u] = self.base[u] + ends["source"][winner]
+        gap = np.zeros(count)
+        entered = np.zeros((len(self.cells), count), np.int64)
+        for frame in range(len(self.cells) - 1, -1, -1):
+            running = self._running(frame)
+            here = state[:running]
+            with np.errstate(invalid="ignore"):
+                behind = self.best[frame, :running] - self.cells[frame, here]
+            gap[:running] = np.maximum(gap[:running], behind)
+            arc = self._best_arc(frame, here)
+            entered[frame, :running] = arc
+            state[:running] = self.source[arc]
+        return [
+            self._alignment(entered[: self.lengths[u], u], leave[u], score[u], gap[u])
+            for u in range(count)
+        ]
+
+    def _best_arc(self, frame: int, states: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The arc by which the best path entered each of `states` at `frame`."""
+        begin = self.first[states]
+        sizes = self.first[states + 1] - begin
+        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        arcs = np.repeat(begin - starts, sizes) + np.arange(sizes.sum())
+        scores = self.weight[arcs]
+        sources = self.source[arcs]
+        if frame:
+            scores = scores + self.cells[frame - 1, sources]
+        else:
+            start = np.isin(sources, self.base[:-1])
+            scores = np.where(start, scores, IMPOSSIBLE)
+        winners = np.maximum.reduceat(scores, starts)
+        hits = np.flatnonzero(scores == np.repeat(winners, sizes))
+        group = np.repeat(np.arange(len(states)), sizes)[hits]
+        _, firsts = np.unique(group, return_index=True)
+        return arcs[hits[firsts]]
+
+    def _alignment(
+        self, entered: NDArray[np.int64], leave: int, score: float, gap: float
+    ) -> Alignment | None:
+        if not np.isfinite(score):
+            return None
+        ids = kaldi_order(self.ids[entered], self.loops[entered], leave)
+        return Alignment(ids, float(score), float(gap))
+
+
+def kaldi_order(ids: NDArray[np.int32], loops: NDArray[np.bool_], leave: int) -> NDArray[np.int32]:
+    """Transition-ids of frames in Kaldi's order (graphs made with --reorder=true).
+
+    ids[t] was taken to enter frame t's state; Kaldi puts first the id that leaves the state,
+    then its self-loops. `leave` leaves the last state.
+    """
+    result = ids.copy()
+    entries = np.flatnonzero(~loops)
+    result[entries[:-1]] = ids[entries[1:]]
+    result[entries[-1]] = leave
+    return result

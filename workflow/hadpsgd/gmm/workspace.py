@@ -1,0 +1,171 @@
+"""Scratch files of a training: frames, graphs and alignments, memory-mapped by all processes.
+
+Memory holds an index (some numbers an utterance), never the corpus.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hadpsgd.files import explain_os_errors
+from hadpsgd.gmm.training_graph import ARC, Graph
+
+Floats = NDArray[np.float32]
+CHUNK = 40_000
+"""Frames that a process works on at a time."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Utterances `first` to `last` (exclusive), consecutive in the order of the data."""
+
+    first: int
+    last: int
+
+
+class Workspace:
+    """Normalised features of a data set in one file, and what alignment adds to them.
+
+    names, speakers: of the utterances that have features; offsets: int64 [utterances + 1],
+    the first frame of each. The folder is removed on leaving the context.
+    """
+
+    def __init__(self, parent: Path) -> None:
+        """Make a folder of scratch files in `parent`."""
+        parent.mkdir(parents=True, exist_ok=True)
+        self.folder = Path(tempfile.mkdtemp(prefix=".scratch.", suffix=".tmp", dir=parent))
+        self.names: list[str] = []
+        self.speakers: list[str] = []
+        self.offsets = np.zeros(1, np.int64)
+        self.dim = 0
+        self._graph_index = np.zeros((1, 3), np.int64)
+
+    def __enter__(self) -> Workspace:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def num_frames(self) -> int:
+        """Frames of all utterances."""
+        return int(self.offsets[-1])
+
+    def fill(self, items: Iterable[tuple[str, str, Floats]]) -> None:
+        """Store (utterance, speaker, float32 [frames, dim]); alignments start as none (0)."""
+        lengths = [0]
+        with explain_os_errors(self.folder), (self.folder / "frames").open("wb") as stream:
+            for name, speaker, features in items:
+                stream.write(np.ascontiguousarray(features, np.float32).tobytes())
+                self.names.append(name)
+                self.speakers.append(speaker)
+                lengths.append(len(features))
+                self.dim = features.shape[1]
+        self.offsets = np.cumsum(lengths)
+        with explain_os_errors(self.folder), (self.folder / "alignment").open("wb") as stream:
+            stream.truncate(4 * self.num_frames)
+
+    def frames(self, chunk: Chunk) -> Floats:
+        """float32 [frames of the chunk, dim]."""
+        begin, end = self.offsets[chunk.first], self.offsets[chunk.last]
+        return np.fromfile(
+            self.folder / "frames",
+            np.float32,
+            int(end - begin) * self.dim,
+            offset=int(begin) * self.dim * 4,
+        ).reshape(-1, self.dim)
+
+    def bounds(self, chunk: Chunk) -> NDArray[np.int64]:
+        """int64 [utterances + 1]: first frame of each utterance, counted in the chunk."""
+        offsets = self.offsets[chunk.first : chunk.last + 1]
+        return offsets - offsets[0]
+
+    def alignment(self, chunk: Chunk) -> NDArray[np.int32]:
+        """int32 [frames of the chunk]: transition-ids; 0 where an utterance has none."""
+        begin, end = self.offsets[chunk.first], self.offsets[chunk.last]
+        return np.fromfile(
+            self.folder / "alignment", np.int32, int(end - begin), offset=4 * int(begin)
+        )
+
+    def store_alignment(self, chunk: Chunk, ids: NDArray[np.int32]) -> None:
+        """Replace the alignment of a chunk."""
+        with explain_os_errors(self.folder), (self.folder / "alignment").open("rb+") as stream:
+            stream.seek(4 * int(self.offsets[chunk.first]))
+            stream.write(np.ascontiguousarray(ids, np.int32).tobytes())
+
+    def chunks(self, frames: int = CHUNK) -> Iterator[Chunk]:
+        """All utterances, in chunks of about `frames` frames."""
+        first = 0
+        while first < len(self):
+            last = int(np.searchsorted(self.offsets, self.offsets[first] + frames, side="right"))
+            last = min(max(last - 1, first + 1), len(self))
+            yield Chunk(first, last)
+            first = last
+
+    def store_graphs(self, graphs: Iterable[Graph]) -> None:
+        """Store the graphs of all utterances, in order, replacing those there."""
+        index = [(0, 0, 0)]
+        with explain_os_errors(self.folder), (self.folder / "graphs").open("wb") as stream:
+            for graph in graphs:
+                parts = (graph.pdfs, graph.arcs, graph.ends)
+                stream.writelines(part.tobytes() for part in parts)
+                index.append((len(graph.pdfs), len(graph.arcs), len(graph.ends)))
+        self._graph_index = np.array(index, np.int64)
+
+    def graphs(self, chunk: Chunk) -> list[Graph]:
+        """The graphs of a chunk."""
+        sizes = self._graph_index @ np.array([4, ARC.itemsize, ARC.itemsize])
+        starts = np.cumsum(sizes)
+        begin, end = int(starts[chunk.first]), int(starts[chunk.last])
+        content = np.fromfile(self.folder / "graphs", np.uint8, end - begin, offset=begin)
+        result = []
+        place = 0
+        for states, arcs, ends in self._graph_index[chunk.first + 1 : chunk.last + 1]:
+            middle = place + 4 * states
+            last = middle + ARC.itemsize * arcs
+            stop = last + ARC.itemsize * ends
+            result.append(
+                Graph(
+                    content[place:middle].view(np.int32),
+                    content[middle:last].view(ARC),
+                    content[last:stop].view(ARC),
+                )
+            )
+            place = stop
+        return result
+
+    def aligned(self) -> Iterator[tuple[str, NDArray[np.int32]]]:
+        """(utterance, transition-ids) of the utterances that have an alignment."""
+        for chunk in self.chunks():
+            ids, bounds = self.alignment(chunk), self.bounds(chunk)
+            for position, name in enumerate(self.names[chunk.first : chunk.last]):
+                piece = ids[bounds[position] : bounds[position + 1]]
+                if len(piece) and piece[0] > 0:
+                    yield name, piece
+
+
+def spans(items: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Runs of equal items: (item, first, last exclusive)."""
+    runs: list[tuple[str, int, int]] = []
+    for position, item in enumerate(items):
+        if runs and runs[-1][0] == item:
+            runs[-1] = (item, runs[-1][1], position + 1)
+        else:
+            runs.append((item, position, position + 1))
+    return runs
