@@ -271,6 +271,43 @@ def test_asynchronous_runs_pause_with_nothing_in_flight(data: st.DataObject, lea
         np.testing.assert_allclose(states[i]["weights"].numpy(), versions[i][cut], rtol=1e-10)
 
 
+@given(st.data(), st.integers(2, 7))
+@settings(deadline=None, max_examples=40)
+def test_pauses_and_stops_at_any_moment_come_to_all_alike(
+    data: st.DataObject, learners: int
+) -> None:
+    strategy, schedule = data.draw(
+        st.sampled_from(
+            [
+                ("ssgd", "complete"),
+                ("dpsgd", "pairwise"),
+                ("d1d", "complete"),
+                ("local", "complete"),
+                ("adpsgd", "ring"),
+                ("adpsgd", "random-ring"),
+                ("adpsgd", "pairwise"),
+            ]
+        )
+    )
+    pauses: dict[int, list[tuple[int, bool]]] = {}
+
+    def note(node: Node) -> None:
+        pauses.setdefault(node.index, []).append((node.engine.rounds, node.engine.over))
+
+    setting = a_setting(strategy, schedule, learners, max_staleness=8)
+    simulation = Simulation(setting, Small(), record=True, on_pause=note)
+    for _ in range(data.draw(st.integers(0, 4))):
+        engine = simulation.nodes[data.draw(st.integers(0, learners - 1))].engine
+        ask = data.draw(st.sampled_from([engine.request_pause] * 4 + [engine.request_stop]))
+        simulation.clock.after(data.draw(st.floats(0, 40)), ask)
+    simulation.run(steps=10, seconds=300)
+    assert simulation.clock.now() < 300, "the run never ended"
+    assert len(pauses) == learners
+    assert all(mine == pauses[0] for mine in pauses.values())
+    assert pauses[0][-1][1], "the last pause is the end"
+    assert not ledger_faults({node.index: node.events for node in simulation.nodes})
+
+
 def speeds(choice: Choice, schedule: str, slow: float, learners: int = 16) -> list[float]:
     """Updates a second of each learner over 60 seconds, learner 0 being `slow` times slower."""
     setting = Setting(

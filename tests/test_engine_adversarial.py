@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -9,12 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from hadpsgd.decentralized import dense
+from hadpsgd.decentralized import dense, tcp
 from hadpsgd.decentralized.buffers import flatten
 from hadpsgd.decentralized.events import Event, Mix, Update, ledger_faults, staleness
 from hadpsgd.decentralized.learner import Learner
 from hadpsgd.decentralized.schedules import SCHEDULES
 from hadpsgd.decentralized.sgd import Sgd
+from hadpsgd.decentralized.tcp import Address, TcpTransport
+from hadpsgd.decentralized.wire import Note
 
 OPTIMISERS = [Sgd(), Sgd(0.9), Sgd(0.9, nesterov=True), Sgd(0.5, weight_decay=0.1)]
 
@@ -212,3 +220,89 @@ def test_a_snapshot_holds_what_is_pending() -> None:
     np.testing.assert_array_equal(node.weights(), expected)
     node.learner.settle()
     np.testing.assert_array_equal(node.learner.model.numpy(), expected)
+
+
+def test_a_gradient_left_out_leaves_no_trace() -> None:
+    node = Driven(0, OPTIMISERS[1])
+    node.gradient()
+    node.update(0.1)
+    for skip, rate in ((True, 0.1), (False, 0.0)):
+        before, velocity = node.weights(), node.learner.velocity.clone()
+        node.learner.gradient.fill_(float("nan"))
+        node.learner.update(rate, float("nan"), skip=skip)
+        np.testing.assert_array_equal(node.weights(), before)
+        assert torch.equal(node.learner.velocity, velocity)
+        assert not node.learner.gradient.any()
+    node.gradient()
+    node.update(0.1)
+    assert not ledger_faults({0: node.events})
+    versions = dense.evaluate({0: node.events}, {0: node.start}, toy, oracle_sgd(OPTIMISERS[1]))
+    np.testing.assert_allclose(node.weights(), versions[0][-1], rtol=1e-12)
+
+
+def transports(count: int, elements: int) -> list[TcpTransport]:
+    """Transports of so many ranks that know each other, for float64 snapshots."""
+    addresses: dict[int, Address] = {}
+
+    def lookup(rank: int) -> Address:
+        while rank not in addresses:
+            time.sleep(0.001)
+        return addresses[rank]
+
+    return [
+        TcpTransport(
+            rank,
+            torch.zeros(elements, dtype=torch.float64),
+            publish=functools.partial(addresses.__setitem__, rank),
+            lookup=lookup,
+            timeout=20,
+        )
+        for rank in range(count)
+    ]
+
+
+def exchange_rounds(
+    made: list[TcpTransport], schedule: str, rounds: int, annoy: Callable[[], None]
+) -> None:
+    """All ranks make so many rounds in threads, each checks what it gets; meanwhile `annoy()`."""
+    plan = SCHEDULES[schedule](len(made), 2)
+
+    def work(rank: int) -> None:
+        for k in range(rounds):
+            current = plan.round(k)
+            made[rank].outgoing().fill_(rank * 1000 + k)
+            note = Note(version=k)
+            came = made[rank].exchange(k, current.receives(rank), current.sends(rank), note)
+            assert list(came) == list(current.receives(rank))
+            for j, arrival in came.items():
+                assert (arrival.weights == j * 1000 + k).all()
+                assert arrival.note.version == k
+
+    with ThreadPoolExecutor(len(made)) as pool:
+        working = [pool.submit(work, rank) for rank in range(len(made))]
+        annoy()
+        for future in working:
+            future.result(30)
+    for transport in made:
+        transport.close()
+
+
+@pytest.mark.parametrize("schedule", list(SCHEDULES))
+def test_snapshots_larger_than_every_buffer_arrive(
+    schedule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tcp, "BUFFER_BYTES", 2**18)
+    exchange_rounds(transports(5, 400_000), schedule, 3, lambda: None)
+
+
+def test_strangers_at_the_door_do_not_end_a_run() -> None:
+    made = transports(4, 1000)
+
+    def annoy() -> None:
+        for transport in made:
+            for words in (b"GET / HTTP/1.0\r\n\r\n" + bytes(300), b"", b"half a header"):
+                with socket.create_connection(transport._listener.getsockname()) as stranger:
+                    stranger.sendall(words)
+                time.sleep(0.005)
+
+    exchange_rounds(made, "ring", 200, annoy)

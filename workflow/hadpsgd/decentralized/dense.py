@@ -194,6 +194,8 @@ def _apply(
     me = learners[i]
     now = me.versions[-1]
     match event:
+        case Update(rate=0.0):
+            return now
         case Update():
             phi = me.versions[event.read]
             direction, me.velocity = sgd.direction(gradient(i, event.step, phi), phi, me.velocity)

@@ -24,7 +24,7 @@ class Update:
     read: int
     """Version of the learner's own weights at which the gradient was taken."""
     rate: float
-    """Learning rate a."""
+    """Learning rate a; 0: the gradient was left out, of the velocity too."""
 
 
 @dataclass(frozen=True, slots=True)
