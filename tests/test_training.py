@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -19,8 +20,10 @@ from training_data import write_config, write_egs
 from hadpsgd.config import load
 from hadpsgd.config.training import LearningRate
 from hadpsgd.errors import UserError
+from hadpsgd.files import sha256
 from hadpsgd.models.build import load_model
-from hadpsgd.training import final
+from hadpsgd.training import final, replay_command
+from hadpsgd.training.checkpoints import newest
 from hadpsgd.training.job import Job, assemble
 from hadpsgd.training.loop import End, train
 from hadpsgd.training.rate import rate
@@ -165,8 +168,43 @@ def test_killed_run_resumes(run_id: str, egs: Path, tmp_path: Path) -> None:
     rows = (tmp_path / "broken/out/metrics.jsonl").read_text().splitlines()
     steps = [json.loads(row)["step"] for row in rows if "loss" in json.loads(row)]
     assert len(steps) == len(set(steps)) and steps == sorted(steps)
+    assert replay_again(tmp_path / "broken", egs, run_id) == [0]
     if run_id in SYNCHRONOUS:
         assert torch.equal(broken, finish(tmp_path / "whole", egs, run_id, **settings))
+
+
+REPLAYED = [run_id for run_id in IDS if run_id != "ddp-4"]
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+@pytest.mark.parametrize("run_id", REPLAYED)
+def test_replay_is_bit_for_bit(run_id: str, processes: int, egs: Path, tmp_path: Path) -> None:
+    finish(tmp_path, egs, run_id)
+    assert replay_again(tmp_path, egs, run_id, processes) == [0] * processes
+
+
+def replay_again(folder: Path, egs: Path, run_id: str, processes: int = 1) -> list[int]:
+    """Exit codes of `hadpsgd replay`."""
+    return run(processes, replay_rank, folder / "config.yaml", run_id, egs / "train")
+
+
+def replay_rank(_: int, config: Path, run_id: str, egs: Path) -> int:
+    """One process of the replay."""
+    parser = argparse.ArgumentParser()
+    replay_command.configure(parser)
+    arguments = ["--config", str(config), "--run-id", run_id, "--egs", str(egs)]
+    return replay_command.run(parser.parse_args(arguments))
+
+
+def test_replay_notices_another_bit(egs: Path, tmp_path: Path) -> None:
+    finish(tmp_path, egs, "adpsgd-4")
+    checkpoint = newest(next((tmp_path / "results/checkpoints/tiny").iterdir()), 4)
+    part = checkpoint.load(2)
+    part["weights"][3] = torch.nextafter(part["weights"][3], torch.tensor(9.0))
+    path = checkpoint.parts()[2]
+    torch.save(part, path)
+    path.rename(path.with_name(f"node-2-{sha256(path)[:16]}.pt"))
+    assert replay_again(tmp_path, egs, "adpsgd-4") == [1]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])

@@ -22,6 +22,7 @@ from hadpsgd.decentralized.exchange import (
 from hadpsgd.decentralized.learner import Learner
 from hadpsgd.decentralized.mixer import FreeMixer, Mixer, NoMixer, StepMixer
 from hadpsgd.decentralized.mixing import MixingSchedule
+from hadpsgd.decentralized.record import Recorder
 from hadpsgd.decentralized.rendezvous import Meeting, process_group
 from hadpsgd.decentralized.schedules import Complete
 from hadpsgd.decentralized.schedules import create as create_schedule
@@ -100,9 +101,13 @@ def build(
     *,
     seed: int = 0,
     record: Callable[[Event], None] | None = None,
+    recorder: Callable[[MixingSchedule], Recorder] | None = None,
     skip_not_finite: bool = False,
 ) -> DecentralizedEngine:
     """An engine for `module`, which lies on its device and has the same weights on every rank.
+
+    `recorder` makes the recorder of this rank's node; its first member writes. `record` is told of
+    every event instead.
 
     Raises:
         UserError: strategy and schedule do not fit.
@@ -111,8 +116,14 @@ def build(
     plan = create_schedule(schedule, place.nodes, seed) if strategy.mixes else Complete(place.nodes)
     check(strategy, plan, place.nodes, place.size)
     flat = flatten(module, shards=place.world)
+    writer = recorder(plan) if recorder is not None and place.member == 0 else None
     learner = Learner(
-        flat, sgd, late=strategy.late, record=record, changed=clock.condition("the learner")
+        flat,
+        sgd,
+        late=strategy.late,
+        record=writer.event if writer is not None else record,
+        folded=writer.fold if writer is not None else None,
+        changed=clock.condition("the learner"),
     )
     made = groups(strategy, meeting)
     coordination = Coordination(plan, place.node)
@@ -133,6 +144,7 @@ def build(
         reducer,
         place,
         clock,
+        recorder=writer,
         skip_not_finite=skip_not_finite,
         close=close,
     )

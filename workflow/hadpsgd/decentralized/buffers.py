@@ -53,6 +53,20 @@ class Flat:
         """Length of the buffers, gaps included."""
         return self.weights.numel()
 
+    def point_to(self, weights: Tensor) -> None:
+        """Make the module's parameters views of another buffer of weights."""
+        for slot in self.slots:
+            slot.parameter.data = weights[slot.start : slot.stop].view(slot.parameter.shape)
+
+    def another(self, *, own_gradient: bool = False) -> Flat:
+        """Buffers of another learner with the same weights, for one process that holds many.
+
+        The gradient's are shared unless `own_gradient`.
+        """
+        storage = self.with_control.clone() if own_gradient else self.with_control
+        unit = self.control.numel()
+        return Flat(self.weights.clone(), storage[unit:], storage[:unit], storage, self.slots)
+
 
 def flatten(module: nn.Module, *, shards: int = 1) -> Flat:
     """Move a module's parameters into one buffer; its length is a multiple of `shards` * ALIGN.

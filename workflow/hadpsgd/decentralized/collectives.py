@@ -19,8 +19,8 @@ BUCKET_BYTES = 8 * 2**20
 """Gradients are exchanged in pieces of about this size, while the backward pass goes on."""
 
 
-def mean_of(rows: Tensor, out: Tensor) -> None:
-    """Mean over the rows of [n, elements] into `out`, summed in their order."""
+def mean_of(rows: Tensor | Sequence[Tensor], out: Tensor) -> None:
+    """Mean of n tensors [elements] into `out` (not one of them), summed in their order."""
     if len(rows) == 1:
         out.copy_(rows[0])
         return

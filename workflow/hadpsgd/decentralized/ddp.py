@@ -43,7 +43,7 @@ class DdpEngine:
         )
         self.skip_not_finite = skip_not_finite
         self.steps = self.rounds = 0
-        self.paused = self.over = False
+        self.paused = self.over = self.complete = False
         self._wants = torch.zeros(2, device=device)
 
     def __enter__(self) -> DdpEngine:
@@ -82,6 +82,7 @@ class DdpEngine:
         self.steps += 1
         if self.steps % AGREE_EVERY == 0:
             self._agree()
+        self.complete |= last
         self.over |= last
         self.paused |= last
         return Report(norm, 0, 0.0, skip)
@@ -96,6 +97,10 @@ class DdpEngine:
     def request_stop(self) -> None:
         """At the next agreement."""
         self._wants[1] = 1
+
+    def no_more_gradients(self) -> None:
+        """Before entering: the last gradient was applied before the checkpoint."""
+        self.paused = self.over = self.complete = True
 
     def go_on(self) -> None:
         """After a pause."""

@@ -24,6 +24,7 @@ from hadpsgd.decentralized.collectives import Reducer
 from hadpsgd.decentralized.learner import Learner
 from hadpsgd.decentralized.mixer import Mixer
 from hadpsgd.decentralized.place import Place
+from hadpsgd.decentralized.record import Recorder
 from hadpsgd.decentralized.strategies import Strategy
 from hadpsgd.decentralized.threads import Clock
 
@@ -74,6 +75,10 @@ class Engine(Protocol):
         """Whether this pause is the end."""
 
     @property
+    def complete(self) -> bool:
+        """At the end: whether all learners have applied their last gradients."""
+
+    @property
     def bytes_sent(self) -> int:
         """By this process so far."""
 
@@ -86,6 +91,7 @@ class Engine(Protocol):
     def request_pause(self) -> None: ...
     def request_stop(self) -> None: ...
     def go_on(self) -> None: ...
+    def no_more_gradients(self) -> None: ...
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
     def load_weights(self, weights: Tensor) -> None: ...
@@ -104,6 +110,7 @@ class DecentralizedEngine:
 
     Args:
         module: the model whose parameters `learner` holds.
+        recorder: writes the node's events; saved and resumed with the rest of the state.
         skip_not_finite: leave such gradients out instead of raising `NotFiniteError`.
         close: lets go of connections and process groups.
     """
@@ -118,6 +125,7 @@ class DecentralizedEngine:
         place: Place,
         clock: Clock,
         *,
+        recorder: Recorder | None = None,
         skip_not_finite: bool = False,
         close: Callable[[], None] = lambda: None,
     ) -> None:
@@ -128,6 +136,7 @@ class DecentralizedEngine:
         self.reducer = reducer
         self.place = place
         self.clock = clock
+        self.recorder = recorder
         self.skip_not_finite = skip_not_finite
         self._close = close
         self._everyone = reducer.group.size == place.world
@@ -135,6 +144,8 @@ class DecentralizedEngine:
 
     def __enter__(self) -> DecentralizedEngine:
         """Begin to mix."""
+        if self.recorder is not None and not self.learner.version:
+            self.recorder.begin()
         self._choose_reduction()
         self.mixer.start()
         if self.mixer.finished:  # resumed after its last gradient: partners may not be
@@ -193,6 +204,17 @@ class DecentralizedEngine:
         self._choose_reduction()
         return Report(norm, staleness, waited + self.clock.now() - begin, skipped)
 
+    def no_more_gradients(self) -> None:
+        """Before entering: this learner's last gradient was applied before the checkpoint."""
+        self.mixer.finished = True
+
+    @property
+    def complete(self) -> bool:
+        """At the end: whether all learners have applied their last gradients."""
+        alone = self.strategy.synchronous or self.place.nodes == 1
+        everybody = alone or self.mixer.coordination.all_finished
+        return self.over and self.mixer.finished and everybody
+
     def _finish(self) -> None:
         with self.learner.changed:
             self.mixer.finished = True
@@ -239,7 +261,7 @@ class DecentralizedEngine:
         """Everything that a resumed learner needs; only while paused, when nothing is in flight."""
         learner = self.learner
         learner.settle()
-        state = {
+        state: dict[str, Any] = {
             "weights": learner.weights,
             "velocity": learner.velocity,
             "steps": learner.steps,
@@ -248,7 +270,11 @@ class DecentralizedEngine:
             "read": learner.read,
             "finished": self.mixer.finished,
         }
-        return state | ({"model": learner.model} if learner.late else {})
+        if learner.late:
+            state["model"] = learner.model
+        if self.recorder is not None:
+            state["record_bytes"] = self.recorder.flush()
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Before the first step."""
@@ -259,6 +285,8 @@ class DecentralizedEngine:
             if learner.late:
                 learner.model.copy_(state["model"])
         learner.restore(state["steps"], state["rounds"], state["version"], state["read"])
+        if self.recorder is not None:
+            self.recorder.resume(state["record_bytes"], state["version"])
         self.mixer.finished = state["finished"]
 
     def load_weights(self, weights: Tensor) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
 from hadpsgd.decentralized.buffers import ALIGN
-from hadpsgd.decentralized.collectives import Averaging, Group
+from hadpsgd.decentralized.collectives import Averaging, Group, mean_of
 from hadpsgd.decentralized.coordination import Coordination
 from hadpsgd.decentralized.events import Mix
 from hadpsgd.decentralized.learner import Learner
@@ -147,14 +147,19 @@ class PeerExchange(Exchange):
         return self.transport.invited(round_)
 
     def _combine(self, came: Mapping[int, Arrival]) -> None:
-        """delta = sum_j T_j (x_j - x_own), in the order of the mix's `takes`."""
-        shard = self.delta[self.part]
-        torch.mul(self.own, -sum(share for _, share, _ in self.mix.takes), out=shard)
-        for j, share, _ in self.mix.takes:
-            shard.add_(self._on_device(came[j]), alpha=share)
+        others = ((self._on_device(came[j]), share) for j, share, _ in self.mix.takes)
+        total = sum(share for _, share, _ in self.mix.takes)
+        combine(self.own, total, others, self.delta[self.part])
 
     def _on_device(self, arrival: Arrival) -> Tensor:
         return self.taken.copy_(arrival.weights) if self.own.is_cuda else arrival.weights
+
+
+def combine(own: Tensor, total: float, others: Iterable[tuple[Tensor, float]], out: Tensor) -> None:
+    """out = sum_j share_j (x_j - own), in the order given; `total` is the sum of the shares."""
+    torch.mul(own, -total, out=out)
+    for weights, share in others:
+        out.add_(weights, alpha=share)
 
 
 class PeerAverageExchange(PeerExchange):
@@ -165,11 +170,9 @@ class PeerAverageExchange(PeerExchange):
 
     def _combine(self, came: Mapping[int, Arrival]) -> None:
         """Summed in the order of the nodes, so that all get the same bits."""
-        shard = self.delta[self.part]
-        for j in range(self.place.nodes):
-            weights = self.own if j == self.place.node else self._on_device(came[j])
-            shard.copy_(weights) if j == 0 else shard.add_(weights)
-        shard.div_(self.place.nodes)
+        nodes = range(self.place.nodes)
+        rows = [self.own if j == self.place.node else came[j].weights for j in nodes]
+        mean_of([row.to(self.own.device) for row in rows], self.delta[self.part])
 
 
 class AverageExchange(Exchange):

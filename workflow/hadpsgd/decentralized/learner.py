@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from hadpsgd.decentralized.buffers import Flat
-from hadpsgd.decentralized.events import Event, Mix, Update
+from hadpsgd.decentralized.events import Event, Join, Mix, Update
 from hadpsgd.decentralized.sgd import Sgd
 from hadpsgd.decentralized.threads import Condition, RealClock
 
@@ -34,6 +34,7 @@ class Learner:
         late: the model stays at the last average while updates go to the weights (D1D): its
             gradient is exactly one round late.
         record: is told of every event, in order.
+        folded: is told when mixes are folded in outside of an update.
         changed: held by every method and notified by each; wait on it for the counters.
     """
 
@@ -44,6 +45,7 @@ class Learner:
         *,
         late: bool = False,
         record: Callable[[Event], None] | None = None,
+        folded: Callable[[], None] | None = None,
         changed: Condition | None = None,
     ) -> None:
         self.flat = flat
@@ -55,6 +57,7 @@ class Learner:
         self.pending: Tensor | None = None
         self.late = late
         self.record = record
+        self.folded = folded
         self.steps = 0
         """Updates so far."""
         self.rounds = 0
@@ -72,10 +75,11 @@ class Learner:
     def update(self, rate: float, norm: float = 0.0, *, skip: bool = False) -> int:
         """Apply the gradient, fold mixes in, zero the gradient; the update's staleness.
 
-        `norm` is the gradient's, for clipping. `skip` leaves the gradient out (recorded as an
-        update of rate 0).
+        `norm` is the gradient's, for clipping. `skip`, or a rate of 0, leaves the gradient out, of
+        the velocity too (recorded as an update of rate 0).
         """
         with self._alone():
+            skip = skip or rate == 0
             event = Update(step=self.steps, read=self.read, rate=0.0 if skip else rate)
             staleness = self.version - self.read
             if not skip:
@@ -132,6 +136,14 @@ class Learner:
             if not self.late:
                 self.read = self.version
 
+    def join(self, join: Join, weights: Tensor) -> None:
+        """Begin (again) from another learner's weights, momentum at zero."""
+        with self._alone():
+            self.weights.copy_(weights)
+            self.velocity.zero_()
+            self._happened(join)
+            self.read = self.version
+
     def restore(self, steps: int, rounds: int, version: int, read: int) -> None:
         """Counters of a checkpoint; the buffers are filled by the caller."""
         with self._alone():
@@ -141,8 +153,11 @@ class Learner:
     def settle(self) -> None:
         """Fold pending mixes in; only between gradients."""
         with self._alone():
-            if not self.late:
-                self._fold()
+            if self.late:
+                return
+            if self.folded is not None and self.pending is not None:
+                self.folded()
+            self._fold()
 
     def _mixed(self, mix: Mix) -> None:
         self._happened(mix)

@@ -10,19 +10,72 @@ import re
 import shutil
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from hadpsgd.decentralized.rendezvous import Meeting
+from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_file, explain_os_errors, sha256
 
 _PART = re.compile(r"node-(\d+)-([0-9a-f]{16})\.pt")
 
 
+@dataclass(frozen=True)
+class Saved:
+    """One checkpoint."""
+
+    folder: Path
+
+    @property
+    def number(self) -> int:
+        """Checkpoints of a run are counted from 1."""
+        return int(self.folder.name)
+
+    def parts(self) -> dict[int, Path]:
+        """Files by super-learner, as far as they are there."""
+        files = self.folder.glob("node-*.pt")
+        return {int(m[1]): path for path in files if (m := _PART.fullmatch(path.name))}
+
+    def sound(self, node: int) -> bool:
+        """Whether a super-learner's part is what was written; a damaged one is reported."""
+        path = self.parts()[node]
+        match = _PART.fullmatch(path.name)
+        if match and sha256(path).startswith(match[2]):
+            return True
+        print(f"warning: {path}: damaged checkpoint, the one before is used", file=sys.stderr)
+        return False
+
+    def load(self, node: int) -> dict[str, Any]:
+        """A super-learner's part."""
+        return torch.load(self.parts()[node], map_location="cpu", weights_only=True)
+
+
+def complete(folder: Path, nodes: int) -> list[Saved]:
+    """The checkpoints of which all parts are there, oldest first."""
+    return [saved for saved in _all(folder) if len(saved.parts()) == nodes]
+
+
+def newest(folder: Path, nodes: int) -> Saved:
+    """The newest complete checkpoint whose parts are all sound.
+
+    Raises:
+        UserError: there is none.
+    """
+    for saved in reversed(complete(folder, nodes)):
+        if all(saved.sound(node) for node in range(nodes)):
+            return saved
+    raise UserError("no complete checkpoint", where=folder)
+
+
+def _all(folder: Path) -> list[Saved]:
+    return [Saved(path) for path in sorted(folder.glob("[0-9]" * 6)) if path.is_dir()]
+
+
 class Checkpoints:
-    """The checkpoints of one run.
+    """The checkpoints of one run, as its ranks write and find them.
 
     Args:
         folder: of this run and config alone.
@@ -36,7 +89,7 @@ class Checkpoints:
         self.keep = keep
         with explain_os_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        self.last = max(self._numbers(), default=0)
+        self.last = Saved(folder / "000000")
 
     def save(self, state: dict[str, Any]) -> None:
         """Write this super-learner's part of the next one (its first member does); old ones go.
@@ -45,9 +98,9 @@ class Checkpoints:
             UserError: no space, or no permission.
         """
         place = self.meeting.place
-        self.last += 1
+        folder = self.folder / f"{self.last.number + 1:06d}"
+        self.last = Saved(folder)
         if place.member == 0:
-            folder = self.folder / f"{self.last:06d}"
             with explain_os_errors(folder):
                 folder.mkdir(exist_ok=True)
             for stale in folder.glob(f"node-{place.node}-*.pt"):
@@ -57,22 +110,23 @@ class Checkpoints:
                 name = f"node-{place.node}-{sha256(temporary)[:16]}.pt"
             (folder / f"node-{place.node}.writing").replace(folder / name)
         if place.rank == 0:
-            self._remove_old()
+            for old in complete(self.folder, place.nodes)[: -self.keep]:
+                shutil.rmtree(old.folder, ignore_errors=True)
 
     def load(self) -> dict[str, Any] | None:
-        """The newest checkpoint that is whole for everybody, this super-learner's part of it.
+        """The newest checkpoint that is sound for everybody, this super-learner's part of it.
 
         A damaged one is reported on stderr and passed over. All ranks must call it.
         """
-        good = {number for number in self._numbers() if self._sound(number)}
-        self.last = max(self._agreed(good), default=0)
-        self._remove_newer()
-        return self.part(self.meeting.place.node) if self.last else None
-
-    def part(self, node: int) -> dict[str, Any]:
-        """A super-learner's part of the last checkpoint."""
-        path = self._parts(self.last)[node]
-        return torch.load(path, map_location="cpu", weights_only=True)
+        place = self.meeting.place
+        whole = complete(self.folder, place.nodes)
+        number = max(self._agreed({s.number for s in whole if s.sound(place.node)}), default=0)
+        self.last = Saved(self.folder / f"{number:06d}")
+        if place.rank == 0:
+            for saved in _all(self.folder):
+                if saved.number > number:  # incomplete or damaged: this run writes it again
+                    shutil.rmtree(saved.folder, ignore_errors=True)
+        return self.last.load(place.node) if number else None
 
     def wait_until_complete(self, seconds: float) -> None:
         """Until all have written their parts of the last checkpoint.
@@ -81,33 +135,11 @@ class Checkpoints:
             TimeoutError: names the super-learners that have not.
         """
         deadline = time.monotonic() + seconds
-        while not self._complete(self.last):
+        nodes = range(self.meeting.place.nodes)
+        while missing := [n for n in nodes if n not in self.last.parts()]:
             if time.monotonic() > deadline:
-                there = self._parts(self.last)
-                missing = [n for n in range(self.meeting.place.nodes) if n not in there]
                 raise TimeoutError(f"super-learners {missing} wrote no last checkpoint")
             time.sleep(0.02)
-
-    def _complete(self, number: int) -> bool:
-        return len(self._parts(number)) == self.meeting.place.nodes
-
-    def _numbers(self) -> list[int]:
-        return sorted(int(p.name) for p in self.folder.glob("[0-9]" * 6) if p.is_dir())
-
-    def _parts(self, number: int) -> dict[int, Path]:
-        files = (self.folder / f"{number:06d}").glob("node-*.pt")
-        return {int(m[1]): path for path in files if (m := _PART.fullmatch(path.name))}
-
-    def _sound(self, number: int) -> bool:
-        """Complete, and this super-learner's part is what was written."""
-        if not self._complete(number):
-            return False
-        path = self._parts(number)[self.meeting.place.node]
-        match = _PART.fullmatch(path.name)
-        if match and sha256(path).startswith(match[2]):
-            return True
-        print(f"warning: {path}: damaged checkpoint, the one before is used", file=sys.stderr)
-        return False
 
     def _agreed(self, good: set[int]) -> set[int]:
         """Those that are sound for all ranks."""
@@ -120,15 +152,3 @@ class Checkpoints:
         for r in range(world):
             good &= {int(word) for word in store.get(str(r)).decode().split()}
         return good
-
-    def _remove_old(self) -> None:
-        whole = [number for number in self._numbers() if self._complete(number)]
-        for number in whole[: -self.keep] if len(whole) > self.keep else []:
-            shutil.rmtree(self.folder / f"{number:06d}", ignore_errors=True)
-
-    def _remove_newer(self) -> None:
-        """Incomplete or damaged ones, which this run will write again."""
-        if self.meeting.place.rank == 0:
-            for other in self._numbers():
-                if other > self.last:
-                    shutil.rmtree(self.folder / f"{other:06d}", ignore_errors=True)

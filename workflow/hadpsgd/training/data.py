@@ -45,6 +45,12 @@ class Feed:
                 yield self.tensors(batch)
             epoch, within = epoch + 1, 0
 
+    def example(self, step: int, rank: int) -> Example:
+        """Any learner's part of any step."""
+        epoch, within = divmod(step, self.plan.steps)
+        part = self.plan.part(epoch, within, rank, self.learners)
+        return self.tensors(Batch(within, *self.dataset.gather(part)))
+
     def share(self, rank: int, learners: int) -> Iterator[Example]:
         """This rank's share of all examples, once, in batches (evaluation)."""
         first, last = (len(self.dataset) * r // learners for r in (rank, rank + 1))

@@ -24,10 +24,10 @@ def consensus(job: Job) -> float:
     job.checkpoints.wait_until_complete(job.meeting.timeout.total_seconds())
     mean = torch.zeros(job.engine.weights.shape, dtype=torch.float64)
     for node in nodes:
-        mean += job.checkpoints.part(node)["weights"]
+        mean += job.checkpoints.last.load(node)["weights"]
     mean /= len(nodes)
     squares = [
-        float((job.checkpoints.part(node)["weights"] - mean).square().sum()) for node in nodes
+        float((job.checkpoints.last.load(node)["weights"] - mean).square().sum()) for node in nodes
     ]
     job.engine.load_weights(mean)
     return float(np.sqrt(np.mean(squares)) / mean.norm())

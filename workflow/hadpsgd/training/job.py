@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -15,6 +14,8 @@ from hadpsgd.config.training import Run
 from hadpsgd.decentralized import assembly, rendezvous, strategies
 from hadpsgd.decentralized.ddp import DdpEngine
 from hadpsgd.decentralized.engine import Engine
+from hadpsgd.decentralized.mixing import MixingSchedule
+from hadpsgd.decentralized.record import Recorder
 from hadpsgd.decentralized.rendezvous import Meeting
 from hadpsgd.decentralized.sgd import Sgd
 from hadpsgd.egs.dataset import Dataset, Plan
@@ -24,6 +25,7 @@ from hadpsgd.models.blstm import BLSTM
 from hadpsgd.training.checkpoints import Checkpoints
 from hadpsgd.training.data import Feed
 from hadpsgd.training.evaluation import pick_device
+from hadpsgd.training.gradients import Gradients
 
 
 class LossOf(nn.Module):
@@ -57,9 +59,7 @@ class Job:
     checkpoints: Checkpoints
     steps_per_epoch: int
     device: torch.device
-    autocast: contextlib.AbstractContextManager[object] = field(
-        default_factory=contextlib.nullcontext
-    )
+    gradients: Gradients
 
     @property
     def total(self) -> int:
@@ -117,7 +117,10 @@ def assemble(config: Config, run_id: str, egs: Path, dev_egs: Path, out: Path) -
     torch.manual_seed(config.seed)
     model = BLSTM(config.model, train.dim, train.num_pdfs, seed=config.seed).to(device, dtype)
     plan = Plan(len(train), settings.batch, config.seed)
-    engine = _engine(config, run, LossOf(model), meeting, plan.steps)
+    checkpoints = Checkpoints(
+        checkpoint_folder(config, run_id, hash_), meeting, settings.keep_checkpoints
+    )
+    engine = _engine(config, run, LossOf(model), meeting, plan.steps, checkpoints.folder)
 
     def feed(data: Dataset) -> Feed:
         return Feed(data, plan, place.rank, place.world, device=device, dtype=dtype)
@@ -134,26 +137,58 @@ def assemble(config: Config, run_id: str, egs: Path, dev_egs: Path, out: Path) -
         dev=dev,
         feed=feed(train),
         dev_feed=feed(dev),
-        checkpoints=Checkpoints(
-            checkpoint_folder(config, run_id, hash_), meeting, settings.keep_checkpoints
-        ),
+        checkpoints=checkpoints,
         steps_per_epoch=plan.steps,
         device=device,
-        autocast=torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bf16"),
+        gradients=Gradients(engine.module, config, device),
     )
 
 
-def _engine(
-    config: Config, run: Run, module: nn.Module, meeting: Meeting, steps_per_epoch: int
-) -> Engine:
+def sgd_of(config: Config) -> Sgd:
+    """The optimiser's settings."""
     settings = config.training
-    sgd = Sgd(settings.momentum, settings.nesterov, settings.weight_decay, settings.clip_norm)
-    skip = settings.not_finite == "skip"
+    return Sgd(settings.momentum, settings.nesterov, settings.weight_decay, settings.clip_norm)
+
+
+def record_file(folder: Path, node: int) -> Path:
+    """Where a (super-)learner's record lies in the folder of the checkpoints."""
+    return folder / "record" / f"node-{node}.bin"
+
+
+def _engine(
+    config: Config,
+    run: Run,
+    module: nn.Module,
+    meeting: Meeting,
+    steps_per_epoch: int,
+    folder: Path,
+) -> Engine:
+    skip = config.training.not_finite == "skip"
     if run.strategy == "ddp":
-        return DdpEngine(module, sgd, meeting, skip_not_finite=skip)
-    strategy = strategy_of(run, steps_per_epoch)
+        return DdpEngine(module, sgd_of(config), meeting, skip_not_finite=skip)
+    header = {
+        "run": run.id,
+        "nodes": meeting.place.nodes,
+        "schedule": run.schedule,
+        "seed": config.seed,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "cpu": torch.backends.cpu.get_cpu_capability(),
+    }
+    node = meeting.place.node
+
+    def recorder(schedule: MixingSchedule) -> Recorder:
+        return Recorder(record_file(folder, node), header, schedule, node)
+
     return assembly.build(
-        module, sgd, strategy, run.schedule, meeting, seed=config.seed, skip_not_finite=skip
+        module,
+        sgd_of(config),
+        strategy_of(run, steps_per_epoch),
+        run.schedule,
+        meeting,
+        seed=config.seed,
+        recorder=recorder,
+        skip_not_finite=skip,
     )
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from enum import IntEnum
-
-import torch
+from typing import Any
 
 from hadpsgd.training.board import Board
 from hadpsgd.training.evaluation import evaluate
@@ -26,7 +25,8 @@ class End(IntEnum):
 def train(job: Job) -> End:
     """Train until the last step or an interruption; resumes from the newest checkpoint."""
     engine, settings = job.engine, job.config.training
-    resume(job)
+    if resume(job):
+        return End.DONE
     place, steps_per_epoch = engine.place, job.steps_per_epoch
     progress = Progress(
         Board(job.meeting),
@@ -44,14 +44,10 @@ def train(job: Job) -> End:
         while engine.steps < job.total:
             with meter.waiting_for_data():
                 x, y = next(batches)
-            if job.config.model.dropout:  # a resumed run draws the same masks
-                torch.manual_seed(hash((job.config.seed, place.rank, engine.steps)))
-            with job.autocast:
-                loss = engine.module(x, y)
-            loss.backward()
+            loss = job.gradients.take(x, y, place.rank, engine.steps)
             lr = rate(settings.learning_rate, settings.batch, engine.steps / steps_per_epoch)
             report = engine.step(lr, last=engine.steps + 1 == job.total)
-            meter.add(loss.item(), y.numel(), report)
+            meter.add(loss, y.numel(), report)
             progress.tell(engine.steps, engine.rounds, lr, meter)
             if engine.steps % steps_per_epoch == 0:
                 score = evaluate(job.model, job.dev_feed.share(place.rank, place.world))
@@ -68,19 +64,28 @@ def train(job: Job) -> End:
             engine.serve()
             if engine.paused and not engine.over:
                 save(job)
-        job.checkpoints.save(engine.state_dict())
+        job.checkpoints.save(state(job))
         progress.finish()
     return End.DONE if engine.steps == job.total else End.REQUEUE
 
 
 def save(job: Job) -> None:
     """All learners stand still: write this one's part and go on."""
-    job.checkpoints.save(job.engine.state_dict())
+    job.checkpoints.save(state(job))
     job.engine.go_on()
 
 
-def resume(job: Job) -> None:
-    """Take up the newest sound checkpoint, if any."""
-    state = job.checkpoints.load()
-    if state is not None:
-        job.engine.load_state_dict(state)
+def state(job: Job) -> dict[str, Any]:
+    """What a checkpoint holds. The data's position and the random numbers follow from the step."""
+    return job.engine.state_dict() | {"complete": job.engine.complete}
+
+
+def resume(job: Job) -> bool:
+    """Take up the newest sound checkpoint, if any; whether it is the end of training."""
+    found = job.checkpoints.load()
+    if found is None:
+        return False
+    job.engine.load_state_dict(found)
+    if job.engine.steps == job.total:
+        job.engine.no_more_gradients()
+    return bool(found["complete"])

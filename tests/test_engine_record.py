@@ -1,0 +1,100 @@
+"""The record on disk: what is written is read, in few bytes; damage is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hadpsgd.decentralized.events import Event, Join, Mix, Update
+from hadpsgd.decentralized.record import Entry, Fold, Recorder, planned, read
+from hadpsgd.decentralized.schedules import Ring
+from hadpsgd.errors import UserError
+
+RING = Ring(5)
+
+
+@st.composite
+def entries(draw: st.DrawFn) -> list[Entry]:
+    """Any events of node 2 whose versions exist."""
+    found: list[Entry] = []
+    version = step = 0
+    for _ in range(draw(st.integers(0, 30))):
+        kind = draw(st.sampled_from(["update", "mix", "other mix", "fold", "join"]))
+        back = draw(st.integers(0, version))
+        match kind:
+            case "update":
+                rate = draw(st.floats(1e-6, 10))
+                found.append(Update(step, version - back, rate))
+                step += 1
+            case "mix":
+                versions = [draw(st.integers(0, 10**6)) for _ in range(2)]
+                plan = planned(RING, 2, draw(st.integers(0, 10**6)))
+                takes = tuple((j, w, v) for (j, w), v in zip(plan, versions, strict=True))
+                found.append(Mix(draw(st.integers(0, 10**9)), version - back, takes))
+            case "other mix":
+                takes = tuple((j, 0.1 * j, 7 * j) for j in range(draw(st.integers(0, 4))))
+                found.append(Mix(3, version - back, takes))
+            case "fold":
+                found.append(Fold())
+            case "join":
+                found.append(Join(draw(st.integers(0, 4)), draw(st.integers(0, 10**6))))
+        version += kind != "fold"
+    return found
+
+
+def write(path: Path, content: list[Entry]) -> Recorder:
+    """A record of node 2."""
+    recorder = Recorder(path, {"run": "x"}, RING, 2)
+    recorder.begin()
+    for entry in content:
+        recorder.fold() if isinstance(entry, Fold) else recorder.event(entry)
+    return recorder
+
+
+@given(entries())
+@settings(deadline=None, max_examples=100)
+def test_round_trip(tmp_path_factory: pytest.TempPathFactory, content: list[Entry]) -> None:
+    path = tmp_path_factory.getbasetemp() / "round-trip.bin"
+    length = write(path, content).flush()
+    assert path.stat().st_size == length
+    assert read(path, RING) == content
+
+
+def test_is_compact(tmp_path: Path) -> None:
+    events: list[Event] = []
+    for step in range(1000):
+        takes = tuple((j, w, 2 * step - 1) for j, w in planned(RING, 2, step))
+        events += [Update(step, 2 * step, 0.1), Mix(step, 2 * step, takes)]
+    length = write(tmp_path / "node-2.bin", list(events)).flush()
+    assert length < 9 * 1000
+
+
+def test_resumed_record_forgets_what_came_after_the_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "node-2.bin"
+    recorder = write(path, [Update(0, 0, 0.5), Fold()])
+    length = recorder.flush()
+    recorder.event(Update(1, 1, 0.5))
+    recorder.flush()
+    again = Recorder(path, {"run": "x"}, RING, 2)
+    again.resume(length, 1)
+    again.event(Update(1, 0, 0.25))
+    again.flush()
+    assert read(path, RING) == [Update(0, 0, 0.5), Fold(), Update(1, 0, 0.25)]
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "node-2.bin"
+    write(path, [Update(0, 0, 0.5)]).flush()
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(UserError, match=r"node-2\.bin: the record is damaged"):
+        read(path, RING)
+    path.write_bytes(b"something else\n")
+    with pytest.raises(UserError, match="not a record"):
+        read(path, RING)
+    with pytest.raises(UserError, match="no record"):
+        read(tmp_path / "node-7.bin", RING)
+    with pytest.raises(UserError, match="the record has 15 bytes, the checkpoint knows 99"):
+        Recorder(path, {}, RING, 2).resume(99, 1)

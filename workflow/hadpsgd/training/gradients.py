@@ -1,0 +1,36 @@
+"""One gradient: forward and backward of a minibatch, the same way in training and in replay."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hadpsgd.config import Config
+
+
+class Gradients:
+    """Adds gradients to a model's buffers.
+
+    Args:
+        module: gives the loss of (features, pdf-ids).
+        config: precision, dropout and seed.
+        device: of the model.
+    """
+
+    def __init__(self, module: nn.Module, config: Config, device: torch.device) -> None:
+        self.module = module
+        self.seed = config.seed
+        self.draws = bool(config.model.dropout)
+        self.bf16 = config.training.precision == "bf16"
+        self.device = device
+
+    def take(self, x: Tensor, targets: Tensor, rank: int, step: int) -> float:
+        """Backward of learner `rank`'s minibatch number `step`; its loss."""
+        if self.draws:  # masks depend on the step alone, so a resumed run draws the same
+            words = np.random.SeedSequence([self.seed, rank, step]).generate_state(1, np.uint64)
+            torch.manual_seed(int(words[0] >> np.uint64(1)))
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
+            loss = self.module(x, targets)
+        loss.backward()
+        return float(loss)

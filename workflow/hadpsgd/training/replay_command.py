@@ -1,0 +1,157 @@
+"""`hadpsgd replay`: train again from a run's record; the same weights, bit for bit."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from hadpsgd.config import Config, load, run_of
+from hadpsgd.config.training import Run
+from hadpsgd.decentralized import rendezvous
+from hadpsgd.decentralized.buffers import Flat, flatten
+from hadpsgd.decentralized.collectives import mean_of
+from hadpsgd.decentralized.learner import Learner
+from hadpsgd.decentralized.record import read, read_header
+from hadpsgd.decentralized.rendezvous import Meeting
+from hadpsgd.decentralized.replay import Replay
+from hadpsgd.decentralized.schedules import Complete, create
+from hadpsgd.egs.dataset import Dataset, Plan
+from hadpsgd.models.blstm import BLSTM
+from hadpsgd.training.checkpoints import Saved, newest
+from hadpsgd.training.data import Feed
+from hadpsgd.training.evaluation import pick_device
+from hadpsgd.training.gradients import Gradients
+from hadpsgd.training.job import (
+    LossOf,
+    checkpoint_folder,
+    identity,
+    record_file,
+    sgd_of,
+    strategy_of,
+)
+from hadpsgd.training.metrics import say
+
+DIFFERENT = 1
+TELL_EVERY = 1000
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("--config", type=Path, required=True, help="YAML config of the run")
+    parser.add_argument("--run-id", "--run", dest="run", required=True, help="as in the config")
+    parser.add_argument("--egs", type=Path, required=True, help="its training examples")
+    parser.add_argument(
+        "--checkpoints", type=Path, help="folder of its checkpoints and record, if elsewhere"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Replay up to the newest checkpoint and compare with it; 1 if a bit differs.
+
+    Under torchrun, several processes share the learners out.
+    """
+    config = load(args.config)
+    hash_ = identity(config, args.run, args.egs)
+    folder = args.checkpoints or checkpoint_folder(config, args.run, hash_)
+    processes = int(rendezvous.environment()["WORLD_SIZE"])
+    meeting = rendezvous.meet(processes, 1, hash_, config.training.rendezvous_seconds)
+    if processes > 1:
+        rendezvous.process_group("replay", meeting, meeting.place.rank, processes)
+    run_ = run_of(config, args.run)
+    saved = newest(folder, read_header(record_file(folder, 0))["nodes"])
+    learners = replay(config, run_, args.egs, saved, meeting)
+    different = compare(saved, learners)
+    for node in different:
+        say(f"learner {node}: weights differ from the checkpoint's")
+    if not different:
+        say(f"{args.run}: learners {sorted(learners)} replayed, every bit the same")
+    if processes > 1:
+        dist.barrier()
+        dist.destroy_process_group()
+    return DIFFERENT if different else 0
+
+
+def replay(
+    config: Config, run_: Run, egs: Path, saved: Saved, meeting: Meeting
+) -> dict[int, Learner]:
+    """This process's learners after all that the record says up to a checkpoint."""
+    folder = saved.folder.parent
+    header = read_header(record_file(folder, 0))
+    nodes, size = header["nodes"], run_.learners // header["nodes"]
+    _warn_if_other(header)
+    torch.set_num_threads(header["threads"])
+    dataset = Dataset(egs)
+    plan = Plan(len(dataset), config.training.batch, config.seed)
+    strategy = strategy_of(run_, plan.steps)
+    schedule = create(run_.schedule, nodes, config.seed) if strategy.mixes else Complete(nodes)
+    records = {
+        node: read(record_file(folder, node), schedule, saved.load(node)["record_bytes"])
+        for node in range(nodes)
+    }
+    processes = meeting.place.world
+    mine = [node for node in range(nodes) if node % processes == meeting.place.rank]
+    device = pick_device(config.training.device, meeting.place.rank % meeting.local_world)
+    dtype = torch.float64 if config.training.precision == "fp64" else torch.float32
+    model = BLSTM(config.model, dataset.dim, dataset.num_pdfs, seed=config.seed)
+    flat = flatten(model.to(device, dtype), shards=run_.learners)
+    gradients = Gradients(LossOf(model), config, device)
+    feed = Feed(dataset, plan, 0, run_.learners, device=device, dtype=dtype)
+
+    def gradient(node: int, learner: Learner) -> float:
+        shared = learner.steps < strategy.shared_steps and size == 1
+        members = range(run_.learners) if shared else range(node * size, (node + 1) * size)
+        return _average_gradient(flat, learner, gradients, feed, members)
+
+    learners = {
+        node: Learner(flat.another(own_gradient=strategy.late), sgd_of(config), late=strategy.late)
+        for node in mine
+    }
+    again = Replay(
+        records,
+        learners,
+        gradient,
+        average=strategy.collective,
+        owner=lambda node: node % processes,
+        process=meeting.place.rank,
+    )
+    total = sum(map(len, records.values()))
+    again.run(lambda n: say(f"{n}/{total} events") if n % TELL_EVERY == 0 else None)
+    return learners
+
+
+def _average_gradient(
+    flat: Flat, learner: Learner, gradients: Gradients, feed: Feed, members: range
+) -> float:
+    """The mean over the members, summed in their order, into the learner's buffer; its norm."""
+    flat.point_to(learner.model)
+    rows = []
+    for member in members:
+        flat.gradient.zero_()
+        gradients.take(*feed.example(learner.steps, member), member, learner.steps)
+        rows.append(flat.gradient.clone() if len(members) > 1 else flat.gradient)
+    if len(rows) > 1:
+        mean_of(rows, learner.gradient)
+    elif learner.gradient.data_ptr() != flat.gradient.data_ptr():
+        learner.gradient.copy_(flat.gradient)
+    return float(torch.linalg.vector_norm(learner.gradient))
+
+
+def compare(saved: Saved, learners: dict[int, Learner]) -> list[int]:
+    """Nodes whose weights or momentum are not those of the checkpoint."""
+    different = []
+    for node, learner in learners.items():
+        part = saved.load(node)
+        same = torch.equal(part["weights"].cpu(), learner.weights.cpu())
+        if not (same and torch.equal(part["velocity"].cpu(), learner.velocity.cpu())):
+            different.append(node)
+    return different
+
+
+def _warn_if_other(header: dict[str, object]) -> None:
+    here = {"torch": torch.__version__, "cpu": torch.backends.cpu.get_cpu_capability()}
+    for name, value in here.items():
+        if header[name] != value:
+            say(f"warning: recorded with {name} {header[name]}, this is {value}: bits may differ")
