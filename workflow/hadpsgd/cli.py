@@ -26,6 +26,10 @@ STAGES: dict[str, tuple[str, str]] = {
     "ivector-extract": ("hadpsgd.features.ivector.extract_command", "i-vectors of a data set"),
     "fmllr-apply": ("hadpsgd.features.fmllr_command", "features adapted by FMLLR transforms"),
     "mono": ("hadpsgd.gmm.mono_command", "a monophone GMM-HMM from a flat start; aligns train"),
+    "import-alignment": (
+        "hadpsgd.alignment.import_command",
+        "Kaldi's alignments of a data set",
+    ),
     "egs": ("hadpsgd.egs.command", "training examples: fused features with their pdf-ids"),
     "model-info": ("hadpsgd.models.command", "layers and parameters of a model"),
     "learning-rate": ("hadpsgd.training.rate_command", "the learning rate over the epochs"),

@@ -4,7 +4,6 @@ if CONFIG.alignment.kind == "kaldi":
     rule import_alignment:
         input:
             config=ancient(CONFIG_FILE),
-            data=f"{OUT}/corpus/data/{{set}}",
             feats=f"{OUT}/feats/logmel/{{set}}",
             lang=f"{OUT}/lang",
             model=f"{CONFIG.alignment.ali_dir}/final.mdl",
@@ -22,8 +21,8 @@ if CONFIG.alignment.kind == "kaldi":
         params:
             depends=DEPENDS["alignment"],
         shell:
-            "hadpsgd import-alignment --config {input.config} --data {input.data}"
-            " --feats {input.feats} --lang {input.lang} --out {output} 2> {log}"
+            "hadpsgd import-alignment --config {input.config} --feats {input.feats}"
+            " --lang {input.lang} --out {output} 2> {log}"
 
 else:
 

@@ -8,8 +8,6 @@ subsequence padded and masked.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,14 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hadpsgd.alignment.archives import read_alignments
 from hadpsgd.config import Config, fingerprint
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.egs.shards import FORMAT, PADDING, ShardWriter
 from hadpsgd.errors import UserError
 from hadpsgd.features.fusion import Fusion
 from hadpsgd.files import atomic_folder, write_text
-from hadpsgd.gmm import transition_model
-from hadpsgd.kaldi_io import iterate
 from hadpsgd.progress import Progress
 from hadpsgd.skipped import check_skipped
 
@@ -56,42 +53,6 @@ class Counts:
             f"egs: {self.utterances} of {total} utterances, {self.frames:,} frames, "
             f"{self.frames / seconds:,.0f} frames/s"
         )
-
-
-def alignment_files(folder: Path) -> list[Path]:
-    """ali.1.gz, ali.2.gz, ... in their order.
-
-    Raises:
-        UserError: there are none.
-    """
-    names = {path: re.fullmatch(r"ali\.(\d+)\.gz", path.name) for path in folder.glob("ali.*.gz")}
-    files = sorted((int(match[1]), path) for path, match in names.items() if match)
-    if not files:
-        raise UserError("no ali.*.gz", where=folder, fix="Give a folder of alignments")
-    return [path for _, path in files]
-
-
-def pdf_alignments(folder: Path) -> tuple[int, Iterator[tuple[str, Labels]]]:
-    """Number of pdf-ids, and (utterance, pdf-ids [frames]) out of ali.*.gz and final.mdl.
-
-    Raises:
-        UserError: a file is missing or broken, or a transition-id is not the model's.
-    """
-    model = transition_model.read(folder / "final.mdl")
-    files = alignment_files(folder)
-
-    def labels() -> Iterator[tuple[str, Labels]]:
-        for path in files:
-            for utterance, ids in iterate(path, "ints"):
-                if len(ids) and not 1 <= ids.min() <= ids.max() <= model.num_ids:
-                    raise UserError(
-                        f"transition-ids up to {ids.max()}, and final.mdl has {model.num_ids}",
-                        where=f"{path}, utterance {utterance}",
-                        fix="The alignments were made with another model",
-                    )
-                yield utterance, model.pdf[ids]
-
-    return model.num_pdfs, labels()
 
 
 def cut(
@@ -144,9 +105,9 @@ def make(
     """
     refuse_other_folder(out)
     fusion = Fusion(config, streams, data)
-    num_pdfs, alignments = pdf_alignments(ali)
+    model, alignments = read_alignments(ali)
     frames, counts = config.egs.frames, Counts()
-    pdf_counts = np.zeros(num_pdfs, np.int64)
+    pdf_counts = np.zeros(model.num_pdfs, np.int64)
     unaligned = set(fusion.utterances)
     progress = Progress(lambda seconds: counts.line(seconds, len(fusion)))
     with atomic_folder(out) as folder:
@@ -158,8 +119,8 @@ def make(
                 counts.unknown += 1
                 continue
             unaligned.remove(utterance)
-            features, labels = matched(fusion[utterance], ids, utterance)
-            pdf_counts += np.bincount(labels, minlength=num_pdfs)
+            features, labels = matched(fusion[utterance], model.pdf[ids], utterance)
+            pdf_counts += np.bincount(labels, minlength=model.num_pdfs)
             pieces = cut(features, labels, frames, pad=held_out)
             writer.append(*pieces)
             kept = pieces[1].size
@@ -178,7 +139,7 @@ def make(
             "dim": fusion.dim,
             "streams": fusion.dims,
             "dtype": config.egs.dtype,
-            "num_pdfs": num_pdfs,
+            "num_pdfs": model.num_pdfs,
             "subsequences": sum(shard["subsequences"] for shard in writer.shards),
             "held_out": held_out,
             "config": fingerprint([config.features, config.egs]),

@@ -1,0 +1,38 @@
+"""`hadpsgd import-alignment`: Kaldi's alignments of a data set."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from hadpsgd.alignment.kaldi_import import import_alignments
+from hadpsgd.config import load
+from hadpsgd.config.alignment import KaldiAlignment
+from hadpsgd.corpus.tables import read_table
+from hadpsgd.errors import UserError
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("--config", type=Path, required=True, help="YAML config")
+    parser.add_argument("--feats", type=Path, required=True, help="features (utt2num_frames)")
+    parser.add_argument("--lang", type=Path, required=True, help="lang folder")
+    parser.add_argument("--out", type=Path, required=True, help="alignment folder to write")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Import, and say what was taken over."""
+    config = load(args.config)
+    settings = config.alignment
+    if not isinstance(settings, KaldiAlignment):
+        raise UserError("alignment.kind is not 'kaldi'", where=args.config)
+    counts = {utt: int(frames) for utt, frames in read_table(args.feats / "utt2num_frames").items()}
+    source = Path(settings.ali_dir)
+    done = import_alignments(source, args.lang, counts, settings.max_failed, args.out)
+    print(
+        f"import-alignment: {done.utterances} utterances, {done.frames:,} frames, "
+        f"{done.pdfs} pdf-ids from {source}",
+        file=sys.stderr,
+    )
+    return 0

@@ -1,0 +1,121 @@
+"""Import of Kaldi's alignments: what steps/align_*.sh leaves, checked against our data."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hadpsgd.alignment.archives import read_alignments
+from hadpsgd.corpus.lang.directory import read_symbols
+from hadpsgd.errors import UserError
+from hadpsgd.files import atomic_folder, write_text
+from hadpsgd.gmm import event_map
+from hadpsgd.gmm.transition_model import TransitionModel
+from hadpsgd.kaldi_io import Writer
+from hadpsgd.skipped import check_skipped
+
+_COPIED = ("final.mdl", "tree", "final.occs", "final.mat", "full.mat", "splice_opts", "cmvn_opts")
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What an import took over."""
+
+    utterances: int
+    frames: int
+    pdfs: int
+
+
+def import_alignments(
+    source: Path, lang: Path, num_frames: Mapping[str, int], max_failed: float, out: Path
+) -> Imported:
+    """Write `ali.1.gz`, `final.mdl`, `tree` and the rest of a Kaldi alignment folder.
+
+    Args:
+        source: Kaldi's folder with ali.*.gz, final.mdl and tree.
+        lang: the lang folder, whose phones must be those of the alignments.
+        num_frames: frames of every utterance of the data set; others are left out.
+        max_failed: share of utterances that may have no alignment.
+        out: folder to write.
+
+    Raises:
+        UserError: a file is missing or broken; phones, tree or ids do not fit; an alignment and
+            its features differ by more than one frame; too many utterances have no alignment.
+    """
+    model, alignments = read_alignments(source)
+    _check_phones(source, lang, model)
+    _check_tree(source / "tree", model)
+    missing = dict.fromkeys(num_frames)
+    frames = 0
+    with atomic_folder(out) as folder:
+        with Writer(folder / "ali.1.gz") as writer:
+            for utterance, ids in alignments:
+                if utterance not in missing:
+                    continue
+                if abs(len(ids) - num_frames[utterance]) > 1:
+                    raise UserError(
+                        f"{len(ids)} frames of alignment and {num_frames[utterance]} of features",
+                        where=f"{source}, utterance {utterance}",
+                        fix="Use alignments of the same audio with the same frame shift",
+                    )
+                del missing[utterance]
+                frames += len(ids)
+                writer.write(utterance, ids)
+        check_skipped(
+            missing,
+            len(num_frames),
+            max_failed,
+            "utterances have no alignment",
+            where=source,
+            fix="Is it another data set's? Else align them, or raise alignment.max_failed",
+        )
+        for name in _COPIED:
+            if (source / name).is_file():
+                shutil.copyfile(source / name, folder / name)
+        shutil.copyfile(lang / "phones.txt", folder / "phones.txt")
+        write_text(folder / "num_jobs", "1\n")
+    return Imported(len(num_frames) - len(missing), frames, model.num_pdfs)
+
+
+def _check_phones(source: Path, lang: Path, model: TransitionModel) -> None:
+    """Refuse a model whose phones are not the lang folder's.
+
+    Raises:
+        UserError: names the first phone that differs.
+    """
+    ours = read_symbols(lang / "phones.txt")
+    if (source / "phones.txt").is_file():
+        theirs = read_symbols(source / "phones.txt")
+        for phone in sorted(ours.keys() | theirs.keys()):
+            if phone.startswith("#"):  # disambiguation symbols stand in no alignment
+                continue
+            if ours.get(phone) != theirs.get(phone):
+                raise UserError(
+                    f"phone {phone} is {theirs.get(phone)} here and {ours.get(phone)} in {lang}",
+                    where=source / "phones.txt",
+                    fix="Set alignment.lang_dir to the lang folder of these alignments",
+                )
+    unknown = sorted(set(model.phone[1:].tolist()) - set(ours.values()))
+    if unknown:
+        raise UserError(
+            f"the model has phone {unknown[0]}, and {lang}/phones.txt does not",
+            where=source / "final.mdl",
+            fix="Set alignment.lang_dir to the lang folder of these alignments",
+        )
+
+
+def _check_tree(path: Path, model: TransitionModel) -> None:
+    """Refuse a tree of another model.
+
+    Raises:
+        UserError: missing, broken, or with another number of pdf-ids.
+    """
+    pdfs = event_map.read(path).num_pdfs
+    if pdfs != model.num_pdfs:
+        raise UserError(
+            f"the tree has {pdfs} pdf-ids and final.mdl {model.num_pdfs}",
+            where=path,
+            fix="Take tree and final.mdl from the same folder",
+        )
