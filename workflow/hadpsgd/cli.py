@@ -30,6 +30,7 @@ STAGES: dict[str, tuple[str, str]] = {
         "hadpsgd.alignment.import_command",
         "Kaldi's alignments of a data set",
     ),
+    "align": ("hadpsgd.gmm.align_command", "align a data set with a trained GMM-HMM"),
     "egs": ("hadpsgd.egs.command", "training examples: fused features with their pdf-ids"),
     "model-info": ("hadpsgd.models.command", "layers and parameters of a model"),
     "learning-rate": ("hadpsgd.training.rate_command", "the learning rate over the epochs"),

@@ -9,19 +9,77 @@ from pydantic import Field
 from hadpsgd.config.base import PathText, Section
 
 
-class Mono(Section):
-    """Monophone GMM-HMM from a flat start (Kaldi's steps/train_mono.sh)."""
+class MonoStage(Section):
+    """Size of the monophone model."""
 
-    kind: Literal["mono"] = "mono"
     gaussians: int = Field(1000, ge=1)
     """Gaussians in total at the end of training."""
     iterations: int = Field(40, ge=2)
     """Iterations of training."""
+
+
+class OwnAlignment(Section):
+    """What all our own stages share."""
+
     beam: float = Field(10.0, gt=0)
     """Viterbi beam; utterances that fail are retried with `retry_beam`."""
     retry_beam: float = Field(40.0, gt=0)
+    """Beam beyond which an utterance counts as failed."""
+    boost_silence: float = Field(1.25, gt=0)
+    """Factor on the likelihood of silence while aligning (Kaldi's --boost-silence)."""
     max_failed: float = Field(0.05, ge=0, le=1)
     """Share of utterances that may fail to align; more stops the run."""
+    jobs: int = Field(2, ge=1)
+    """Processes."""
+
+
+class Mono(OwnAlignment, MonoStage):
+    """Monophone GMM-HMM from a flat start (Kaldi's steps/train_mono.sh)."""
+
+    kind: Literal["mono"] = "mono"
+
+    @property
+    def mono_stage(self) -> MonoStage:
+        """Size of the monophone model."""
+        return self
+
+
+class TreeStage(Section):
+    """Size of a triphone model."""
+
+    leaves: int = Field(2000, ge=1)
+    """Leaves of the decision tree at most (pdf-ids, the targets of the network)."""
+    gaussians: int = Field(10000, ge=1)
+    """Gaussians in total at the end of training."""
+    iterations: int = Field(35, ge=2)
+    """Iterations of training."""
+
+
+class LdaStage(TreeStage):
+    """Triphones on LDA+MLLT features."""
+
+    context: int = Field(3, ge=0, le=10)
+    """Frames spliced on each side."""
+    dim: int = Field(40, ge=2)
+    """Dimension after LDA."""
+
+
+class Ladder(OwnAlignment):
+    """Monophones, triphones on deltas, LDA+MLLT, speaker-adaptive training with FMLLR."""
+
+    kind: Literal["ladder"]
+    mono: MonoStage = MonoStage()
+    tri: TreeStage = TreeStage()
+    lda: LdaStage = LdaStage()
+    sat: TreeStage = TreeStage()
+    min_speaker_frames: int = Field(500, ge=1)
+    """Frames of speech below which a speaker gets no FMLLR transform of its own (Kaldi's
+    --fmllr-min-count)."""
+
+    @property
+    def mono_stage(self) -> MonoStage:
+        """Size of the monophone model."""
+        return self.mono
 
 
 class KaldiAlignment(Section):
@@ -36,7 +94,7 @@ class KaldiAlignment(Section):
     """Share of utterances that may lack an alignment; more stops the run."""
 
 
-Alignment = Annotated[Mono | KaldiAlignment, Field(discriminator="kind")]
+Alignment = Annotated[Mono | Ladder | KaldiAlignment, Field(discriminator="kind")]
 
 
 class Egs(Section):

@@ -54,6 +54,10 @@ class Mixtures:
         """float32 [Gaussians, 2 dim]: what features, and their squares, are multiplied with."""
         return np.concatenate([self.means_invvars, -0.5 * self.inv_vars], axis=1)
 
+    def per_pdf(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Sum values of Gaussians over each pdf."""
+        return np.add.reduceat(values, self.offsets[:-1])
+
     @property
     def pdf_of(self) -> NDArray[np.int64]:
         """int64 [Gaussians]: the pdf that a Gaussian belongs to."""

@@ -35,7 +35,7 @@ def update(
 ) -> Mixtures:
     """Re-estimate all mixtures, drop Gaussians with too few frames, split up to the total."""
     estimated = estimate(mixtures, sums, growth.min_occupancy)
-    counts = np.add.reduceat(sums.occupancy, mixtures.offsets[:-1])
+    counts = mixtures.per_pdf(sums.occupancy)
     targets = split_targets(counts, growth.gaussians, growth.power)
     return split(estimated, targets, random)
 
@@ -47,7 +47,7 @@ def estimate(mixtures: Mixtures, sums: Statistics, min_occupancy: float = 10.0) 
     it was.
     """
     pdf_of = mixtures.pdf_of
-    totals = np.add.reduceat(sums.occupancy, mixtures.offsets[:-1])
+    totals = mixtures.per_pdf(sums.occupancy)
     sizes = np.diff(mixtures.offsets)
     with np.errstate(invalid="ignore", divide="ignore"):
         share = np.where(totals[pdf_of] > 0, sums.occupancy / totals[pdf_of], 1 / sizes[pdf_of])
@@ -55,7 +55,7 @@ def estimate(mixtures: Mixtures, sums: Statistics, min_occupancy: float = 10.0) 
         variances = sums.second / sums.occupancy[:, None] - means**2
     enough = (sums.occupancy > min_occupancy) & (share > MIN_WEIGHT)
     # of a pdf without any Gaussian that has enough frames, the fullest one stays
-    none = np.add.reduceat(enough, mixtures.offsets[:-1]) == 0
+    none = mixtures.per_pdf(enough.astype(np.float64)) == 0
     kept = enough.copy()
     for pdf in np.flatnonzero(none):
         begin, end = mixtures.offsets[pdf], mixtures.offsets[pdf + 1]

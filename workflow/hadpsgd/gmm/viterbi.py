@@ -6,7 +6,7 @@ beam of at least `gap`: the most by which that path ever fell behind the best on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,31 +33,35 @@ class Alignment:
 
 
 def align(
-    graphs: Sequence[Graph], emissions: Sequence[Floats], scores_of_ids: Floats
+    graphs: Sequence[Graph],
+    lengths: Sequence[int] | NDArray[np.integer],
+    emission: Callable[[int], Floats],
+    scores_of_ids: Floats,
 ) -> list[Alignment | None]:
-    """Align utterances; None where no path has the utterance's length.
+    """Align utterances of `lengths` frames; None where no path has the utterance's length.
 
-    emissions[u]: float32 [frames, states]: scaled log-likelihood of every state of its graph
-    (the start's column is not read). scores_of_ids: [ids + 1]: scaled log-probabilities.
+    emission(u): float32 [frames, states]: scaled log-likelihood of every state of graph u (the
+    start's column is not read). scores_of_ids: [ids + 1]: scaled log-probabilities.
     """
     results: list[Alignment | None] = [None] * len(graphs)
-    fit = [u for u, graph in enumerate(graphs) if not graph.is_empty and len(emissions[u])]
-    fit.sort(key=lambda u: -len(emissions[u]))
-    for group in _groups(fit, graphs, emissions):
-        batch = _Batch([graphs[u] for u in group], [emissions[u] for u in group], scores_of_ids)
+    fit = [u for u, graph in enumerate(graphs) if not graph.is_empty and lengths[u] > 0]
+    fit.sort(key=lambda u: -int(lengths[u]))
+    for group in _groups(fit, graphs, lengths):
+        batch = _Batch([graphs[u] for u in group], map(emission, group), scores_of_ids,
+                       np.array([lengths[u] for u in group]))  # fmt: skip
         for u, found in zip(group, batch.run(), strict=True):
             results[u] = found
     return results
 
 
 def _groups(
-    order: list[int], graphs: Sequence[Graph], emissions: Sequence[Floats]
+    order: list[int], graphs: Sequence[Graph], lengths: Sequence[int] | NDArray[np.integer]
 ) -> Iterator[list[int]]:
     group: list[int] = []
     states = 0
     for u in order:
         size = len(graphs[u].pdfs)
-        if group and (states + size) * len(emissions[group[0]]) > _CELLS:
+        if group and (states + size) * int(lengths[group[0]]) > _CELLS:
             yield group
             group, states = [], 0
         group.append(u)
@@ -70,10 +74,14 @@ class _Batch:
     """Utterances in falling order of length: those still running are always the first."""
 
     def __init__(
-        self, graphs: Sequence[Graph], emissions: Sequence[Floats], scores_of_ids: Floats
+        self,
+        graphs: Sequence[Graph],
+        emissions: Iterable[Floats],
+        scores_of_ids: Floats,
+        lengths: NDArray[np.int64],
     ) -> None:
         self.graphs = graphs
-        self.lengths = np.array([len(emission) for emission in emissions])
+        self.lengths = lengths
         sizes = [len(graph.pdfs) for graph in graphs]
         self.base = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         states = int(self.base[-1])

@@ -1,0 +1,111 @@
+"""Utterances of a data set for training: features into the workspace, words for the graphs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.corpus.lang.directory import read_symbols
+from hadpsgd.errors import UserError
+from hadpsgd.features.frontend import Frontend, Inputs
+from hadpsgd.gmm.event_map import Tree
+from hadpsgd.gmm.phone_graph import Lexicon
+from hadpsgd.gmm.training_graph import Graph, GraphCompiler
+from hadpsgd.gmm.transition_model import TransitionModel
+from hadpsgd.gmm.workspace import Workspace
+
+
+class Lang:
+    """What training needs of a lang folder."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read it.
+
+        Raises:
+            UserError: a file is missing or damaged.
+        """
+        self.folder = Path(folder)
+        self.words = read_symbols(self.folder / "words.txt")
+        self.lexicon = Lexicon(self.folder / "L.fst")
+        self.silence = tuple(self.numbers("phones/silence.csl", ":"))
+        self.optional_silence = tuple(self.numbers("phones/optional_silence.csl", ":"))
+        oov = self.folder / "oov.int"
+        self.oov = self.numbers("oov.int")[0] if oov.is_file() else None
+
+    def numbers(self, name: str, separator: str | None = None) -> list[int]:
+        """The numbers in a file."""
+        return [number for row in self.rows(name, separator) for number in row]
+
+    def rows(self, name: str, separator: str | None = None) -> list[list[int]]:
+        """The numbers in a file, line by line.
+
+        Raises:
+            UserError: it is missing or holds something else.
+        """
+        path = self.folder / name
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+            return [[int(field) for field in line.split(separator)] for line in lines if line]
+        except FileNotFoundError:
+            raise UserError("no such file", where=path, fix="`hadpsgd lang` makes it") from None
+        except ValueError as error:
+            raise UserError(f"not a list of numbers: {error}", where=path) from None
+
+
+def fill(space: Workspace, data: DataDir, feats: Path, frontend: Frontend) -> None:
+    """Put normalised features into the workspace.
+
+    Raises:
+        UserError: features are missing or broken.
+    """
+    inputs = Inputs(data, feats, frontend)
+    space.fill((name, data.utterances[name].speaker, frames) for name, frames in inputs)
+
+
+def word_ids(data: DataDir, names: list[str], lang: Lang) -> Iterator[list[int]]:
+    """The words of utterances as numbers; words out of the lexicon count as the lang's oov word.
+
+    Raises:
+        UserError: a word has no pronunciation and the lang folder has no oov word.
+    """
+    missing: dict[str, int] = {}
+    for name in names:
+        ids = []
+        for word in data.utterances[name].words:
+            number = lang.words.get(word, lang.oov)
+            if number is None:
+                raise UserError(
+                    f"word '{word}' is not in the lexicon, and there is no word for unknown ones",
+                    where=f"{data.path / 'text'}, utterance {name}",
+                    fix="Add it to the lexicon, or name an oov word (lang.oov)",
+                )
+            if word not in lang.words:
+                missing[word] = missing.get(word, 0) + 1
+            ids.append(number)
+        yield ids
+    if missing:
+        shown = ", ".join(sorted(missing, key=lambda word: -missing[word])[:5])
+        print(
+            f"{data.path}: {sum(missing.values())} words ({len(missing)} distinct) are not in the "
+            f"lexicon: {shown}",
+            file=sys.stderr,
+        )
+
+
+def compile_graphs(
+    space: Workspace, words: Iterator[list[int]], lang: Lang, tree: Tree, model: TransitionModel
+) -> None:
+    """Compile and store the graphs of all utterances.
+
+    Raises:
+        UserError: tree and model do not fit.
+    """
+    compiler = GraphCompiler(lang.lexicon, tree, model)
+    space.store_graphs(_compiled(compiler, words))
+
+
+def _compiled(compiler: GraphCompiler, words: Iterator[list[int]]) -> Iterator[Graph]:
+    for ids in words:
+        yield compiler(ids)

@@ -1,0 +1,175 @@
+"""Passes over the data of a training: alignment and accumulation, chunks over processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hadpsgd.gmm import viterbi
+from hadpsgd.gmm.diag_gmm import Array, Mixtures
+from hadpsgd.gmm.likelihood import log_likelihoods
+from hadpsgd.gmm.model import Model
+from hadpsgd.gmm.pipeline import Pipeline
+from hadpsgd.gmm.statistics import Statistics, accumulate
+from hadpsgd.gmm.training_graph import Graph
+from hadpsgd.gmm.transition_model import TransitionModel
+from hadpsgd.gmm.update import scaled_scores
+from hadpsgd.gmm.workspace import Chunk, Workspace
+from hadpsgd.parallel import map_in_order
+
+ACOUSTIC_SCALE = 0.1
+
+
+@dataclass(frozen=True)
+class Search:
+    """How utterances are aligned.
+
+    beam: paths are expected within it; up to retry_beam an utterance counts as retried, beyond
+    it as failed. boost: factor on the weights of the pdfs of `quiet` phones.
+    """
+
+    beam: float = 10.0
+    retry_beam: float = 40.0
+    boost: float = 1.0
+    quiet: tuple[int, ...] = ()
+
+
+@dataclass
+class Outcome:
+    """Of an alignment pass: scaled log-probability a frame and what did not align.
+
+    needed: the beam that each retried utterance needs; failed: why each other one has none.
+    """
+
+    score: float = 0.0
+    frames: int = 0
+    needed: dict[str, float] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    per_frame: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Passes:
+    """A data set, how its frames are seen, and the processes that pass over it."""
+
+    space: Workspace
+    pipeline: Pipeline
+    jobs: int
+
+    def align(self, model: Model, search: Search, seen: Pipeline | None = None) -> Outcome:
+        """Align every utterance and store its transition-ids (0 where it failed)."""
+        make = partial(_aligner, self.space, seen or self.pipeline, model, search)
+        outcome = Outcome()
+        for part in map_in_order(make, self.space.chunks(), self.jobs):
+            outcome.score += part.score
+            outcome.frames += part.frames
+            outcome.needed |= part.needed
+            outcome.failed |= part.failed
+            outcome.per_frame |= part.per_frame
+        return outcome
+
+    def accumulate(self, model: Model, observed: Pipeline | None = None) -> Statistics:
+        """Statistics of the aligned frames; of `observed` ones with this pipeline's posteriors."""
+        make = partial(_accumulator, self.space, self.pipeline, model, observed)
+        dim = model.mixtures.dim
+        if observed is not None and observed.matrix is not None:
+            dim = len(observed.matrix)
+        sums = Statistics.zeros(len(model.mixtures.weights), dim, model.transitions.num_ids)
+        for part in map_in_order(make, self.space.chunks(), self.jobs):
+            sums += part
+        return sums
+
+
+def _aligner(
+    space: Workspace, pipeline: Pipeline, model: Model, search: Search
+) -> Callable[[Chunk], Outcome]:
+    mixtures = boosted(model, search.quiet, search.boost)
+    scores = scaled_scores(model.transitions)
+
+    def align_chunk(chunk: Chunk) -> Outcome:
+        features, bounds = pipeline(space, chunk), space.bounds(chunk)
+        graphs = space.graphs(chunk)
+
+        def emission(u: int) -> Array:
+            return emissions(mixtures, graphs[u], features[bounds[u] : bounds[u + 1]])
+
+        found = viterbi.align(graphs, np.diff(bounds), emission, scores)
+        names = space.names[chunk.first : chunk.last]
+        outcome, ids = _sort_out(names, bounds, graphs, found, search)
+        space.store_alignment(chunk, ids)
+        return outcome
+
+    return align_chunk
+
+
+def emissions(mixtures: Mixtures, graph: Graph, features: Array) -> Array:
+    """Scaled log-likelihoods of a graph's states: float32 [frames, states]."""
+    used, column = np.unique(graph.pdfs[1:], return_inverse=True)
+    likelihoods = log_likelihoods(mixtures, features, used)
+    likelihoods *= ACOUSTIC_SCALE
+    result = np.empty((len(features), len(graph.pdfs)), np.float32)
+    result[:, 0] = 0.0
+    np.take(likelihoods, column, axis=1, out=result[:, 1:])
+    return result
+
+
+def _sort_out(
+    names: Sequence[str],
+    bounds: NDArray[np.int64],
+    graphs: Sequence[Graph],
+    found: Sequence[viterbi.Alignment | None],
+    search: Search,
+) -> tuple[Outcome, NDArray[np.int32]]:
+    outcome = Outcome()
+    ids = np.zeros(bounds[-1], np.int32)
+    for u, (name, result) in enumerate(zip(names, found, strict=True)):
+        if result is None:
+            outcome.failed[name] = (
+                "no pronunciation of its transcript" if graphs[u].is_empty
+                else f"{bounds[u + 1] - bounds[u]} frames are too few for its transcript"
+            )  # fmt: skip
+        elif result.gap > search.retry_beam:
+            outcome.failed[name] = f"a beam of {result.gap:.0f} would be needed"
+        else:
+            ids[bounds[u] : bounds[u + 1]] = result.ids
+            outcome.score += result.score
+            outcome.frames += len(result.ids)
+            outcome.per_frame[name] = result.score / len(result.ids)
+            if result.gap > search.beam:
+                outcome.needed[name] = result.gap
+    return outcome, ids
+
+
+def boosted(model: Model, phones: Sequence[int], boost: float) -> Mixtures:
+    """Mixtures whose weights are raised for the pdfs of `phones` (Kaldi's gmm-boost-silence)."""
+    mixtures = model.mixtures
+    if boost == 1.0 or not phones:
+        return mixtures
+    pdfs = pdfs_of(model.transitions, phones)
+    raised = mixtures.gconsts.copy()
+    raised[np.isin(mixtures.pdf_of, pdfs)] += np.float32(np.log(boost))
+    return Mixtures(
+        mixtures.offsets, raised, mixtures.weights, mixtures.means_invvars, mixtures.inv_vars
+    )
+
+
+def pdfs_of(model: TransitionModel, phones: Sequence[int]) -> NDArray[np.int32]:
+    """The pdfs that phones use."""
+    return np.unique(model.tuples[np.isin(model.tuples[:, 0], phones), 2:])
+
+
+def _accumulator(
+    space: Workspace, pipeline: Pipeline, model: Model, observed: Pipeline | None
+) -> Callable[[Chunk], Statistics]:
+    pdf_of_id = model.transitions.pdf
+
+    def accumulate_chunk(chunk: Chunk) -> Statistics:
+        features, ids = pipeline(space, chunk), space.alignment(chunk)
+        other = None if observed is None else observed(space, chunk)
+        return accumulate(model.mixtures, features, ids, pdf_of_id, other)
+
+    return accumulate_chunk

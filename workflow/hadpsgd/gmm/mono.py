@@ -1,0 +1,62 @@
+"""Monophones from a flat start (Kaldi's steps/train_mono.sh)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hadpsgd.config.alignment import MonoStage
+from hadpsgd.corpus.lang import topology
+from hadpsgd.gmm import transition_model
+from hadpsgd.gmm.data import Lang, compile_graphs
+from hadpsgd.gmm.em import Passes, Search
+from hadpsgd.gmm.event_map import Tree
+from hadpsgd.gmm.flat_start import align_equally, global_mixtures, monophone_tree
+from hadpsgd.gmm.model import Model
+from hadpsgd.gmm.training import Schedule, State, maximise, train
+from hadpsgd.gmm.update import Growth
+
+# before these iterations of 40 utterances are aligned anew (train_mono.sh, one less)
+REALIGN = frozenset((*range(2, 12), 13, 15, 17, 19, 21, 24, 27, 30, 33, 36, 39))
+FIRST_BEAM = 6.0
+FIRST_OCCUPANCY = 3.0
+POWER = 0.25
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model and its tree, and the frames it was trained on."""
+
+    tree: Tree
+    state: State
+
+
+def train_mono(
+    passes: Passes, words: list[list[int]], lang: Lang, options: MonoStage, search: Search,
+    seed: int,
+) -> Trained:  # fmt: skip
+    """Train on the utterances of the workspace.
+
+    Raises:
+        UserError: lang folder and transcripts do not fit, or nothing aligns.
+    """
+    topo = topology.read_text(lang.folder / "topo")
+    tree = monophone_tree(lang.rows("phones/sets.int"), topo)
+    transitions = transition_model.make(tree, topo)
+    compile_graphs(passes.space, iter(words), lang, tree, transitions)
+    align_equally(passes, seed)
+    model = Model(transitions, global_mixtures(passes, tree.num_pdfs))
+    first = Growth(0, POWER, FIRST_OCCUPANCY)
+    sums = passes.accumulate(model)
+    model = maximise(model, sums, first, np.random.default_rng(seed))
+    schedule = Schedule(
+        "mono",
+        options.iterations,
+        REALIGN,
+        max(1, options.iterations * 3 // 4),
+        options.gaussians,
+        POWER,
+        seed,
+    )
+    return Trained(tree, train(schedule, State(passes, model), search))

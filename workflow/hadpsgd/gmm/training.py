@@ -1,0 +1,100 @@
+"""The loop that all stages share: realign, accumulate, update, mix up."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from hadpsgd.errors import UserError
+from hadpsgd.gmm.em import Outcome, Passes, Search
+from hadpsgd.gmm.model import Model
+from hadpsgd.gmm.statistics import Statistics
+from hadpsgd.gmm.update import Growth, update, update_transitions
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Iterations count from 1. Gaussians grow up to iteration `grow_until`.
+
+    realign: iterations before which utterances are aligned anew. hooks: what else is done in
+    an iteration, after the update of the means (MLLT, fMLLR).
+    """
+
+    name: str
+    iterations: int
+    realign: frozenset[int]
+    grow_until: int
+    gaussians: int
+    power: float
+    seed: int
+
+
+class State(NamedTuple):
+    """What a training carries from one iteration to the next."""
+
+    passes: Passes
+    model: Model
+
+
+Hook = Callable[[int, State], State]
+
+
+def train(
+    schedule: Schedule, state: State, search: Search, hook: Hook = lambda _, state: state
+) -> State:
+    """Run a schedule; `hook` may change model and features in front of an iteration's pass.
+
+    Raises:
+        UserError: no utterance aligns.
+    """
+    random = np.random.default_rng(schedule.seed)
+    start = len(state.model.mixtures.weights)
+    step = (schedule.gaussians - start) / max(schedule.grow_until, 1)
+    for iteration in range(1, schedule.iterations + 1):
+        outcome = None
+        if iteration in schedule.realign:
+            outcome = state.passes.align(state.model, search)
+            check_some(outcome, schedule.name)
+        state = hook(iteration, state)
+        sums = state.passes.accumulate(state.model)
+        grown = start + int(step * min(iteration, schedule.grow_until))
+        growth = Growth(max(grown, start), schedule.power)
+        state = State(state.passes, maximise(state.model, sums, growth, random))
+        _report(schedule, iteration, sums, state.model, outcome)
+    return state
+
+
+def maximise(model: Model, sums: Statistics, growth: Growth, random: np.random.Generator) -> Model:
+    """The updated model."""
+    return Model(
+        update_transitions(model.transitions, sums.ids),
+        update(model.mixtures, sums, growth, random),
+    )
+
+
+def check_some(outcome: Outcome, name: str) -> None:
+    """Stop where nothing aligns.
+
+    Raises:
+        UserError: all utterances failed.
+    """
+    if not outcome.frames:
+        utterance, why = next(iter(outcome.failed.items()), ("", "there is none"))
+        raise UserError(f"no utterance can be aligned (the first one: {why})",
+                        where=f"{name}, utterance {utterance}")  # fmt: skip
+
+
+def _report(
+    schedule: Schedule, iteration: int, sums: Statistics, model: Model, outcome: Outcome | None
+) -> None:
+    line = (
+        f"{schedule.name}: iteration {iteration}/{schedule.iterations}, log-likelihood a frame "
+        f"{sums.likelihood / max(sums.frames, 1):.3f}, {len(model.mixtures.weights)} Gaussians"
+    )
+    if outcome is not None:
+        line += f"; realigned, {len(outcome.needed)} retried, {len(outcome.failed)} failed"
+    print(line, file=sys.stderr)
