@@ -26,6 +26,7 @@ from tracking_data import (
 
 from hadpsgd import cli
 from hadpsgd.config import Config
+from hadpsgd.config.tracking import Tracking
 from hadpsgd.tracking import follower, identity
 from hadpsgd.tracking.command import _upload
 from hadpsgd.tracking.events import Begin, Event, Finish, Metrics, Params, Point, Tags
@@ -346,3 +347,17 @@ def test_compare_here_and_in_mlflow(ready: Path, capsys: pytest.CaptureFixture[s
     assert cli.main(["compare", "single", "0" * 32, "--config", file]) == 2
     errors = capsys.readouterr().err.splitlines()
     assert len(errors) == 3 and "There are: single, ssgd-4, hadpsgd-2x2" in errors[1]
+
+
+def test_tracking_can_be_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/env.db")
+    config = write_results(tmp_path)
+    config = config.model_copy(update={"tracking": Tracking(uri="none")})
+    file = write_config(config, tmp_path / "config.yaml")
+    (tmp_path / "run").mkdir()
+    with start(config, tmp_path):
+        write_rows(tmp_path / "run/metrics.jsonl", metric_rows("ssgd-4"))
+    assert (tmp_path / "run/provenance.json").exists()
+    for mode in ([], ["--upload"], ["--check"]):
+        assert cli.main(["track", "--config", str(file), *mode]) == 0
+    assert not list(tmp_path.glob("**/*.db")) and not list(tmp_path.glob("tracking/*/*"))

@@ -9,11 +9,14 @@ from pydantic import AfterValidator, Field
 from hadpsgd.config.base import PathText, Section, expand
 
 SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql", "databricks")
+OFF = "none"
 
 
 def check_uri(uri: str) -> str:
     """A tracking URI that MLflow accepts, variables expanded; raises ValueError otherwise."""
     uri = expand(uri)
+    if uri == OFF:
+        return uri
     scheme, separator, rest = uri.partition(":")
     if scheme == "databricks" and not separator:
         return uri
@@ -31,7 +34,8 @@ class Tracking(Section):
     """MLflow. A store that cannot be reached never stops a run: records wait in `spool`."""
 
     uri: Annotated[str, AfterValidator(check_uri)] = "sqlite:///mlflow.db"
-    """Tracking store; the environment variable MLFLOW_TRACKING_URI goes before it."""
+    """Tracking store; the environment variable MLFLOW_TRACKING_URI goes before it. `none` records
+    nothing, whatever the variable says."""
     experiment: str = Field("", max_length=200)
     """Experiment; the config's name where it is empty."""
     every_seconds: float = Field(5.0, gt=0)

@@ -11,7 +11,7 @@ from hadpsgd.errors import UserError
 from hadpsgd.tracking.recorder import Connection, Recorder, warn
 from hadpsgd.tracking.spool import keys_waiting
 from hadpsgd.tracking.store import NotStoredError
-from hadpsgd.tracking.uri import redacted
+from hadpsgd.tracking.uri import is_on, redacted
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -34,11 +34,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
     config = load(args.config)
+    if not is_on(config):
+        warn("tracking.uri is 'none': nothing is recorded")
     if args.follow:
         return _follow(config, args)
-    if args.upload:
+    if args.upload and is_on(config):
         return _upload(config)
-    if args.check:
+    if args.check and is_on(config):
         return _check(config)
     from hadpsgd.tracking.sync import sync
 

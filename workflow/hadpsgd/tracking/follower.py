@@ -23,6 +23,7 @@ from hadpsgd.config import Config
 from hadpsgd.tracking import identity, system, training_run
 from hadpsgd.tracking.events import Finish, Status
 from hadpsgd.tracking.recorder import Connection, Recorder, warn
+from hadpsgd.tracking.uri import is_on
 
 LAST_UPLOAD_SECONDS = 60.0
 """Training waits at most this long for the follower at its end."""
@@ -54,7 +55,10 @@ def start(
         if rank == 0:
             _publish_key(checkpoints, metrics.parent)
             stack.callback(_publish_provenance, checkpoints, metrics.parent)
-            stack.enter_context(_follower(session, config_file, run_id, checkpoints, metrics))
+            if is_on(config):
+                stack.enter_context(_follower(session, config_file, run_id, checkpoints, metrics))
+            else:
+                training_run.write_provenance(config, checkpoints)
         if config.tracking.system_metrics:
             stack.enter_context(system.sampled(metrics.parent, rank, config.tracking.every_seconds))
         yield session

@@ -15,7 +15,7 @@ from hadpsgd.tracking.metrics_file import FILE as METRICS
 from hadpsgd.tracking.recorder import Connection, Recorder
 from hadpsgd.tracking.results import RunResult, read_results, results_folder
 from hadpsgd.tracking.store import known_run
-from hadpsgd.tracking.uri import experiment_name, redacted, spool_folder, tracking_uri
+from hadpsgd.tracking.uri import experiment_name, is_on, redacted, spool_folder, tracking_uri
 
 TABLES = ("wer.md", "report.html", "stages.md")
 
@@ -39,7 +39,7 @@ def sync(config: Config, out: Path | None) -> list[Tracked]:
         UserError: a result cannot be read, or the tracking URI is not one.
     """
     connection = Connection(config)
-    for result in read_results(config, partial=True):
+    for result in read_results(config, partial=True) if is_on(config) else ():
         if result.folder.is_dir():
             _sync_run(config, connection, result)
     tracked = tracked_runs(config)

@@ -14,7 +14,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from hadpsgd.config import Config
-from hadpsgd.config.tracking import check_uri
+from hadpsgd.config.tracking import OFF, check_uri
 from hadpsgd.errors import UserError
 
 VARIABLE = "MLFLOW_TRACKING_URI"
@@ -30,6 +30,11 @@ _ENVIRONMENT = {
 }
 
 
+def is_on(config: Config) -> bool:
+    """Whether anything is recorded."""
+    return config.tracking.uri != OFF
+
+
 def tracking_uri(config: Config) -> str:
     """The store: the environment's MLFLOW_TRACKING_URI, or the config's.
 
@@ -37,7 +42,7 @@ def tracking_uri(config: Config) -> str:
         UserError: it is not a tracking URI.
     """
     given = os.environ.get(VARIABLE)
-    if not given:
+    if not given or not is_on(config):
         return config.tracking.uri
     try:
         return check_uri(given)
