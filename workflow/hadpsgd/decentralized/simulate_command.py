@@ -115,5 +115,5 @@ def run(args: argparse.Namespace) -> int:
     print(format_table([list(study.HEADER), *(study.row(o, args.seconds) for o in outcomes)]))
     print("gradients/s: of all learners. updates/s: of a node. waiting: share of the time.")
     if args.plot:
-        study.plot(outcomes, title, args.plot)
+        study.plot({title: outcomes}, args.plot)
     return 0

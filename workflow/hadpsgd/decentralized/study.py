@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -166,28 +166,39 @@ def row(outcome: Outcome, seconds: float) -> list[str]:
     ]
 
 
-def plot(outcomes: Sequence[Outcome], title: str, path: Path) -> None:
-    """Held-out loss and consensus against simulated time, as a PNG."""
+def plot(panels: Mapping[str, Sequence[Outcome]], path: Path) -> None:
+    """Held-out loss and consensus against simulated time, a column for each title; a PNG."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, (above, below) = pyplot.subplots(
-        2, 1, figsize=(9, 8), sharex=True, layout="constrained"
+    figure, grid = pyplot.subplots(
+        2,
+        len(panels),
+        figsize=(3 + 5 * len(panels), 7),
+        sharex="col",
+        sharey="row",
+        squeeze=False,
+        layout="constrained",
     )
-    for n, outcome in enumerate(outcomes):
-        label = outcome.name if ":" in outcome.name else f"{outcome.name} ({outcome.schedule})"
-        style = {"color": f"C{n}", "linestyle": ("-", "--", "-.")[n // 10 % 3]}
-        above.plot(outcome.moments, outcome.losses, label=label, **style)
-        # equal learners (ssgd) have no distance to show
-        shown = [value if value > 1e-5 else float("nan") for value in outcome.consensus]
-        below.semilogy(outcome.moments, shown, **style)
-    above.set(ylabel="held-out loss of the mean", title=title)
-    below.set(xlabel="simulated seconds", ylabel="consensus distance")
-    for axes in (above, below):
-        axes.grid(alpha=0.3)
-    above.legend(fontsize="small")
+    for (above, below), (title, outcomes) in zip(grid.T, panels.items(), strict=True):
+        for n, outcome in enumerate(outcomes):
+            label = outcome.name
+            if label != "hadpsgd" and outcome.schedule not in label:
+                label += f" ({outcome.schedule})"
+            style = {"color": f"C{n}", "linestyle": ("-", "--", "-.")[n % 3]}
+            above.plot(outcome.moments, outcome.losses, label=label, **style)
+            # equal learners (ssgd) have no distance to show
+            shown = [value if value > 1e-4 else float("nan") for value in outcome.consensus]
+            below.semilogy(outcome.moments, shown, **style)
+        above.set(title=title)
+        below.set(xlabel="simulated seconds")
+        for axes in (above, below):
+            axes.grid(alpha=0.3)
+    grid[0][0].set(ylabel="held-out loss of the learners' mean")
+    grid[1][0].set(ylabel="consensus distance")
+    grid[0][-1].legend(fontsize="small")
     with atomic_file(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=120)
+        figure.savefig(temporary, format="png", dpi=80)
     pyplot.close(figure)

@@ -1,0 +1,95 @@
+"""Strategies in simulated time, 16 and 64 learners: equal, with a straggler, with a slow link.
+
+    python benchmarks/simulated_time.py --out docs
+
+writes docs/simulated-time.md and its pictures. Everything is seeded; nothing is timed on this
+machine. What is trained is the small synthetic problem of `hadpsgd simulate`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from hadpsgd.decentralized.speeds import ComputeTimes, LinkTimes
+from hadpsgd.decentralized.study import HEADER, Contest, Outcome, play, plot, row
+from hadpsgd.files import write_text
+
+RUNS = ("ssgd", "d1d", "local", "dpsgd", "adpsgd", "adpsgd:pairwise", "rand", "hadpsgd")
+SECONDS = 60.0
+COMPUTE = 0.5
+MODEL_BYTES = 43_154_944 * 4
+EQUAL = Contest(
+    learners=16,
+    seconds=SECONDS,
+    compute=ComputeTimes(COMPUTE, spread="lognormal", deviation=0.1),
+    links=LinkTimes(latency=5e-5, bandwidth=10e9 / 8),
+    model_bytes=MODEL_BYTES,
+    super_learner=4,
+)
+SCENARIOS = {
+    "equal learners": EQUAL,
+    "learner 3 is 5x slower": replace(EQUAL, compute=replace(EQUAL.compute, factors={3: 5.0})),
+    "the link of node 1 is 8x slower": replace(EQUAL, links=replace(EQUAL.links, factors={1: 8.0})),
+}
+INTRODUCTION = f"""\
+# Strategies in simulated time
+
+Made by `python benchmarks/simulated_time.py --out docs`. The engine runs {{learners}} learners in
+one process with virtual time: a gradient takes {COMPUTE} s (lognormal, 10 % deviation), a model is
+{MODEL_BYTES / 2**20:.1f} MiB on links of 10 Gbit/s, one way {MODEL_BYTES * 8 / 10e9:.2f} s.
+{SECONDS:.0f} s are simulated.
+The problem is a small synthetic one, so speeds, staleness, waiting and bytes say something about
+real runs; losses show shape only. hadpsgd has super-learners of 4.
+
+- gradients/s: of all learners; updates/s: of a node (learner or super-learner)
+- staleness: mixes and updates that a gradient missed; waiting: share of the time in which a node
+  waited for communication
+- consensus: root mean square distance of the nodes from their mean, at the end
+
+What to look for, and where the papers say it (E: arXiv 2002.01119, T: 2110.11199):
+
+- Equal learners: everything but ssgd hides the model's way behind the gradient (E: D1D overlaps
+  its allreduce; AD-PSGD and RAND mix in a thread of their own).
+- One slow learner: ssgd, d1d, dpsgd and local fall to its speed, dpsgd's ring the later the longer
+  it is; adpsgd, pairwise, rand and hadpsgd keep theirs, and only the gradients of the slow one get
+  stale (E: straggler avoidance of AD and RAND, not of D1D).
+- One slow link: asynchronous learners keep computing, but rounds of mixing come as slowly as the
+  link, so consensus suffers: a slow computer does not stall RAND, a slow communicator does.
+- The random ring holds 64 learners closer together than the fixed one at the same bytes; super-
+  learners, whose gradients are averaged, closer still.
+"""
+
+
+def markdown(outcomes: list[Outcome]) -> str:
+    """The table of one scenario."""
+    lines = ["| " + " | ".join(HEADER) + " |", "|" + "---|" * len(HEADER)]
+    lines += ["| " + " | ".join(row(outcome, SECONDS)) + " |" for outcome in outcomes]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Simulate, write tables and pictures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--learners", type=int, nargs="+", default=[16, 64])
+    args = parser.parse_args()
+    counts = " and ".join(map(str, args.learners))
+    text = [INTRODUCTION.format(learners=counts)]
+    for learners in args.learners:
+        panels: dict[str, list[Outcome]] = {}
+        for title, scenario in SCENARIOS.items():
+            contest = replace(scenario, learners=learners)
+            panels[title] = [play(name, contest) for name in RUNS]
+            print(f"{learners} learners, {title}: done", file=sys.stderr)
+            text.append(f"## {learners} learners: {title}\n\n{markdown(panels[title])}\n")
+        picture = args.out / f"simulated-time-{learners}.png"
+        plot(panels, picture)
+        text.append(f"![{learners} learners]({picture.name})\n")
+    write_text(args.out / "simulated-time.md", "\n".join(text))
+
+
+if __name__ == "__main__":
+    main()
