@@ -17,8 +17,8 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+from hadpsgd.decentralized.connections import Address
 from hadpsgd.decentralized.place import Place
-from hadpsgd.decentralized.tcp import Address
 from hadpsgd.errors import UserError
 
 
@@ -46,11 +46,13 @@ class Meeting:
         store = self.prefixed(name)
         return lambda address: store.set(str(self.place.rank), json.dumps(address))
 
-    def lookup(self, name: str) -> Callable[[int], Address]:
-        """Finds a rank's address."""
+    def lookup(self, name: str) -> Callable[[int], Address | None]:
+        """Finds a rank's address; None as long as it is not known."""
         store = self.prefixed(name)
 
-        def find(rank: int) -> Address:
+        def find(rank: int) -> Address | None:
+            if not store.check([str(rank)]):
+                return None
             host, port = json.loads(store.get(str(rank)))
             return host, port
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,6 +18,18 @@ class Arrival:
     weights: Tensor
     """Valid until the next exchange."""
     note: Note
+
+
+class UnsettledError(ConnectionError):
+    """An exchange ended before it was settled with all partners."""
+
+    def __init__(
+        self, rank: int, round_: int, arrived: Mapping[int, Arrival], lost: Collection[int]
+    ) -> None:
+        """`arrived`: whose snapshots are here; `lost`: partners that died or fell silent."""
+        super().__init__(f"rank {rank} lost ranks {sorted(lost)} in round {round_}")
+        self.arrived = arrived
+        self.lost = lost
 
 
 class Transport(Protocol):
@@ -36,7 +48,11 @@ class Transport(Protocol):
     def exchange(
         self, round_: int, receives: Sequence[int], sends: Sequence[int], note: Note
     ) -> dict[int, Arrival]:
-        """Send the snapshot in `outgoing` to some ranks, receive that of others; blocks."""
+        """Send the snapshot in `outgoing` to some ranks, receive that of others; blocks.
+
+        Raises:
+            UnsettledError: partners were lost.
+        """
 
     def invited(self, round_: int) -> bool:
         """Whether somebody has sent its snapshot of that round or of a later one already.
