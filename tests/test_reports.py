@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tracking_data import ERRORS, RUNS, WORDS, make_config, write_results
+from tracking_data import ERRORS, RUNS, WORDS, make_config, scored, write_results
 
 from hadpsgd import cli
 from hadpsgd.config import Config
 from hadpsgd.errors import UserError
-from hadpsgd.reports import curves, differences, stages, table
+from hadpsgd.reports import compare, curves, differences, significance, stages, table
 from hadpsgd.reports.command import FILES, write
+from hadpsgd.scoring import sentences
+from hadpsgd.scoring.significance import mapsswe
 from hadpsgd.tracking.results import Score, read_results
 from hadpsgd.tracking.sync import Tracked
 
@@ -190,3 +192,26 @@ def test_command_shows_the_table(config: Config, capsys: pytest.CaptureFixture[s
 def test_results_of_a_config_that_never_ran(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="missing"):
         read_results(make_config(tmp_path / "empty"))
+
+
+def test_differences_have_their_significance(config: Config) -> None:
+    """Signs, and agreement with the scorer's own comparison."""
+    results = read_results(config)
+    tests = significance.of_config(config, results)
+    assert list(tests) == ["swb", "ch"] and len(tests["swb"]["pairs"]) == 3
+    rows = significance.table([result.run.id for result in results], tests).rows
+    value, low, high, p = map(float, re.findall(r"[-+.\d]+\d", rows[1][2]))
+    assert value == pytest.approx(100 * (153 - 150) / 800, abs=0.006)
+    assert low < value < high and 0 < p <= 1
+    folders = [Path(config.results) / "demo/score" / run / "ch" for run in RUNS[:3:2]]
+    direct = mapsswe(*(sentences.read(folder) for folder in folders))
+    assert p == pytest.approx(direct.p, abs=0.0006)
+
+
+def test_differences_of_unlike_references_are_not_tested(config: Config) -> None:
+    folder = Path(config.results) / "demo/score/ssgd-4/ch"
+    sentences.write(folder / sentences.FILE, scored(10, 1, 0, 0)[:50])
+    with pytest.raises(UserError, match="single and ssgd-4: the runs were scored on different"):
+        significance.of_config(config, read_results(config))
+    text = compare.page(compare.from_results(config, "demo"))
+    assert "Differences are not tested: single and ssgd-4" in text

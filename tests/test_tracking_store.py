@@ -27,11 +27,12 @@ from tracking_data import (
 from hadpsgd import cli
 from hadpsgd.config import Config
 from hadpsgd.config.tracking import Tracking
+from hadpsgd.reports.command import write
 from hadpsgd.tracking import follower, identity
 from hadpsgd.tracking.command import _upload
 from hadpsgd.tracking.events import Begin, Event, Finish, Metrics, Params, Point, Tags
 from hadpsgd.tracking.store import NotStoredError, Store
-from hadpsgd.tracking.sync import sync, tracked_runs
+from hadpsgd.tracking.sync import TABLES, sync, tracked_runs
 
 
 @pytest.fixture(autouse=True)
@@ -271,7 +272,7 @@ def test_training_goes_on_without_a_server_and_is_uploaded_later(
 
 def test_sync_of_a_finished_config(ready: Path) -> None:
     config = write_results(ready)
-    (ready / "demo/wer.md").write_text("| run |\n")
+    write(config, ready / "demo/wer.md")
     tracked = sync(config, ready / "tracked.json")
     assert [run.run for run in tracked] == list(RUNS) and all(run.mlflow_run for run in tracked)
     written = json.loads((ready / "tracked.json").read_text())
@@ -286,7 +287,11 @@ def test_sync_of_a_finished_config(ready: Path) -> None:
     assert training.data.metrics["WER/swb"] == pytest.approx(6.0)
     assert training.data.metrics["WER/ch"] == pytest.approx(18.75)
     artifacts = {item.path for item in store.client.list_artifacts(training.info.run_id, "report")}
-    assert artifacts == {"report/wer.md"}
+    assert artifacts == {f"report/{name}" for name in TABLES}
+    second = store.client.get_run(tracked[1].mlflow_run).data.metrics
+    assert second["WER_minus_single/swb"] == pytest.approx(0.2)
+    assert second["WER_low/swb"] < 6.2 < second["WER_high/swb"]
+    assert 0 < second["p_against_single/swb"] <= 1
     scoring = [run for run in runs if run.data.tags.get("mlflow.parentRunId")]
     assert len(scoring) == 3 and all("tuned.lm_weight" in run.data.params for run in scoring)
     assert tracked_runs(config) == tracked

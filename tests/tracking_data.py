@@ -12,6 +12,9 @@ from hadpsgd.config.command import resolved
 from hadpsgd.config.training import LearningRate
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.models.build import ModelMeta, SavedShape, save_model
+from hadpsgd.scoring import sentences
+from hadpsgd.scoring.align import Edit, Kind
+from hadpsgd.scoring.nist import Sentence
 from hadpsgd.training.rate import rate
 
 RUNS = ("single", "ssgd-4", "hadpsgd-2x2")
@@ -92,6 +95,18 @@ def write_training(config: Config, run: str) -> Path:
     return folder
 
 
+def scored(words: int, sub: int, ins: int, dele: int) -> list[Sentence]:
+    """A hundred sentences of ten speakers with that many errors, spread over them."""
+    edits: list[list[Edit]] = [[] for _ in range(100)]
+    for word in range(words):
+        kind: Kind = "S" if word < sub else "D" if word < sub + dele else "C"
+        hyp = {"S": "other", "D": None, "C": f"w{word}"}[kind]
+        edits[word % 100].append(Edit(kind, f"w{word}", hyp))
+    for word in range(ins):
+        edits[word * 7 % 100].append(Edit("I", None, f"x{word}"))
+    return [Sentence(f"s{i}", f"speaker{i % 10}", edits[i]) for i in range(100)]
+
+
 def write_scores(config: Config, run: str) -> None:
     """score/<run>/: tuned.json and, for each set, wer.json and hyp.txt."""
     folder = Path(config.results) / config.name / "score" / run
@@ -101,6 +116,7 @@ def write_scores(config: Config, run: str) -> None:
         (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / name / "wer.json").write_text(json.dumps(counts))
         (folder / name / "hyp.txt").write_text("a-1 HELLO\n")
+        sentences.write(folder / name / sentences.FILE, scored(WORDS[name], sub, ins, dele))
     tuned = {"lm_weight": 10.0, "word_penalty": 0.5}
     (folder / "tuned.json").write_text(json.dumps(tuned | {"tried": [tuned]}))
 

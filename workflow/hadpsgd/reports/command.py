@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 from hadpsgd.config import Config, load
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
-from hadpsgd.reports import curves, html, stages, table
+from hadpsgd.reports import curves, html, significance, stages, table
 from hadpsgd.tracking.results import read_results, results_folder
 from hadpsgd.tracking.sync import tracked_runs
 
-FILES = ("stages.md", "report.html", "curves.png", "learning_rate.png")
+FILES = ("stages.md", "report.html", significance.FILE, "curves.png", "learning_rate.png")
 """What is written beside wer.md."""
 
 
@@ -35,7 +36,9 @@ def run(args: argparse.Namespace) -> int:
         write(config, args.out, partial=args.partial)
     if args.show:
         results = read_results(config, partial=args.partial)
-        print(table.error_rates(config, results, tracked_runs(config)).markdown(), end="")
+        tests = significance.of_config(config, results)
+        print(table.error_rates(config, results, tracked_runs(config)).markdown())
+        print(significance.text([result.run.id for result in results], tests), end="")
         print(f"\n{results_folder(config) / 'report.html'}")
     return 0
 
@@ -48,10 +51,14 @@ def write(config: Config, out: Path, *, partial: bool = False) -> None:
     """
     results = read_results(config, partial=partial)
     tracked = tracked_runs(config)
+    tests = significance.of_config(config, results)
+    labels = [result.run.id for result in results]
     jobs = stages.read(results_folder(config) / "benchmarks")
     folder = out.parent
     write_text(folder / "stages.md", stages.page(config.name, jobs))
-    write_text(folder / "report.html", html.page(config, results, tracked, jobs))
+    write_text(folder / "report.html", html.page(config, results, tracked, jobs, tests))
     curves.write_png(curves.losses(results), folder / "curves.png")
     curves.write_png(curves.learning_rates(config, results), folder / "learning_rate.png")
-    write_text(out, table.page(config, results, tracked))  # last: it says that all is there
+    write_text(folder / significance.FILE, json.dumps(tests, indent=2) + "\n")
+    # last: it says that all is there
+    write_text(out, table.page(config, results, tracked, significance.text(labels, tests)))

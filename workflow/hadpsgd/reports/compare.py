@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 from hadpsgd.config import Config, check
 from hadpsgd.errors import UserError
-from hadpsgd.reports import differences, table
+from hadpsgd.reports import differences, significance, table
 from hadpsgd.tracking import identity, training_run
-from hadpsgd.tracking.results import read_results
+from hadpsgd.tracking.results import read_results, results_folder
 from hadpsgd.tracking.scoring_run import WER
 from hadpsgd.tracking.store import known_run
 from hadpsgd.tracking.uri import redacted, spool_folder, tracking_uri
@@ -30,6 +30,8 @@ class Compared:
     metrics: dict[str, str]
     mlflow_run: str = ""
     mlflow_experiment: str = ""
+    scores: Path | None = None
+    """Folder of its scores, for a run of a results folder."""
 
 
 def find(name: str, config: Config) -> list[Compared]:
@@ -73,6 +75,7 @@ def from_results(config: Config, here: str) -> list[Compared]:
                 metrics,
                 known.get("run_id", ""),
                 known.get("experiment_id", ""),
+                results_folder(config) / "score" / result.run.id,
             )
         )
     return columns
@@ -105,7 +108,19 @@ def page(runs: Sequence[Compared]) -> str:
     metrics = {name: [run.metrics.get(name, table.MISSING) for run in runs] for name in names}
     differing = differences.table(labels, differences.differing(settings), "setting")
     settings_text = differing.markdown() if differing.rows else "No setting differs.\n"
-    return f"{settings_text}\n{differences.table(labels, metrics, 'result').markdown()}"
+    results_text = differences.table(labels, metrics, "result").markdown()
+    return f"{settings_text}\n{results_text}\n{_tested(labels, runs)}"
+
+
+def _tested(labels: Sequence[str], runs: Sequence[Compared]) -> str:
+    """Differences with their significance, as far as the scored sentences are here."""
+    folders = {label: run.scores for label, run in zip(labels, runs, strict=True) if run.scores}
+    names = {file.parent.name for folder in folders.values() for file in folder.glob("*/wer.json")}
+    try:
+        tests = significance.between(folders, sorted(names - {"dev"}))
+    except UserError as error:
+        return f"Differences are not tested: {error}.\n"
+    return significance.text(list(folders), tests)
 
 
 def link(runs: Sequence[Compared], uri: str) -> str:

@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from hadpsgd.config import Config
-from hadpsgd.reports import curves, differences, stages, table
+from hadpsgd.reports import curves, differences, significance, stages, table
 from hadpsgd.tracking import provenance, training_run
 from hadpsgd.tracking.results import RunResult, sets
 from hadpsgd.tracking.sync import Tracked
@@ -23,6 +23,7 @@ def page(
     results: Sequence[RunResult],
     tracked: Sequence[Tracked],
     jobs: Sequence[stages.Stage],
+    tests: significance.Tests,
 ) -> str:
     """The page as text."""
     environment = Environment(
@@ -37,7 +38,9 @@ def page(
         name=config.name,
         synthetic=config.corpus.kind == "builtin",
         sets=sets(config),
-        rows=_rows(config, results, tracked),
+        rows=_rows(config, results, tracked, tests),
+        tested=significance.table([r.run.id for r in results], tests) if tests else None,
+        note=significance.NOTE,
         counts=table.counts(config, results),
         pictures=_pictures(config, results),
         stages=jobs,
@@ -49,7 +52,10 @@ def page(
 
 
 def _rows(
-    config: Config, results: Sequence[RunResult], tracked: Sequence[Tracked]
+    config: Config,
+    results: Sequence[RunResult],
+    tracked: Sequence[Tracked],
+    tests: significance.Tests,
 ) -> list[dict[str, Any]]:
     best = {
         name: min((r.scores[name].wer for r in results if name in r.scores), default=0.0)
@@ -60,7 +66,11 @@ def _rows(
         {
             "run": result.run,
             "cells": [
-                {"score": score, "best": score is not None and score.wer <= best[name]}
+                {
+                    "score": score,
+                    "best": score is not None and score.wer <= best[name],
+                    "interval": significance.interval(tests, name, result.run.id),
+                }
                 for name in sets(config)
                 for score in [result.scores.get(name)]
             ],

@@ -95,8 +95,10 @@ def number(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, int | float) else MISSING
 
 
-def page(config: Config, results: Sequence[RunResult], tracked: Sequence[Tracked]) -> str:
-    """wer.md."""
+def page(
+    config: Config, results: Sequence[RunResult], tracked: Sequence[Tracked], differences: str
+) -> str:
+    """wer.md; `differences` is what was tested, as text."""
     synthetic = " The corpus is synthetic speech: a test bed, not a benchmark."
     return f"""# {config.name}: word error rates
 
@@ -104,4 +106,9 @@ Acoustic scale and insertion penalty are chosen on `dev` alone.\
 {synthetic if config.corpus.kind == "builtin" else ""}
 
 {error_rates(config, results, tracked).markdown()}
+## Differences
+
+{differences}
+## Counts
+
 {counts(config, results).markdown()}"""

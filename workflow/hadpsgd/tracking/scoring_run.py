@@ -20,6 +20,7 @@ from hadpsgd.tracking.events import (
     Point,
     Tags,
 )
+from hadpsgd.tracking.metrics_file import Row
 from hadpsgd.tracking.results import RunResult, Score, results_folder
 from hadpsgd.tracking.uri import experiment_name
 
@@ -71,6 +72,22 @@ def word_errors(result: RunResult, time_ms: int) -> Metrics:
     }
     points = [Point(name=n, value=v, step=0, time_ms=time_ms) for n, v in values.items()]
     return Metrics(points=points, replace=True)
+
+
+def tested(tests: Row, run: str, time_ms: int) -> Iterator[Event]:
+    """Intervals of the error rates and tests against the config's first run, by set."""
+    values: dict[str, float] = {}
+    for name, test in tests.items():
+        if run in test["runs"]:
+            low, high = test["runs"][run]["interval"]
+            values |= {f"WER_low/{name}": low, f"WER_high/{name}": high}
+        first = next(iter(test["runs"]), run)
+        for pair in test["pairs"]:
+            if (pair["first"], pair["second"]) == (first, run):
+                values |= {f"WER_minus_{first}/{name}": -pair["difference"]}
+                values |= {f"p_against_{first}/{name}": pair["p"]}
+    points = [Point(name=n, value=v, step=0, time_ms=time_ms) for n, v in values.items()]
+    yield Metrics(points=points, replace=True)
 
 
 def _chosen(result: RunResult) -> dict[str, float]:

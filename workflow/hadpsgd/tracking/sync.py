@@ -13,11 +13,12 @@ from hadpsgd.tracking import identity, scoring_run, training_run
 from hadpsgd.tracking.events import Artifact, Event, Finish, Model
 from hadpsgd.tracking.metrics_file import FILE as METRICS
 from hadpsgd.tracking.recorder import Connection, Recorder
-from hadpsgd.tracking.results import RunResult, read_results, results_folder
+from hadpsgd.tracking.results import RunResult, read_json, read_results, results_folder
 from hadpsgd.tracking.store import known_run
 from hadpsgd.tracking.uri import experiment_name, is_on, redacted, spool_folder, tracking_uri
 
-TABLES = ("wer.md", "report.html", "stages.md")
+SIGNIFICANCE = "significance.json"
+TABLES = ("wer.md", "report.html", "stages.md", SIGNIFICANCE)
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,9 @@ def _training(config: Config, result: RunResult, who: identity.Identity) -> Iter
     if result.scores:
         newest = max(file.stat().st_mtime for file in _scores(config, result))
         yield scoring_run.word_errors(result, int(newest * 1000))
+        tests = results_folder(config) / SIGNIFICANCE
+        if tests.is_file():
+            yield from scoring_run.tested(read_json(tests), result.run.id, int(newest * 1000))
     if result.summary:
         ended = (folder / "summary.json").stat().st_mtime
         yield Finish(status="FINISHED", time_ms=int(ended * 1000))

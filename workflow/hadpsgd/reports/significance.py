@@ -1,0 +1,82 @@
+"""No difference of word error rates without its significance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hadpsgd.config import Config
+from hadpsgd.reports.table import MISSING, Table
+from hadpsgd.scoring import sentences
+from hadpsgd.scoring.significance_command import compare
+from hadpsgd.tracking.results import RunResult, results_folder
+
+Tests = dict[str, dict[str, Any]]
+"""By test set what `hadpsgd significance` writes: `runs` with intervals, tested `pairs`."""
+FILE = "significance.json"
+NOTE = (
+    "Intervals are 95 % bootstrap intervals over speakers; p is of the matched-pairs test "
+    "(MAPSSWE, two-sided)."
+)
+
+
+def of_config(config: Config, results: Sequence[RunResult]) -> Tests:
+    """Every pair of a config's runs, tested on every test set."""
+    scores = results_folder(config) / "score"
+    return between({result.run.id: scores / result.run.id for result in results}, config.tests)
+
+
+def between(folders: Mapping[str, Path], names: Sequence[str]) -> Tests:
+    """Every pair of runs, by their scoring folders, on the sets that any of them has.
+
+    Raises:
+        UserError: runs were scored on other references of the same name.
+    """
+    tests: Tests = {}
+    for name in names:
+        files = {run: folder / name / sentences.FILE for run, folder in folders.items()}
+        scored = {run: sentences.read(file) for run, file in files.items() if file.exists()}
+        if scored:
+            tests[name] = compare(scored)
+    return tests
+
+
+def table(labels: Sequence[str], tests: Tests) -> Table:
+    """Every run's WER minus the first one's, in percent absolute: one column a test set."""
+    first, *others = labels
+    names = list(tests)
+    pairs = {
+        (name, pair["second"]): pair
+        for name in names
+        for pair in tests[name]["pairs"]
+        if pair["first"] == first
+    }
+    rows = [[run, *(difference(pairs.get((name, run))) for name in names)] for run in others]
+    heading = f"minus {first}"
+    return Table([heading, *names], rows, frozenset({heading}))
+
+
+def difference(pair: Mapping[str, Any] | None) -> str:
+    """Second run minus first: `+0.20 (-0.55 .. +0.95), p 0.412`."""
+    if pair is None:
+        return MISSING
+    low, value, high = (
+        0.0 - pair["interval"][1],
+        0.0 - pair["difference"],
+        0.0 - pair["interval"][0],
+    )
+    return f"{value:+.2f} ({low:+.2f} .. {high:+.2f}), p {pair['p']:.3f}"
+
+
+def interval(tests: Tests, name: str, run: str) -> str:
+    """`5.1 .. 7.0`, or nothing where it was not tested."""
+    row = tests.get(name, {}).get("runs", {}).get(run)
+    return f"{row['interval'][0]:.2f} .. {row['interval'][1]:.2f}" if row else ""
+
+
+def text(labels: Sequence[str], tests: Tests) -> str:
+    """The table with its note; says so where there is nothing to test."""
+    if len(labels) < 2 or not tests:
+        return "Differences are not tested: fewer than two runs are scored here on one test set.\n"
+    return f"{NOTE}\n\n{table(labels, tests).markdown()}"
