@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +15,25 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hadpsgd import kaldi_io
+from hadpsgd.cli import main
 from hadpsgd.config.decoding import Decoding
 from hadpsgd.decoding import lattice, lattice_io
+from hadpsgd.decoding.confidence import confidences
 from hadpsgd.decoding.decode import Scorer, Work, decode
+from hadpsgd.decoding.forward_backward import ForwardBackward, arc_posteriors
+from hadpsgd.decoding.grammar import Grammar
 from hadpsgd.decoding.lattice import ARC, Lattice, Scaling, best_paths, topologically_sorted
+from hadpsgd.decoding.nbest import nbest
+from hadpsgd.decoding.rescore import Rescorer
 from hadpsgd.decoding.search import Searcher
 from hadpsgd.decoding.word_times import Span, WordAligner, phone_spans
 from hadpsgd.errors import UserError
 from hadpsgd.gmm import transition_model
+from hadpsgd.graph import arrays
 from hadpsgd.graph.transitions import Transitions
+from hadpsgd.lm import train
+from hadpsgd.lm.prune import prune
+from hadpsgd.lm.vocabulary import Vocabulary
 
 SCALE = 0.0833
 
@@ -329,3 +340,182 @@ def test_network_scores_are_log_posteriors_minus_log_priors(
     assert np.all(got[:, 3] < -1000)
     with pytest.raises(UserError, match=r"trained on \['logmel'\], config has"):
         make(FakeConfig(Inputs(("fmllr",))), tmp_path / "final.pt", tmp_path, tmp_path)()
+
+
+def all_words(lat: Lattice, scaling: Scaling) -> dict[tuple[int, ...], float]:
+    """Best cost of every word sequence."""
+    best: dict[tuple[int, ...], float] = {}
+    for cost, words in paths_of(lat, scaling):
+        best[tuple(words)] = min(cost, best.get(tuple(words), np.inf))
+    return best
+
+
+@given(lattices())
+@settings(max_examples=60, deadline=None)
+def test_nbest_against_all_paths(lat: Lattice) -> None:
+    for scaling in SCALINGS:
+        wanted = sorted(all_words(lat, scaling).values())
+        found = nbest(lat, scaling, 1000, beam=np.inf)
+        assert [h.cost for h in found] == pytest.approx(wanted, abs=1e-5)
+        costs = all_words(lat, scaling)
+        assert all(costs[h.words] == pytest.approx(h.cost, abs=1e-5) for h in found)
+        for h in found:
+            total = h.graph + scaling.acoustic_scale * h.acoustic
+            total += scaling.word_penalty * len(h.words)
+            assert total == pytest.approx(h.cost, abs=1e-5)
+        narrow = nbest(lat, scaling, 1000, beam=1.0)
+        kept = [cost for cost in wanted if cost <= wanted[0] + 1.0 - 1e-4]
+        assert [h.cost for h in narrow][: len(kept)] == pytest.approx(kept, abs=1e-5)
+
+
+@given(lattices())
+@settings(max_examples=60, deadline=None)
+def test_forward_and_backward_against_all_paths(lat: Lattice) -> None:
+    for scaling in SCALINGS:
+        costs = [cost for cost, _ in paths_of(lat, scaling)]
+        best = ForwardBackward(lat, scaling, best=True)
+        assert best.total == pytest.approx(min(costs), abs=1e-6)
+        assert best.through.min() >= min(costs) - 1e-6
+        sums = ForwardBackward(lat, scaling, best=False)
+        assert sums.total == pytest.approx(-np.log(np.exp(-np.array(costs)).sum()), abs=1e-6)
+        posteriors = arc_posteriors(lat, scaling)
+        assert np.all((posteriors >= 0) & (posteriors <= 1 + 1e-9))
+        # what enters a state leaves it, or ends there
+        into = np.bincount(lat.arcs["next"], posteriors, lat.num_states)
+        out = np.bincount(lat.sources, posteriors, lat.num_states)
+        ends = np.exp(sums.total - sums.forward - sums.final)
+        into[0] += 1.0
+        assert into == pytest.approx(out + ends, abs=1e-6)
+
+
+def two_words(graph: list[float]) -> Lattice:
+    """Frames 0 and 1 say a word each; word 1 or 2 first, then word 3."""
+    final = np.array([[np.inf] * 2, [np.inf] * 2, [0, 0]], np.float32)
+    rows = [(1, i + 1, g, 0.0, 1) for i, g in enumerate(graph)] + [(1, 3, 0.0, 0.0, 2)]
+    first = np.array([0, len(graph), len(graph) + 1, len(graph) + 1])
+    return Lattice(final, first, np.array(rows, ARC))
+
+
+def test_confidence_is_the_share_of_the_probability() -> None:
+    lat = two_words([0.0, np.log(3.0)])
+    path = best_paths(lat, [Scaling(1.0)])[0]
+    assert confidences(lat, path, Scaling(1.0)) == pytest.approx([0.75, 1.0], abs=1e-6)
+    single = two_words([0.5])
+    assert confidences(single, best_paths(single, [Scaling(1.0)])[0], Scaling(1.0)) is None
+
+
+def test_confidence_means_what_it_says(kaldi: Path, graph: Path) -> None:
+    """Words with high confidence are right more often than words with low confidence."""
+    searcher = Searcher(graph, Decoding(acoustic_scale=SCALE))
+    names = symbols(kaldi / "lang/words.txt")
+    lines = (kaldi / "data/test/text").read_text().splitlines()
+    texts = {line.split()[0]: line.split()[1:] for line in lines}
+    right: list[float] = []
+    wrong: list[float] = []
+    for utterance, scores in kaldi_io.iterate(kaldi / "golden/gmm_loglikes_test20.ark.gz"):
+        lat = lattice_io.parse(searcher(scores).content or b"")
+        path = best_paths(lat, [Scaling(SCALE)])[0]
+        sure = confidences(lat, path, Scaling(SCALE)) or []
+        said = [names[word] for word in path.words.tolist()]
+        for word, confidence in zip(said, sure, strict=True):
+            (right if word in texts[utterance] else wrong).append(confidence)
+    assert len(right) > 60
+    assert len(wrong) >= 5
+    assert np.mean(right) > np.mean(wrong) + 0.05
+
+
+def grammar(rows: list[tuple[int, int, float, int]], final: dict[int, float]) -> Grammar:
+    """G from (state, label, cost, next); label 9 backs off."""
+    size = 1 + max(max(row[0], row[3]) for row in rows)
+    rows = sorted(rows)
+    arcs = np.array([(label, label % 9, cost, to) for _, label, cost, to in rows], arrays.ARC)
+    ends = np.full(size, np.inf, np.float32)
+    ends[list(final)] = list(final.values())
+    sources = np.array([row[0] for row in rows])
+    return Grammar(arrays.assemble(0, ends, sources, arcs), 9)
+
+
+# state 0: after <s>, 1: no history, 2: after word 1; backing off may be cheaper than an n-gram
+OLD = grammar(
+    [(0, 9, 0.5, 1), (1, 1, 1.0, 2), (1, 2, 1.5, 1), (2, 9, 0.25, 1), (2, 2, 2.5, 1)],
+    {1: 1.0, 2: 0.25},
+)
+NEW = grammar(
+    [
+        (0, 9, -0.5, 1),
+        (0, 1, 2.0, 2),
+        (1, 1, 0.5, 2),
+        (1, 2, 1.0, 1),
+        (2, 9, 1.0, 1),
+        (2, 1, 0.125, 2),
+    ],
+    {1: 0.75, 2: 3.0},
+)
+
+
+def cost_in(grammar: Grammar, words: list[int]) -> float:
+    """Least cost of words over all paths of G, by walking all."""
+
+    def walk(state: int, rest: list[int]) -> float:
+        found = [float(grammar.graph.final[state])] if not rest else []
+        for arc in grammar.graph.arcs[grammar.graph.first[state] : grammar.graph.first[state + 1]]:
+            label, cost, to = int(arc["ilabel"]), float(arc["weight"]), int(arc["next"])
+            if label == 9:
+                found.append(cost + walk(to, rest))
+            elif rest and label == rest[0]:
+                found.append(cost + walk(to, rest[1:]))
+        return min(found, default=np.inf)
+
+    return walk(grammar.graph.start, words)
+
+
+@given(lattices())
+@settings(max_examples=100, deadline=None)
+def test_rescoring_against_all_paths(lat: Lattice) -> None:
+    rescored = Rescorer(OLD, NEW)(lat)
+    assert np.all(rescored.arcs["next"] > rescored.sources)
+    for scaling in SCALINGS:
+        wanted = sorted(
+            cost + cost_in(NEW, words) - cost_in(OLD, words)
+            for cost, words in paths_of(lat, scaling)
+        )
+        found = sorted(cost for cost, _ in paths_of(rescored, scaling))
+        assert found == pytest.approx(wanted, abs=1e-3)
+        assert best_paths(rescored, [scaling])[0].cost == pytest.approx(wanted[0], abs=1e-3)
+
+
+def test_a_word_that_the_full_model_lacks_is_named() -> None:
+    lat = two_words([0.0, 1.0])
+    with pytest.raises(UserError, match="the full language model lacks word 3"):
+        Rescorer(grammar([(0, 1, 0.0, 0), (0, 2, 0.0, 0), (0, 3, 0.0, 0)], {0: 0.0}), NEW)(lat)
+
+
+@pytest.mark.parametrize("first", ["2-gram", "pruned"])
+def test_a_rescored_first_pass_gives_the_full_models_words(
+    kaldi: Path, tmp_path: Path, first: str
+) -> None:
+    """A small graph, its lattices rescored with the 4-gram: the words of the 4-gram's graph."""
+    full, small = kaldi / "lang/4gram.arpa.gz", tmp_path / "first.arpa.gz"
+    if first == "pruned":
+        prune(full, 3e-5, small)
+    else:
+        vocabulary = Vocabulary.of_lang(kaldi / "lang")
+        train.train(kaldi / "lang/lm_train.txt", vocabulary, 2, small)
+    (tmp_path / "config.yaml").write_text("name: t\ncorpus: {kind: an4}\n")
+    common = ["graph", "--config", str(tmp_path / "config.yaml"), "--lang", str(kaldi / "lang")]
+    common += ["--ali", str(kaldi / "exp/tri3b"), "--arpa", str(full)]
+    assert main([*common, "--out", str(tmp_path / "direct")]) == 0
+    assert main([*common, "--first-pass", str(small), "--out", str(tmp_path / "pruned")]) == 0
+    wide = Decoding(acoustic_scale=SCALE, beam=14.0, lattice_beam=8.0)
+    direct, pruned = Searcher(tmp_path / "direct", wide), Searcher(tmp_path / "pruned", wide)
+    same = total = 0
+    golden = kaldi_io.iterate(kaldi / "golden/gmm_loglikes_test20.ark.gz")
+    for _, scores in islice(golden, 6):
+        words = []
+        for searcher in (direct, pruned):
+            lat = lattice_io.parse(searcher(scores).content or b"")
+            words.append(best_paths(lat, [Scaling(SCALE)])[0].words.tolist())
+        same += words[0] == words[1]
+        total += 1
+    assert total == 6
+    assert same == total

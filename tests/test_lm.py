@@ -7,12 +7,15 @@ import json
 import math
 from pathlib import Path
 
+import kenlm
+import numpy as np
 import pytest
 import yaml
 
 from hadpsgd.cli import main
 from hadpsgd.errors import UserError
-from hadpsgd.lm import arpa, perplexity, train
+from hadpsgd.lm import arpa, mix, perplexity, train
+from hadpsgd.lm.prune import prune
 from hadpsgd.lm.vocabulary import Vocabulary
 
 TEXT = "a b c\na b\nb c a b\nc c a\na\nb a c b\nthe a b\n"
@@ -53,16 +56,15 @@ def make(tmp_path: Path, lang: Path, order: int = 3) -> Path:
 @pytest.mark.parametrize("order", [2, 3, 4])
 def test_probabilities_sum_to_one(tmp_path: Path, lang: Path, order: int) -> None:
     model = perplexity.load(make(tmp_path, lang, order))
-    state = __import__("kenlm")
     for history in ([], ["a"], ["a", "b"], ["c", "c"], ["b", "c", "a"]):
-        start = state.State()
+        start = kenlm.State()
         model.BeginSentenceWrite(start)
         for word in history:
-            after = state.State()
+            after = kenlm.State()
             model.BaseScore(start, word, after)
             start = after
         total = sum(
-            10 ** model.BaseScore(start, word, state.State())
+            10 ** model.BaseScore(start, word, kenlm.State())
             for word in ("a", "b", "c", "<unk>", "</s>")
         )
         assert total == pytest.approx(1.0, abs=2e-3)
@@ -159,7 +161,7 @@ def test_perplexity_by_hand(tmp_path: Path) -> None:
 def config_file(tmp_path: Path, **lm: object) -> Path:
     path = tmp_path / "config.yaml"
     content = {"name": "t", "corpus": {"kind": "an4"}, "lm": lm}
-    path.write_text(yaml.safe_dump(content))
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
     return path
 
 
@@ -173,11 +175,11 @@ def run(tmp_path: Path, lang: Path, **lm: object) -> int:
 def test_command_and_report(tmp_path: Path, lang: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path, lang, order=3) == 0
     report = json.loads((tmp_path / "out" / "report.json").read_text())
-    assert report["text"]["oov"] == 1
+    assert report["sources"]["corpus"]["text"]["oov"] == 1
     assert report["lexicon_words_without_probability"]["words"] == ["unheard"]
     assert math.isfinite(report["dev"]["perplexity"])
     assert arpa.check(tmp_path / "out" / "3gram.arpa.gz") == report["ngrams"]
-    assert "1 of 20 words of the text are not in the lexicon" in capsys.readouterr().err
+    assert "text are not in the lexicon, such as the" in capsys.readouterr().err
 
 
 def test_an_existing_model_is_checked_and_taken(
@@ -195,3 +197,111 @@ def test_an_existing_model_is_checked_and_taken(
     given.write_text(GOOD.replace("-0.4\ta\t-0.2", "-0.4\ta"))
     assert run(tmp_path, lang, order=2, arpa=str(given)) == 2
     assert "no back-off weight" in capsys.readouterr().err
+
+
+SECOND = "a c b\nc b\nc b b a\nb b\n"
+
+
+def total_probability(model: kenlm.Model, history: list[str], words: str) -> float:
+    """Sum over the words that may follow."""
+    state = kenlm.State()
+    model.BeginSentenceWrite(state)
+    for word in history:
+        after = kenlm.State()
+        model.BaseScore(state, word, after)
+        state = after
+    return sum(10 ** model.BaseScore(state, word, kenlm.State()) for word in words.split())
+
+
+def two_models(tmp_path: Path, lang: Path) -> dict[str, Path]:
+    paths = {}
+    for name, text in (("one", TEXT.replace("the", "c")), ("two", SECOND)):
+        (tmp_path / name).write_text(text)
+        paths[name] = tmp_path / f"{name}.arpa.gz"
+        train.train(tmp_path / name, Vocabulary.of_lang(lang), 3, paths[name])
+    return paths
+
+
+def test_a_mixture_is_the_weighted_sum(tmp_path: Path, lang: Path) -> None:
+    paths = two_models(tmp_path, lang)
+    out = tmp_path / "mix.arpa.gz"
+    mix.mix(paths, {"one": 0.7, "two": 0.3}, out)
+    assert arpa.check(out)
+    one, two, both = (perplexity.load(path) for path in (*paths.values(), out))
+    for history in ([], ["a"], ["a", "b"], ["c", "b", "b"], ["b", "a"]):
+        assert total_probability(both, history, "a b c </s>") == pytest.approx(1.0, abs=1e-4)
+    # n-grams that one of them lists are mixed exactly
+    listed = {n.words for path in paths.values() for n in arpa.read(path)}
+    assert {n.words for n in arpa.read(out)} == listed
+    for words in ("a b", "c c", "b c", "c b b", "a c b"):
+        context, last = words.split()[:-1], words.split()[-1]
+        parts = [total_probability(m, context, last) for m in (one, two, both)]
+        if ("<s>", *words.split())[-3:] in listed:
+            assert parts[2] == pytest.approx(0.7 * parts[0] + 0.3 * parts[1], rel=1e-4)
+
+
+def test_weights_are_the_most_likely_ones(tmp_path: Path, lang: Path) -> None:
+    paths = two_models(tmp_path, lang)
+    sentences = [line.split() for line in (SECOND + "a b c\n").splitlines()]
+    events = mix.event_probabilities([perplexity.load(p) for p in paths.values()], sentences)
+    assert len(events) == sum(len(s) + 1 for s in sentences)
+    weights = mix.tune_weights(events)
+    assert weights.sum() == pytest.approx(1.0)
+    tried = [np.log(events @ [w, 1 - w]).mean() for w in np.linspace(0, 1, 201)]
+    assert np.log(events @ weights).mean() >= max(tried) - 1e-6
+
+
+def test_sources_are_mixed_by_the_command(
+    tmp_path: Path, lang: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "other").write_text(SECOND * 3)
+    given = tmp_path / "given.arpa"
+    given.write_text(GOOD)
+    sources = {"other": str(tmp_path / "other"), "given": str(given)}
+    assert run(tmp_path, lang, order=3, sources=sources, first_pass_threshold=1e-4) == 0
+    report = json.loads((tmp_path / "out/report.json").read_text())
+    weights = [source["weight"] for source in report["sources"].values()]
+    assert list(report["sources"]) == ["corpus", "other", "given"]
+    assert sum(weights) == pytest.approx(1.0, abs=1e-3)
+    # the given model lacks words, which do not count in its perplexity
+    alone = [report["sources"][name]["dev"]["perplexity"] for name in ("corpus", "other")]
+    assert report["dev"]["perplexity"] < min(alone)
+    assert arpa.check(tmp_path / "out/first_pass.arpa.gz") == report["first_pass"]["ngrams"]
+    assert "weight 0." in capsys.readouterr().err
+    assert run(tmp_path, lang, order=3, first_pass_threshold=10.0) == 2
+    assert "a threshold of 10 leaves no 2-gram" in capsys.readouterr().err
+
+
+def test_pruning_keeps_probabilities_whole(shared: Path, tmp_path: Path) -> None:
+    full = shared / "kaldi_an4/lang/4gram.arpa.gz"
+    sizes = [sum(arpa.counts(full))]
+    ppl = []
+    for threshold in (1e-7, 1e-5, 1e-4):
+        prune(full, threshold, tmp_path / "pruned.arpa.gz")
+        sizes.append(sum(arpa.check(tmp_path / "pruned.arpa.gz")))
+        model = perplexity.load(tmp_path / "pruned.arpa.gz")
+        words = " ".join({n.words[0] for n in arpa.read(full) if len(n.words) == 1} - {"<s>"})
+        assert total_probability(model, ["ENTER", "SIX"], words) == pytest.approx(1.0, abs=2e-3)
+        lang = shared / "kaldi_an4/lang"
+        text = list(Vocabulary.of_lang(lang).map(lang / "lm_train.txt"))
+        ppl.append(perplexity.score(model, text).perplexity)
+    assert sizes == sorted(sizes, reverse=True)
+    assert ppl == sorted(ppl)
+    assert sizes[-1] < sizes[0]
+
+
+def test_lmplz_that_is_missing_is_named(
+    tmp_path: Path,
+    lang: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert run(tmp_path, lang, tool="lmplz") == 2
+    assert "lmplz is not in PATH" in capsys.readouterr().err
+    program = tmp_path / "lmplz"
+    program.write_text("#!/bin/sh\necho 'no memory' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    assert run(tmp_path, lang, tool="lmplz") == 2
+    assert "lmplz failed: no memory" in capsys.readouterr().err

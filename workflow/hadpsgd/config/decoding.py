@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from hadpsgd.config.base import PathText, Section
@@ -14,6 +16,14 @@ class Lm(Section):
     """Order of the n-gram."""
     arpa: PathText | None = None
     """An existing ARPA file (gzipped too) instead of training one."""
+    tool: Literal["kaldingram", "lmplz"] = "kaldingram"
+    """What trains: the Python package, or KenLM's lmplz, for large texts, where it is installed."""
+    sources: dict[str, PathText] = Field(default_factory=dict)
+    """More sources by name, each a text or an ARPA file (`.arpa`, `.arpa.gz`): interpolated with
+    the corpus' own model, weights tuned on the development text."""
+    first_pass_threshold: float | None = Field(None, gt=0)
+    """Entropy pruning (relative change of perplexity, such as 1e-7) of a model for the graph; its
+    lattices are rescored with the full model. Left out: the graph has the full model."""
 
 
 class Graph(Section):

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hadpsgd.config.decoding import Decoding
+from hadpsgd.decoding import lattice_io
+from hadpsgd.decoding.rescore import Rescorer
 from hadpsgd.errors import UserError
 from hadpsgd.graph.transitions import Transitions
 
@@ -49,6 +51,7 @@ class Searcher:
                 "no graph, or a damaged one", where=path, fix="`hadpsgd graph` makes it"
             )
         self._graph = graph
+        self._rescorer = Rescorer.of_graph(self.folder)
 
     def __getstate__(self) -> tuple[Path, Decoding]:
         return self.folder, self.options
@@ -78,7 +81,10 @@ class Searcher:
             return Found(len(loglikes), None, partial=True)
         scale = kaldifst.lattice_scale(1.0, 1.0 / self.options.acoustic_scale)
         kaldifst.scale_lattice(scale, lattice)
-        return Found(len(loglikes), _bytes(lattice), partial)
+        content = _bytes(lattice)
+        if self._rescorer is not None:
+            content = lattice_io.encode(self._rescorer(lattice_io.parse(content)))
+        return Found(len(loglikes), content, partial)
 
     def _check(self, loglikes: NDArray[np.float32]) -> None:
         if loglikes.ndim != 2 or loglikes.shape[1] != self.transitions.num_pdfs:

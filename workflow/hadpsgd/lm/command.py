@@ -5,12 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from hadpsgd import config
+from hadpsgd.config.decoding import Lm
+from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 from hadpsgd.lm import arpa, perplexity, train
+from hadpsgd.lm.mix import mix_tuned
+from hadpsgd.lm.prune import prune
 from hadpsgd.lm.vocabulary import Vocabulary
 
 
@@ -24,30 +29,67 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write OUT/<order>gram.arpa.gz and OUT/report.json."""
+    """Write OUT/<order>gram.arpa.gz, OUT/first_pass.arpa.gz where asked, and OUT/report.json."""
     settings = config.load(args.config).lm
     out = args.out / f"{settings.order}gram.arpa.gz"
     vocabulary = Vocabulary.of_lang(args.lang)
-    report: dict[str, Any] = {"source": str(settings.arpa or args.text)}
-    if settings.arpa:
-        counts = arpa.check(Path(settings.arpa))
-        train.write(out, counts, arpa.read(Path(settings.arpa)))
-    else:
-        train.train(args.text, vocabulary, settings.order, out)
-        report["text"] = vocabulary.report()
+    report: dict[str, Any] = {"sources": build(settings, args.text, args.dev, args.lang, out)}
     counts = arpa.check(out)
     unigrams = {n.words[0] for n in _unigrams(out)}
-    unseen = sorted(vocabulary.words - unigrams)
     report |= {
         "ngrams": counts,
         "words_without_pronunciation": _some(unigrams - vocabulary.words - _MARKS),
-        "lexicon_words_without_probability": _some(set(unseen)),
+        "lexicon_words_without_probability": _some(set(vocabulary.words - unigrams)),
     }
     if args.dev:
         report["dev"] = _dev(out, args.dev, args.lang)
+    if settings.first_pass_threshold:
+        first = args.out / FIRST_PASS
+        prune(out, settings.first_pass_threshold, first)
+        report["first_pass"] = {"ngrams": arpa.check(first)}
+        if args.dev:
+            report["first_pass"]["perplexity"] = _dev(first, args.dev, args.lang)["perplexity"]
     write_text(args.out / "report.json", json.dumps(report, indent=2) + "\n")
     _say(report)
     return 0
+
+
+FIRST_PASS = "first_pass.arpa.gz"
+
+
+def build(settings: Lm, text: Path, dev: Path | None, lang: Path, out: Path) -> dict[str, Any]:
+    """Write the language model that the config asks for; returns what was made of which text."""
+    if not settings.sources:
+        return {"corpus": _one(settings, text, lang, out, settings.arpa)}
+    if dev is None:
+        raise UserError("lm.sources: weights need a development text", fix="Give --dev")
+    report: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        models: dict[str, Path] = {}
+        for name, source in {"corpus": str(text), **settings.sources}.items():
+            given = settings.arpa if name == "corpus" else source if _is_arpa(source) else None
+            models[name] = Path(folder) / f"{len(models)}.arpa.gz"
+            report[name] = _one(settings, Path(source), lang, models[name], given)
+            report[name]["dev"] = _dev(models[name], dev, lang)
+        weights = mix_tuned(models, list(Vocabulary.of_lang(lang).map(dev)), out)
+    for name, weight in weights.items():
+        report[name]["weight"] = round(weight, 4)
+    return report
+
+
+def _is_arpa(source: str) -> bool:
+    return source.endswith((".arpa", ".arpa.gz"))
+
+
+def _one(settings: Lm, text: Path, lang: Path, out: Path, given: str | None) -> dict[str, Any]:
+    """One source: an ARPA file, checked, or a model trained on a text."""
+    if given:
+        counts = arpa.check(Path(given))
+        train.write(out, counts, arpa.read(Path(given)))
+        return {"source": given}
+    vocabulary = Vocabulary.of_lang(lang)
+    train.train(text, vocabulary, settings.order, out, settings.tool)
+    return {"source": str(text), "text": vocabulary.report()}
 
 
 _MARKS = {arpa.BOS, arpa.EOS, arpa.UNK}
@@ -77,13 +119,16 @@ def _dev(model: Path, text: Path, lang: Path) -> dict[str, Any]:
 
 
 def _say(report: dict[str, Any]) -> None:
-    text = report.get("text", {})
-    if text.get("oov"):
-        print(
-            f"warning: {text['oov']} of {text['words']} words of the text are not in the lexicon,"
-            f" such as {', '.join(list(text['oov_words'])[:5])}; see report.json",
-            file=sys.stderr,
-        )
+    for source in report["sources"].values():
+        text = source.get("text", {})
+        if text.get("oov"):
+            print(
+                f"warning: {text['oov']} of {text['words']} words of {source['source']} are not in"
+                f" the lexicon, such as {', '.join(list(text['oov_words'])[:5])}; see report.json",
+                file=sys.stderr,
+            )
+        if "weight" in source:
+            print(f"{source['source']}: weight {source['weight']:.3f}", file=sys.stderr)
     missing = report["words_without_pronunciation"]
     if missing["count"]:
         print(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import io
+import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import redirect_stderr
 from pathlib import Path
-from typing import TextIO
+from typing import Literal, TextIO
 
 from kaldingram.train import NgramCounts
 
@@ -18,32 +20,56 @@ from hadpsgd.files import atomic_file
 from hadpsgd.lm import arpa
 from hadpsgd.lm.vocabulary import Vocabulary
 
+Tool = Literal["kaldingram", "lmplz"]
 
-def train(text: Path, vocabulary: Vocabulary, order: int, out: Path) -> None:
+
+def train(
+    text: Path, vocabulary: Vocabulary, order: int, out: Path, tool: Tool = "kaldingram"
+) -> None:
     """Train on a text of one sentence a line; words outside the vocabulary become its OOV word.
 
     Raises:
-        UserError: no text, or an empty one.
+        UserError: no text, or an empty one; lmplz is asked for and missing, or fails.
     """
-    counts = NgramCounts(order)
-    with tempfile.TemporaryDirectory() as folder, redirect_stderr(io.StringIO()):
+    with tempfile.TemporaryDirectory() as folder:
         mapped = Path(folder) / "text"
         with mapped.open("w", encoding="utf-8") as stream:
             stream.writelines(" ".join(words) + "\n" for words in vocabulary.map(text))
         if mapped.stat().st_size == 0:
             raise UserError("no words", where=text, fix="Give one sentence a line")
-        counts.add_raw_counts_from_file(str(mapped))
-        counts.cal_discounting_constants()
-        counts.cal_f()
-        counts.cal_bow()
         plain = Path(folder) / "arpa"
-        with plain.open("w", encoding="utf-8") as stream:
-            counts.print_as_arpa(fout=stream)
-        write(out, arpa.counts(plain), _closed(plain))
+        (_kaldingram if tool == "kaldingram" else _lmplz)(mapped, order, plain)
+        write(out, arpa.counts(plain), closed(plain))
     print(f"language model: {arpa.counts(out)} n-grams by order", file=sys.stderr)
 
 
-def _closed(path: Path) -> Iterator[arpa.Ngram]:
+def _kaldingram(text: Path, order: int, out: Path) -> None:
+    counts = NgramCounts(order)
+    with redirect_stderr(io.StringIO()):  # its progress bars
+        counts.add_raw_counts_from_file(str(text))
+        counts.cal_discounting_constants()
+        counts.cal_f()
+        counts.cal_bow()
+        with out.open("w", encoding="utf-8") as stream:
+            counts.print_as_arpa(fout=stream)
+
+
+def _lmplz(text: Path, order: int, out: Path) -> None:
+    program = shutil.which("lmplz")
+    if program is None:
+        raise UserError(
+            "lm.tool: lmplz is not in PATH", fix="Install KenLM's programs, or use kaldingram"
+        )
+    command = [program, "-o", str(order), "--discount_fallback", "--text", str(text)]
+    result = subprocess.run(
+        [*command, "--arpa", str(out)], capture_output=True, text=True, check=False
+    )
+    if result.returncode:
+        said = result.stderr.strip().splitlines()
+        raise UserError(f"lmplz failed: {said[-1] if said else result.returncode}", where=text)
+
+
+def closed(path: Path) -> Iterator[arpa.Ngram]:
     """Its n-grams, each context with a back-off: none is left where nothing is left to give."""
     contexts = {ngram.words[:-1] for ngram in arpa.read(path)}
     for ngram in arpa.read(path):

@@ -1,0 +1,120 @@
+"""Lattices of a pruned first pass with the costs of the full language model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hadpsgd.decoding.grammar import Grammar, State
+from hadpsgd.decoding.lattice import Lattice
+from hadpsgd.errors import UserError
+
+FOLDER, OLD, NEW = "rescore", "old.fst", "new.fst"
+
+
+@dataclass
+class Rescorer:
+    """Takes the first pass's grammar out of a lattice and puts another one in."""
+
+    old: Grammar
+    new: Grammar
+
+    @classmethod
+    def of_graph(cls, folder: Path) -> Rescorer | None:
+        """What a graph folder of a pruned model holds; None where it has the full model.
+
+        Raises:
+            UserError: its files are missing or damaged.
+        """
+        models = folder / FOLDER
+        if not models.exists():
+            return None
+        label = backoff_label(folder / "words.txt")
+        return cls(*(Grammar.read(models / name, label) for name in (OLD, NEW)))
+
+    def __call__(self, lattice: Lattice) -> Lattice:
+        """The lattice with new graph costs; states are split where histories differ.
+
+        The graph cost of a path changes by what the new grammar takes for its words less what
+        the old one took, ends included.
+
+        Raises:
+            UserError: a word that the new grammar lacks.
+        """
+        return lattice if lattice.num_states == 0 else _Splitter(self, lattice).lattice()
+
+
+def backoff_label(words: Path) -> int:
+    """The number of #0 in words.txt.
+
+    Raises:
+        UserError: it has none.
+    """
+    for line in words.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#0 "):
+            return int(line.split()[1])
+    raise UserError("no #0", where=words, fix="Make the graph again")
+
+
+_Histories = tuple[State, State]
+
+
+class _Splitter:
+    """Splits the states of one lattice by the states of both grammars."""
+
+    def __init__(self, models: Rescorer, lattice: Lattice) -> None:
+        self.models, self.source = models, lattice
+        (old, old_start), (new, new_start) = models.old.start(), models.new.start()
+        self.at_start = new - old
+        # of every state: the histories that lead there, numbered
+        self.histories: list[dict[_Histories, int]] = [{} for _ in range(lattice.num_states)]
+        self.histories[0][old_start, new_start] = 0
+
+    def lattice(self) -> Lattice:
+        """The split lattice, its states still in topological order."""
+        lattice = self.source
+        first, labels = lattice.first.tolist(), lattice.arcs["olabel"].tolist()
+        targets = lattice.arcs["next"].tolist()
+        rows: list[tuple[int, int, int, int, int]] = []
+        extras: list[float] = []
+        for state in range(lattice.num_states):
+            for histories, own in self.histories[state].items():
+                for arc in range(first[state], first[state + 1]):
+                    extra, after = 0.0, histories
+                    if labels[arc]:
+                        extra, after = self._step(histories, labels[arc])
+                    there = self.histories[targets[arc]]
+                    rows.append(
+                        (state, own, arc, targets[arc], there.setdefault(after, len(there)))
+                    )
+                    extras.append(extra)
+        return self._assemble(np.array(rows, np.int64).reshape(-1, 5), extras)
+
+    def _step(self, histories: _Histories, word: int) -> tuple[float, _Histories]:
+        """What a word costs more in the new grammar, and the histories after it."""
+        old, old_after = self.models.old.step(histories[0], word)
+        new, new_after = self.models.new.step(histories[1], word)
+        return new - old, (old_after, new_after)
+
+    def _assemble(self, rows: np.ndarray, extras: list[float]) -> Lattice:
+        lattice = self.source
+        sizes = np.array([len(histories) for histories in self.histories])
+        base = np.concatenate([[0], np.cumsum(sizes)])
+        sources = base[rows[:, 0]] + rows[:, 1]
+        arcs = lattice.arcs[rows[:, 2]]
+        arcs["next"] = base[rows[:, 3]] + rows[:, 4]
+        arcs["graph"] += np.array(extras, np.float32)
+        order = np.argsort(sources, kind="stable")
+        first = np.concatenate([[0], np.cumsum(np.bincount(sources, minlength=int(base[-1])))])
+        final = lattice.final[np.repeat(np.arange(lattice.num_states), sizes)]
+        final[:, 0] += np.float32(self.at_start)
+        ending = np.flatnonzero(np.isfinite(lattice.final[:, 0]))
+        for state in ending.tolist():
+            for (old, new), number in self.histories[state].items():
+                before, after = self.models.old.final(old), self.models.new.final(new)
+                # in a partial lattice paths end where no sentence does: nothing was paid there
+                if np.isfinite(before) and np.isfinite(after):
+                    final[base[state] + number, 0] += after - before
+        return Lattice(final, first.astype(np.int64), arcs[order])

@@ -1,0 +1,37 @@
+"""Entropy pruning of an ARPA file (kaldingram), for a small first-pass graph."""
+
+from __future__ import annotations
+
+import io
+import sys
+import tempfile
+from contextlib import redirect_stderr
+from pathlib import Path
+
+from kaldingram.prune import ArpaParser
+from kaldingram.prune import prune as entropy_prune
+
+from hadpsgd.errors import UserError
+from hadpsgd.lm import arpa
+from hadpsgd.lm.perplexity import plain
+from hadpsgd.lm.train import closed, write
+
+
+def prune(path: Path, threshold: float, out: Path) -> None:
+    """Drop n-grams whose loss changes perplexity by less than `threshold`, relatively (Stolcke).
+
+    Raises:
+        UserError: the model cannot be read, or nothing but words is left.
+    """
+    parser = ArpaParser()
+    with plain(path) as file, tempfile.TemporaryDirectory() as folder:
+        pruned = Path(folder) / "arpa"
+        with redirect_stderr(io.StringIO()):  # its progress bars
+            model = parser.loadf(str(file))[0]
+            entropy_prune(model, threshold, 2)
+            parser.dumpf(model, str(pruned))
+        kept = [count for count in arpa.counts(pruned) if count]
+        if len(kept) < 2:
+            raise UserError(f"a threshold of {threshold:g} leaves no 2-gram", fix="Lower it")
+        write(out, kept, closed(pruned))
+    print(f"first pass: {kept} n-grams by order", file=sys.stderr)
