@@ -215,3 +215,10 @@ def test_differences_of_unlike_references_are_not_tested(config: Config) -> None
         significance.of_config(config, read_results(config))
     text = compare.page(compare.from_results(config, "demo"))
     assert "Differences are not tested: single and ssgd-4" in text
+
+
+def test_leaders_are_the_best_and_those_like_it() -> None:
+    runs = {name: {"wer": wer} for name, wer in (("a", 6.0), ("b", 5.0), ("c", 5.5))}
+    values = (("a", "b", 0.01), ("a", "c", 0.3), ("b", "c", 0.05))
+    pairs = [{"first": one, "second": two, "p": p} for one, two, p in values]
+    assert significance.leaders({"runs": runs, "pairs": pairs}) == {"b", "c"}

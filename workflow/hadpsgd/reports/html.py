@@ -57,18 +57,15 @@ def _rows(
     tracked: Sequence[Tracked],
     tests: significance.Tests,
 ) -> list[dict[str, Any]]:
-    best = {
-        name: min((r.scores[name].wer for r in results if name in r.scores), default=0.0)
-        for name in sets(config)
-    }
     ids = {run.run: run.mlflow_run for run in tracked}
+    leaders = {name: significance.leaders(test) for name, test in tests.items()}
     return [
         {
             "run": result.run,
             "cells": [
                 {
                     "score": score,
-                    "best": score is not None and score.wer <= best[name],
+                    "best": result.run.id in leaders.get(name, ()),
                     "interval": significance.interval(tests, name, result.run.id),
                 }
                 for name in sets(config)

@@ -69,6 +69,18 @@ def difference(pair: Mapping[str, Any] | None) -> str:
     return f"{value:+.2f} ({low:+.2f} .. {high:+.2f}), p {pair['p']:.3f}"
 
 
+def leaders(test: Mapping[str, Any], level: float = 0.05) -> set[str]:
+    """The best run on a set, and the runs that do not differ from it significantly."""
+    rates = {run: row["wer"] for run, row in test["runs"].items()}
+    best = min(rates, key=lambda run: rates[run])
+    alike = {best}
+    for pair in test["pairs"]:
+        two = {pair["first"], pair["second"]}
+        if best in two and pair["p"] >= level:
+            alike |= two
+    return alike
+
+
 def interval(tests: Tests, name: str, run: str) -> str:
     """`5.1 .. 7.0`, or nothing where it was not tested."""
     row = tests.get(name, {}).get("runs", {}).get(run)
