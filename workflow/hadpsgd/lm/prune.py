@@ -30,8 +30,8 @@ def prune(path: Path, threshold: float, out: Path) -> None:
             model = parser.loadf(str(file))[0]
             entropy_prune(model, threshold, 2)
             parser.dumpf(model, str(pruned))
-        kept = [count for count in arpa.counts(pruned) if count]
-        if len(kept) < 2:
+        if not model.order() > 1 or not any(True for _ in model._entries(2)):
             raise UserError(f"a threshold of {threshold:g} leaves no 2-gram", fix="Lower it")
+        kept = [count for count in arpa.counts(pruned) if count]
         write(out, kept, closed(pruned))
     print(f"first pass: {kept} n-grams by order", file=sys.stderr)
