@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from slurm_cluster import slurm  # noqa: F401  the fixture
 
 import hadpsgd  # noqa: F401  before kaldifst: see hadpsgd/__init__.py
 

@@ -1,6 +1,7 @@
 """The configuration: one typed schema with defaults; `load` reads and checks a YAML file."""
 
 from hadpsgd.config.load import check, fingerprint, load
+from hadpsgd.config.requests import request_of, shape_of
 from hadpsgd.config.schema import Config
 from hadpsgd.config.stages import run_fingerprint, run_of, stage_fingerprints
 
@@ -9,7 +10,9 @@ __all__ = [
     "check",
     "fingerprint",
     "load",
+    "request_of",
     "run_fingerprint",
     "run_of",
+    "shape_of",
     "stage_fingerprints",
 ]

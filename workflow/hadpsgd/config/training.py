@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from hadpsgd.config.base import Section
+from hadpsgd.config.cluster import Cluster, shape
 
 STRATEGIES = Literal["single", "ssgd", "ddp", "dpsgd", "adpsgd", "rand", "d1d", "local", "hadpsgd"]
 SCHEDULES = Literal[
@@ -164,6 +165,8 @@ class Training(Section):
     """Checkpoints kept; a damaged newest one is passed over for the one before."""
     rendezvous_seconds: float = Field(300.0, gt=0)
     """Seconds that ranks wait for each other, at the start and in a silent exchange."""
+    cluster: Cluster = Cluster()
+    """Hosts, cores, GPUs and time of a training job."""
 
     @model_validator(mode="after")
     def _names(self) -> Training:
@@ -172,6 +175,7 @@ class Training(Section):
             if ids.count(name) > 1:
                 raise ValueError(f"two runs have the name '{name}'")
         for run in self.runs:
+            shape(self.cluster, run.learners, self.device)
             if self.batch % run.learners:
                 raise ValueError(
                     f"batch {self.batch} cannot be divided among {run.learners} learners "
