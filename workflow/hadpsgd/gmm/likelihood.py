@@ -16,12 +16,20 @@ def log_likelihoods(
     features: float32 [frames, dim].
     """
     scores, starts = component_scores(mixtures, features, pdfs)
-    best = np.maximum.reduceat(scores, starts, axis=1)
-    sizes = np.diff(np.append(starts, scores.shape[1]))
-    scores -= np.repeat(best, sizes, axis=1)
-    np.exp(scores, out=scores)
-    total = np.add.reduceat(scores, starts, axis=1)
-    return best + np.log(total, out=total)
+    by_component = scores.T
+    result = np.empty((len(starts), len(features)), np.float32)
+    ends = np.append(starts[1:], len(by_component))
+    for row, begin, end in zip(result, starts.tolist(), ends.tolist(), strict=True):
+        part = by_component[begin:end]
+        if end == begin + 1:
+            row[:] = part[0]
+            continue
+        best = part.max(axis=0)
+        part -= best
+        np.exp(part, out=part)
+        np.log(part.sum(axis=0), out=row)
+        row += best
+    return result.T
 
 
 def component_scores(
@@ -36,6 +44,7 @@ def component_scores(
         starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
         rows = np.repeat(mixtures.offsets[pdfs] - starts, sizes) + np.arange(sizes.sum())
     doubled = np.concatenate([features, features * features], axis=1)
-    scores = doubled @ mixtures.parameters[rows].T
-    scores += mixtures.gconsts[rows]
-    return scores, starts
+    # Gaussians first: sums over those of a pdf then run along whole rows of frames
+    scores = mixtures.parameters[rows] @ doubled.T
+    scores += mixtures.gconsts[rows][:, None]
+    return scores.T, starts

@@ -91,7 +91,7 @@ class _Batch:
         source = flat["source"] + shift
         target = flat["target"] + shift
         weight = scores_of_ids[flat["id"]] - flat["cost"]
-        # every state needs an arc for reduceat: a useless one into the starts
+        # every state needs an arc: a useless one into the starts
         source = np.concatenate([source, self.base[:-1]])
         target = np.concatenate([target, self.base[:-1]])
         weight = np.concatenate([weight, np.full(len(graphs), IMPOSSIBLE, np.float32)])
@@ -100,11 +100,23 @@ class _Batch:
         self.ids = np.concatenate([flat["id"], np.zeros(len(graphs), np.int32)])[order]
         self.loops = self.source == target[order]
         self.first = np.searchsorted(target[order], np.arange(states + 1))
+        self._index_arcs()
         self.scores_of_ids = scores_of_ids
         self.cells = np.empty((int(self.lengths[0]), states), np.float32)
         for u, emission in enumerate(emissions):
             self.cells[: len(emission), self.base[u] : self.base[u + 1]] = emission
         self.best = np.full((len(self.cells), len(graphs)), IMPOSSIBLE)
+
+    def _index_arcs(self) -> None:
+        """Two arcs of every state in `near` (one of them twice if it has one), others in `rest`."""
+        counts = np.diff(self.first)
+        pair = self.first[:-1] + np.array([[0], [1]]) * (counts > 1)
+        self.near, self.near_weight = self.source[pair], self.weight[pair]
+        self.many = np.flatnonzero(counts > 2)
+        left = counts[self.many] - 2
+        self.rest_first = np.concatenate([[0], np.cumsum(left)])
+        skipped = self.first[self.many] + 2 - self.rest_first[:-1]
+        self.rest = np.repeat(skipped, left) + np.arange(self.rest_first[-1])
 
     def run(self) -> list[Alignment | None]:
         self._forward()
@@ -120,14 +132,29 @@ class _Batch:
         for frame in range(len(self.cells)):
             running = self._running(frame)
             states = self.base[running]
-            arcs = self.first[states]
-            scores = previous[self.source[:arcs]]
-            scores += self.weight[:arcs]
             row = self.cells[frame, :states]
-            row += np.maximum.reduceat(scores, self.first[:states])
+            row += self._best_entries(previous, states)
             row[self.base[:running]] = IMPOSSIBLE
             self.best[frame, :running] = np.maximum.reduceat(row, self.base[:running])
             previous = row
+
+    def _best_entries(self, previous: Floats, states: int) -> Floats:
+        """The best score with which each of the first states is entered.
+
+        Most states have at most two arcs: those are compared at once, the others' rest apart.
+        """
+        best = previous[self.near[0, :states]]
+        best += self.near_weight[0, :states]
+        other = previous[self.near[1, :states]]
+        other += self.near_weight[1, :states]
+        np.maximum(best, other, out=best)
+        many = int(np.searchsorted(self.many, states))
+        if many:
+            arcs = self.rest[: self.rest_first[many]]
+            scores = previous[self.source[arcs]] + self.weight[arcs]
+            rest = np.maximum.reduceat(scores, self.rest_first[:many])
+            best[self.many[:many]] = np.maximum(best[self.many[:many]], rest)
+        return best
 
     def _backward(self) -> list[Alignment | None]:
         """Follow the best paths back, all utterances together."""
