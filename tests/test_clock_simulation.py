@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from hadpsgd.decentralized import dense, strategies
+from hadpsgd.decentralized.buffers import flatten
 from hadpsgd.decentralized.events import Event, Mix, Update, ledger_faults
+from hadpsgd.decentralized.learner import Learner
+from hadpsgd.decentralized.replay import Replay
 from hadpsgd.decentralized.schedules import SCHEDULES, create
 from hadpsgd.decentralized.sgd import Sgd
 from hadpsgd.decentralized.simulation import Node, Setting, Simulation, Step
@@ -164,6 +167,46 @@ def test_adpsgd_in_any_weather(data: st.DataObject, learners: int, sgd: Sgd) -> 
     # what mixing did, it did not do to the mean
     moved = sum(own_updates(record[i], versions[i], i, sgd) for i in range(learners))
     np.testing.assert_allclose(final.mean(0), start + moved / learners, rtol=1e-10, atol=1e-12)
+
+
+@given(st.data(), st.integers(2, 6), st.sampled_from(SGDS))
+@settings(deadline=None, max_examples=30)
+def test_replay_of_a_simulated_run_gives_the_same_bits(
+    data: st.DataObject, learners: int, sgd: Sgd
+) -> None:
+    strategy, schedule = data.draw(
+        st.sampled_from(
+            [
+                ("adpsgd", "ring"),
+                ("adpsgd", "random-ring"),
+                ("adpsgd", "pairwise"),
+                ("dpsgd", "exponential"),
+                ("d1d", "complete"),
+                ("local", "complete"),
+            ]
+        )
+    )
+    latency = data.draw(st.sampled_from([0.0, 0.4, 3.0]))
+    compute = ComputeTimes(1.0, {0: 3.0}, "exponential", seed=data.draw(st.integers(0, 99)))
+    choice = Choice(strategy, pace=data.draw(st.integers(1, 3)), every=2)
+    simulation, _, _ = simulate(
+        choice, schedule, learners, 8, compute=compute, links=LinkTimes(latency), sgd=sgd
+    )
+
+    def gradient(node: int, learner: Learner) -> float:
+        at = learner.model.numpy()
+        learner.gradient.copy_(torch.from_numpy(small_gradient(node, learner.steps, at)))
+        return 0.0
+
+    kind = strategies.create(choice)
+    again = {i: Learner(flatten(Small().module), sgd, late=kind.late) for i in range(learners)}
+    records = {node.index: node.events for node in simulation.nodes}
+    Replay(records, again, gradient, average=kind.collective).run()
+    for node in simulation.nodes:
+        learner = node.engine.learner
+        learner.settle()
+        assert torch.equal(again[node.index].weights, learner.weights)
+        assert torch.equal(again[node.index].velocity, learner.velocity)
 
 
 def own_updates(

@@ -45,6 +45,11 @@ class Network:
         """The transport of learner `rank`."""
         return self.members.setdefault(rank, SimulatedTransport(self, rank))
 
+    def fence(self) -> None:
+        """On a GPU, tasks have streams of their own: what was asked for so far is done."""
+        if self._like.is_cuda:
+            torch.cuda.synchronize(self._like.device)
+
     def borrow(self) -> Tensor:
         """A buffer held once."""
         buffer = self._spare.pop() if self._spare else torch.empty_like(self._like)
@@ -92,6 +97,7 @@ class SimulatedTransport:
     ) -> dict[int, Arrival]:
         """One round with all partners; the links carry one message after the other."""
         network, clock = self.network, self.network.clock
+        network.fence()
         for buffer in self._held:
             network.let_go(buffer)
         snapshot, self._outgoing = self.outgoing(), None
@@ -181,7 +187,9 @@ class Assembly:
         return meeting.result
 
     def _end(self, meeting: _Meeting, combine: Callable[[list[Any]], Any]) -> None:
+        self.network.fence()
         meeting.result = combine([meeting.came[member] for member in self.members])
+        self.network.fence()
         meeting.over = True
         self.bytes_sent += 2 * self.network.model_bytes * (self.size - 1) / self.size
         self._changed.notify_all()

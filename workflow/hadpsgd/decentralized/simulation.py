@@ -377,7 +377,7 @@ class Simulation:
             return StepMixer(learner, strategy, average, coordination, self.clock)
         transport = self.network.transport(place.rank)
         peers = PeerExchange(learner, self.setting.schedule, transport, coordination, place, ALONE)
-        if strategy.synchronous:
+        if strategy.synchronous or self.setting.size > 1:  # as `assembly.build`
             return StepMixer(learner, strategy, peers, coordination, self.clock)
         wait, wake = transport.wait, transport.wake
         return FreeMixer(learner, strategy, peers, coordination, self.clock, wait=wait, wake=wake)
