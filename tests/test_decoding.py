@@ -161,7 +161,7 @@ def test_partial_and_failed_utterances_are_counted(
     assert report["failed"] == [names[2]]
     assert names[0] in report["partial"]
     assert [name for name, _ in lattice_io.read(tmp_path / "out")] == [names[0], names[1], names[3]]
-    assert "1 utterances have no path" in capsys.readouterr().err
+    assert "1 of 4 utterances have no path" in capsys.readouterr().err
     assert json.loads((tmp_path / "out/decode.json").read_text())["utterances"] == 4
     with pytest.raises(UserError, match="1 of 4 utterances have no path"):
         decode(work, names, tmp_path / "other", 1, 0.2)

@@ -19,13 +19,14 @@ from hadpsgd.decoding.search import Found, Searcher
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
 from hadpsgd.parallel import map_in_order
+from hadpsgd.progress import Progress
+from hadpsgd.skipped import check_skipped
 
 Scorer = Callable[[str], NDArray[np.float32]]
 """Utterance to log-likelihoods, float32 [frames, pdfs]."""
 
 # what scoring needs of the graph: words, and phones with their transition-ids for word times
 _KEPT = ("words.txt", "phones.txt", "transitions.npz")
-_SAY_EVERY = 30.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -82,17 +83,15 @@ def decode(
         UserError: more utterances without any path than `max_failed` allows, or bad scores.
     """
     tally, began = Tally(), time.monotonic()
-    said = began
+    progress = Progress(lambda seconds: f"{tally.utterances} utterances in {seconds:.0f} s")
     with atomic_folder(out) as folder:
         with (folder / "lat.1.gz").open("wb") as archive:
             for utterance, found, packed in map_in_order(work, utterances, jobs):
                 archive.write(packed)
                 tally.add(utterance, found, bool(packed))
-                if time.monotonic() - said > _SAY_EVERY:
-                    said = time.monotonic()
-                    print(f"{tally.utterances} utterances", file=sys.stderr)
+                progress.show()
         report = _report(work.searcher, tally, time.monotonic() - began, jobs)
-        _check(tally, max_failed)
+        _check(tally, max_failed, out)
         (folder / "num_jobs").write_text("1\n")
         (folder / "decode.json").write_text(json.dumps(report, indent=2) + "\n")
         for name in _KEPT:
@@ -103,15 +102,17 @@ def decode(
     return report
 
 
-def _check(tally: Tally, max_failed: float) -> None:
+def _check(tally: Tally, max_failed: float, out: Path) -> None:
     if tally.utterances == 0:
-        raise UserError("no utterances to decode")
-    if len(tally.failed) > max_failed * tally.utterances:
-        named = ", ".join(tally.failed[:5])
-        raise UserError(
-            f"{len(tally.failed)} of {tally.utterances} utterances have no path: {named} ...",
-            fix="Widen decoding.beam, or check that model, graph and features belong together",
-        )
+        raise UserError("no utterances to decode", where=out)
+    check_skipped(
+        tally.failed,
+        tally.utterances,
+        max_failed,
+        "utterances have no path",
+        where=out,
+        fix="Widen decoding.beam, or check that model, graph and features belong together",
+    )
 
 
 def _report(searcher: Searcher, tally: Tally, seconds: float, jobs: int) -> dict[str, Any]:
@@ -134,7 +135,7 @@ def _say(report: dict[str, Any]) -> None:
         f" ({report['jobs']} processes, real-time factor {report['real_time_factor']:.4f} each)",
         file=sys.stderr,
     )
-    for name, what in (("partial", "reached no final state"), ("failed", "have no path")):
-        if report[name]:
-            listed = ", ".join(report[name][:5])
-            print(f"warning: {len(report[name])} utterances {what}: {listed}", file=sys.stderr)
+    if report["partial"]:
+        listed = ", ".join(report["partial"][:5])
+        count = len(report["partial"])
+        print(f"warning: {count} utterances reached no final state: {listed}", file=sys.stderr)

@@ -15,21 +15,9 @@ from hadpsgd.features import cmvn
 from hadpsgd.features.deltas import add_deltas
 from hadpsgd.features.splice import splice
 from hadpsgd.gmm import model as gmm_model
-from hadpsgd.gmm.diag_gmm import Mixtures
+from hadpsgd.gmm.likelihood import log_likelihoods
 
 Matrix = NDArray[np.float32]
-
-
-def log_likelihoods(mixtures: Mixtures, features: Matrix) -> Matrix:
-    """Log-likelihood of every pdf, float32 [frames, pdfs], for features [frames, dim]."""
-    squares = features * features
-    scores = features @ mixtures.means_invvars.T - 0.5 * (squares @ mixtures.inv_vars.T)
-    scores += mixtures.gconsts
-    starts = mixtures.offsets[:-1]
-    best = np.maximum.reduceat(scores, starts, axis=1)
-    scores -= np.repeat(best, np.diff(mixtures.offsets), axis=1)
-    np.exp(scores, out=scores)
-    return best + np.log(np.add.reduceat(scores, starts, axis=1))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 from hadpsgd import config
 from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.decoding.confidence import confidences
 from hadpsgd.decoding.lattice import best_paths
 from hadpsgd.decoding.word_times import FRAME_SHIFT
 from hadpsgd.errors import UserError
@@ -92,13 +93,14 @@ class Hypotheses:
 
 
 def hypothesise(folder: Path, data: DataDir, words: Words, setting: Setting) -> Hypotheses:
-    """Best paths of a decoding folder under a setting, with times."""
+    """Best paths of a decoding folder under a setting, with times and confidences."""
     timer = Timer.read(folder, words, data)
     timed: list[TimedWord] = []
     texts, seconds = {}, {}
     for utterance, found in lattices(folder, data):
         path = best_paths(found, [setting.scaling])[0]
-        timed += timer.timed(utterance, path)
+        sure = confidences(found, path, setting.scaling)
+        timed += timer.timed(utterance, path, sure)
         texts[utterance] = " ".join(words.spoken(path.words.tolist()))
         seconds[utterance] = len(path.transitions) * FRAME_SHIFT
     return Hypotheses(formats.in_order(timed), texts, seconds, timer.aligner.unaligned)

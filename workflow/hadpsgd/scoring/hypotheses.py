@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 
 from hadpsgd.corpus.datadir import DataDir
@@ -83,8 +84,10 @@ class Timer:
         transitions = Transitions.read(folder / "transitions.npz")
         return cls(words, transitions, WordAligner.read(folder), data)
 
-    def timed(self, utterance: str, path: LatticePath) -> list[TimedWord]:
-        """The words of an utterance with times in its recording."""
+    def timed(
+        self, utterance: str, path: LatticePath, sure: Sequence[float] | None = None
+    ) -> list[TimedWord]:
+        """The words of an utterance with times in its recording and, if given, confidences."""
         entry = self.data.utterances[utterance]
         file, channel = self.data.file_and_channel(entry)
         spans = self.aligner.words(path, phone_spans(path, self.transitions))
@@ -95,8 +98,9 @@ class Timer:
                 entry.start + span.begin * FRAME_SHIFT,
                 (span.end - span.begin) * FRAME_SHIFT,
                 self.words.names[span.label],
+                confidence,
             )
-            for span in spans
+            for span, confidence in zip(spans, sure or repeat(None), strict=False)
             if self.words.names[span.label].lower() not in self.words.dropped
         ]
 
