@@ -100,10 +100,10 @@ UNMATCHED = Style(
     accents=UNSEEN_ACCENTS,
     women=tuple(UNSEEN_WOMEN),
     men=tuple(UNSEEN_MEN),
-    rate=(165, 240),
+    rate=(160, 220),
     manner=Manner(filler=0.07, repeat=0.03, restart=0.03),
-    snr_db=(8.0, 18.0),
-    room_seconds=(0.1, 0.3),
+    snr_db=(13.0, 24.0),
+    room_seconds=(0.02, 0.08),
 )
 
 
