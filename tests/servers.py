@@ -31,11 +31,17 @@ def mlflow_server(backend: str, folder: Path, port: int | None = None) -> Iterat
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1"]
     command += ["--port", str(port), "--workers", "1", "--backend-store-uri", backend]
     command += ["--artifacts-destination", str(folder / "artifacts")]
-    environment = os.environ | {"MLFLOW_DISABLE_TELEMETRY": "true"}
+    # without the runner of jobs for language models, whose processes cost seconds
+    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     with (folder / "server.log").open("ab") as log:
         # a session of its own: its workers are ended together
         server = subprocess.Popen(
-            command, stdout=log, stderr=log, env=environment, cwd=folder, start_new_session=True
+            command,
+            stdout=log,
+            stderr=log,
+            env=os.environ | quiet,
+            cwd=folder,
+            start_new_session=True,
         )
         try:
             _wait_for(f"http://127.0.0.1:{port}/health", server)
