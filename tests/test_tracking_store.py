@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -31,6 +32,7 @@ from hadpsgd.reports.command import write
 from hadpsgd.tracking import follower, identity
 from hadpsgd.tracking.command import _upload
 from hadpsgd.tracking.events import Begin, Event, Finish, Metrics, Params, Point, Tags
+from hadpsgd.tracking.recorder import Connection, Recorder
 from hadpsgd.tracking.store import NotStoredError, Store
 from hadpsgd.tracking.sync import TABLES, sync, tracked_runs
 
@@ -366,3 +368,17 @@ def test_tracking_can_be_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for mode in ([], ["--upload"], ["--check"]):
         assert cli.main(["track", "--config", str(file), *mode]) == 0
     assert not list(tmp_path.glob("**/*.db")) and not list(tmp_path.glob("tracking/*/*"))
+
+
+def test_full_disk_under_the_spool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    config = make_config(tmp_path, tracking={"uri": "http://127.0.0.1:9"})
+    recorder = Recorder(Connection(config), "k")
+    assert not recorder.send([loss(range(2))])
+    error = capsys.readouterr().err
+    assert "No space left" in error and error.count("\n") == 1

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from hadpsgd.config import Config
+from hadpsgd.errors import UserError
 from hadpsgd.tracking import identity, system, training_run
 from hadpsgd.tracking.events import Finish, Status
 from hadpsgd.tracking.recorder import Connection, Recorder, warn
@@ -119,12 +120,15 @@ def follow(
     """
     with contextlib.suppress(OSError):
         os.nice(10)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)  # they are meant for training, which tells us
     ended = _Ended(orders)
     who = identity.read_or_create(checkpoints)
     recorder = Recorder(Connection(config), who.key)
-    training_run.write_provenance(config, checkpoints)
+    try:
+        training_run.write_provenance(config, checkpoints)
+    except (OSError, UserError) as error:
+        warn(f"no provenance: {error}")
     beginning = training_run.begin(config, run_id, checkpoints, who)
     recorder.send([*beginning, _finish("RUNNING")], now=True)
     curves = training_run.Curves(metrics, who)

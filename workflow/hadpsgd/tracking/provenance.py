@@ -20,8 +20,7 @@ from hadpsgd.tracking.uri import spool_folder
 
 FILE = "provenance.json"
 DIFF = "uncommitted.diff"
-DATA_PARTS = ("corpus/data", "corpus/dict", "lang", "ali", "ali_dev", "egs")
-"""What training reads, below the results folder of a config."""
+_DATA = ("corpus/data", "corpus/dict", "lang", "ali", "ali_dev", "egs")
 DIFF_LIMIT = 2 * 2**20
 """Bytes of the uncommitted diff that are kept."""
 
@@ -38,7 +37,7 @@ _SLURM_HOSTS = ("JOB_NODELIST",)
 def collect(config: Config) -> dict[str, Any]:
     """Everything but the diff, as JSON: code, lock, packages, machine, slurm, data."""
     folder = Path(config.results) / config.name
-    data = checksums(folder, DATA_PARTS, spool_folder(config) / "checksums.json")
+    data = checksums(folder, data_parts(config), spool_folder(config) / "checksums.json")
     return {
         "code": code(),
         "lock": lock_hash(),
@@ -49,6 +48,18 @@ def collect(config: Config) -> dict[str, Any]:
         "data_checksum": combined(data),
         "seed": config.seed,
     }
+
+
+def data_parts(config: Config) -> list[str]:
+    """What training is made from, below the results folder of a config.
+
+    Features of test sets are left out: they may come before or after training.
+    """
+    sets = ("train", "dev")
+    return [
+        *_DATA,
+        *(f"feats/{stream}/{name}" for stream in config.features.input for name in sets),
+    ]
 
 
 def repository() -> Path | None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from hadpsgd.config import Config
+from hadpsgd.errors import UserError
 from hadpsgd.tracking.events import Event
 from hadpsgd.tracking.spool import Spool
 from hadpsgd.tracking.store import NotStoredError, Store
@@ -56,7 +57,11 @@ class Connection:
 
 
 class Recorder:
-    """Events of the run `key`, to the store or the spool. Never raises for the store's sake."""
+    """Events of the run `key`, to the store or the spool.
+
+    It never raises for the store's sake. Where the spool cannot be written either (a full disk),
+    events are dropped with a warning: `hadpsgd track` sends them again from the results folder.
+    """
 
     def __init__(self, connection: Connection, key: str) -> None:
         """`key` is the run's identity."""
@@ -69,13 +74,16 @@ class Recorder:
 
         `now` tries the store even where it has just failed.
         """
-        if not (now or self._connection.due()):
-            self._spool.add(events)
-            return False
         try:
+            if not (now or self._connection.due()):
+                self._spool.add(events)
+                return False
             self._spool.deliver(events, self._apply)
         except NotStoredError as error:
             self._connection.failed(error)
+            return False
+        except (OSError, UserError) as error:
+            warn(f"{error}; `hadpsgd track` sends what is missing")
             return False
         self._connection.worked()
         return True

@@ -18,7 +18,8 @@ from hadpsgd.tracking.store import known_run
 from hadpsgd.tracking.uri import experiment_name, is_on, redacted, spool_folder, tracking_uri
 
 SIGNIFICANCE = "significance.json"
-TABLES = ("wer.md", "report.html", "stages.md", SIGNIFICANCE)
+PICTURES = ("curves.png", "learning_rate.png")
+TABLES = ("wer.md", "report.html", "stages.md", SIGNIFICANCE, *PICTURES)
 
 
 @dataclass(frozen=True)
