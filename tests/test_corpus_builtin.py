@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from hadpsgd.cli import main
 from hadpsgd.config import Config
 from hadpsgd.corpus.builtin import prepare as builtin
 from hadpsgd.corpus.builtin.channel import Line, mu_law, transmit
@@ -145,6 +146,34 @@ def test_other_rates_are_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(UserError, match="8000 Hz"):
         builtin.prepare(wrong, tmp_path, 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "arguments", "said"),
+    [
+        ("features: {sample_rate: 16000}", [], "features.sample_rate: the built-in corpus has"),
+        ("corpus: {kind: builtin, speakers: 2}", [], "'corpus.speakers' (2): "),
+        ("corpus: {kind: builtin, speaker: 9}", [], "did you mean 'speakers'?"),
+        ("seed: 1", ["--jobs", "0"], "--jobs 0: at least one process is needed"),
+    ],
+)
+def test_command_on_bad_input(
+    settings: str,
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = ["name: x", settings]
+    if "corpus" not in settings:
+        lines.append("corpus: {kind: builtin}")
+    (tmp_path / "config.yaml").write_text("\n".join(lines))
+    files = ["--config", str(tmp_path / "config.yaml"), "--out", str(tmp_path / "out")]
+    assert main(["corpus", *files, *arguments]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
 
 
 def test_text_of_the_language_model_is_drawn_apart(small: Layout) -> None:

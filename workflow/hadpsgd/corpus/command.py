@@ -15,6 +15,7 @@ from hadpsgd.corpus import an4, kaldi
 from hadpsgd.corpus.builtin import prepare as builtin
 from hadpsgd.corpus.summary import table
 from hadpsgd.corpus.validate import Summary
+from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder, write_text
 
 Prepare = Callable[[Config, Path, int], dict[str, Summary]]
@@ -37,6 +38,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prepare, write summary.json, print the summary."""
+    if args.jobs < 1:
+        raise UserError(f"--jobs {args.jobs}: at least one process is needed")
     config = load(args.config)
     began = time.monotonic()
     with atomic_folder(args.out) as folder:

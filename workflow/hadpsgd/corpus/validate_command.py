@@ -25,6 +25,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Faults go to standard error, one a line; the counts to standard output."""
+    if args.threads < 1:
+        raise UserError(f"--threads {args.threads}: at least one is needed")
     faults: list[UserError] = []
     lexicon = read_lexicon(args.lexicon, faults.append) if args.lexicon else None
     checks = Checks(args.sample_rate, lexicon, args.allow_pipes, args.threads)
