@@ -198,12 +198,12 @@ def replay_rank(_: int, config: Path, run_id: str, egs: Path) -> int:
 
 def test_replay_notices_another_bit(egs: Path, tmp_path: Path) -> None:
     finish(tmp_path, egs, "adpsgd-4")
-    checkpoint = newest(next((tmp_path / "results/checkpoints/tiny").iterdir()), 4)
+    checkpoint = newest(next((tmp_path / "results/checkpoints/tiny").iterdir()))
     part = checkpoint.load(2)
     part["weights"][3] = torch.nextafter(part["weights"][3], torch.tensor(9.0))
     path = checkpoint.parts()[2]
     torch.save(part, path)
-    path.rename(path.with_name(f"node-2-{sha256(path)[:16]}.pt"))
+    path.rename(path.with_name(f"node-2-of-f-{sha256(path)[:16]}.pt"))
     assert replay_again(tmp_path, egs, "adpsgd-4") == [1]
 
 

@@ -11,6 +11,7 @@ from torch import nn
 from hadpsgd.decentralized.buffers import flatten
 from hadpsgd.decentralized.collectives import Group, Reducer
 from hadpsgd.decentralized.coordination import Coordination
+from hadpsgd.decentralized.elastic import ElasticExchange
 from hadpsgd.decentralized.engine import DecentralizedEngine
 from hadpsgd.decentralized.events import Event
 from hadpsgd.decentralized.exchange import (
@@ -20,6 +21,7 @@ from hadpsgd.decentralized.exchange import (
     PeerExchange,
 )
 from hadpsgd.decentralized.learner import Learner
+from hadpsgd.decentralized.membership import Membership
 from hadpsgd.decentralized.mixer import FreeMixer, Mixer, NoMixer, StepMixer
 from hadpsgd.decentralized.mixing import MixingSchedule
 from hadpsgd.decentralized.record import Recorder
@@ -129,6 +131,8 @@ def build(
     coordination = Coordination(plan, place.node)
     reducer = Reducer(flat, made.gradients)
     mixer, transport = _mixer(learner, strategy, plan, meeting, made, coordination, clock)
+    if writer is not None and isinstance(mixer.exchange, PeerExchange):
+        mixer.exchange.before_sending = writer.flush
 
     def close() -> None:
         if transport is not None:
@@ -145,6 +149,7 @@ def build(
         place,
         clock,
         recorder=writer,
+        join=mixer.exchange.join if isinstance(mixer.exchange, ElasticExchange) else None,
         skip_not_finite=skip_not_finite,
         close=close,
     )
@@ -175,10 +180,18 @@ def _mixer(
         timeout=meeting.timeout.total_seconds(),
         pin=shard.is_cuda,
     )
-    kind = PeerAverageExchange if strategy.collective else PeerExchange
-    exchange = kind(learner, schedule, transport, coordination, place, made.members)
     if strategy.synchronous or place.size > 1:
-        return StepMixer(learner, strategy, exchange, coordination, clock), transport
+        kind = PeerAverageExchange if strategy.collective else PeerExchange
+        step = kind(learner, schedule, transport, coordination, place, made.members)
+        return StepMixer(learner, strategy, step, coordination, clock), transport
+    membership = Membership(
+        meeting.prefixed("mixing"),
+        schedule,
+        place.node,
+        transport.lives,
+        meeting.timeout.total_seconds(),
+    )
+    exchange = ElasticExchange(learner, schedule, transport, coordination, place, membership)
     free = FreeMixer(
         learner,
         strategy,

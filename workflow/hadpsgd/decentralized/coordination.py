@@ -105,6 +105,23 @@ class Coordination:
         """
         return round_ < max(self._spread, self._pause, self._stop)
 
+    def state(self) -> tuple[bool, bool, int]:
+        """Whether a pause and an end are picked, and who has finished."""
+        with self._lock:
+            return self._pause != NEVER, self._stop != NEVER, self._finished
+
+    def begin_anew(
+        self, schedule: MixingSchedule, round_: int, *, pause: bool, stop: bool, finished: int
+    ) -> None:
+        """Other learners, from round `round_` on; all say the same, so what was picked is now."""
+        with self._lock:
+            self.schedule = schedule
+            self._pause = round_ if pause else NEVER
+            self._finished = finished
+            everybody = all(finished >> i & 1 for i in living(schedule))
+            self._stop = round_ if stop or everybody else NEVER
+            self._spread = round_
+
     @property
     def all_finished(self) -> bool:
         """Whether everybody is known to have applied its last gradient."""

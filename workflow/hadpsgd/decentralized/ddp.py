@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from hadpsgd.decentralized.engine import NotFiniteError, Report
 from hadpsgd.decentralized.rendezvous import Meeting, process_group
 from hadpsgd.decentralized.sgd import Sgd
+from hadpsgd.errors import UserError
 
 AGREE_EVERY = 16
 """Steps between the small allreduces by which the ranks agree to pause or stop."""
@@ -61,6 +63,29 @@ class DdpEngine:
     def weights(self) -> Tensor:
         """All parameters, one after the other."""
         return parameters_to_vector(self.parameters).detach()
+
+    @property
+    def moment(self) -> str:
+        """Names a pause."""
+        return f"{0:09d}-{self.steps:09d}"
+
+    @property
+    def leads(self) -> bool:
+        """Rank 0."""
+        return self.place.rank == 0
+
+    @property
+    def alive(self) -> Sequence[int]:
+        """All ranks are one node."""
+        return (0,)
+
+    def join(self, seconds: float) -> None:  # noqa: ARG002
+        """DDP has no newcomers."""
+        raise UserError("strategy ddp cannot go on with newcomers")
+
+    def take_place(self, state: dict[str, Any], source: int, record_bytes: int) -> None:
+        """All ranks are one node, which is never dead alone."""
+        raise NotImplementedError
 
     @property
     def bytes_sent(self) -> int:

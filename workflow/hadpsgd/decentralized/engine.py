@@ -12,7 +12,7 @@ with engine:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol
@@ -21,12 +21,15 @@ import torch
 from torch import Tensor, nn
 
 from hadpsgd.decentralized.collectives import Reducer
+from hadpsgd.decentralized.coordination import living
+from hadpsgd.decentralized.events import Join
 from hadpsgd.decentralized.learner import Learner
 from hadpsgd.decentralized.mixer import Mixer
 from hadpsgd.decentralized.place import Place
 from hadpsgd.decentralized.record import Recorder
 from hadpsgd.decentralized.strategies import Strategy
 from hadpsgd.decentralized.threads import Clock
+from hadpsgd.errors import UserError
 
 
 class NotFiniteError(ArithmeticError):
@@ -79,6 +82,18 @@ class Engine(Protocol):
         """At the end: whether all learners have applied their last gradients."""
 
     @property
+    def moment(self) -> str:
+        """Names a pause: the same at all learners, and no two pauses alike."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank does what only one should do."""
+
+    @property
+    def alive(self) -> Sequence[int]:
+        """The super-learners that take part."""
+
+    @property
     def bytes_sent(self) -> int:
         """By this process so far."""
 
@@ -92,6 +107,8 @@ class Engine(Protocol):
     def request_stop(self) -> None: ...
     def go_on(self) -> None: ...
     def no_more_gradients(self) -> None: ...
+    def join(self, seconds: float) -> None: ...
+    def take_place(self, state: dict[str, Any], source: int, record_bytes: int) -> None: ...
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
     def load_weights(self, weights: Tensor) -> None: ...
@@ -111,6 +128,7 @@ class DecentralizedEngine:
     Args:
         module: the model whose parameters `learner` holds.
         recorder: writes the node's events; saved and resumed with the rest of the state.
+        join: how a newcomer gets in, if it can; see `elastic`.
         skip_not_finite: leave such gradients out instead of raising `NotFiniteError`.
         close: lets go of connections and process groups.
     """
@@ -126,6 +144,7 @@ class DecentralizedEngine:
         clock: Clock,
         *,
         recorder: Recorder | None = None,
+        join: Callable[[float, int, int], None] | None = None,
         skip_not_finite: bool = False,
         close: Callable[[], None] = lambda: None,
     ) -> None:
@@ -137,6 +156,7 @@ class DecentralizedEngine:
         self.place = place
         self.clock = clock
         self.recorder = recorder
+        self._join = join
         self.skip_not_finite = skip_not_finite
         self._close = close
         self._everyone = reducer.group.size == place.world
@@ -144,7 +164,7 @@ class DecentralizedEngine:
 
     def __enter__(self) -> DecentralizedEngine:
         """Begin to mix."""
-        if self.recorder is not None and not self.learner.version:
+        if self.recorder is not None and not self.recorder.begun:
             self.recorder.begin()
         self._choose_reduction()
         self.mixer.start()
@@ -259,6 +279,10 @@ class DecentralizedEngine:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a resumed learner needs; only while paused, when nothing is in flight."""
+        with self.learner.changed:  # mixing may go on as soon as others do
+            return self._state()
+
+    def _state(self) -> dict[str, Any]:
         learner = self.learner
         learner.settle()
         state: dict[str, Any] = {
@@ -273,8 +297,44 @@ class DecentralizedEngine:
         if learner.late:
             state["model"] = learner.model
         if self.recorder is not None:
-            state["record_bytes"] = self.recorder.flush()
+            state["record_bytes"] = self.recorder.flush(sync=True)
         return state
+
+    @property
+    def moment(self) -> str:
+        """Names a pause: the same at all learners, and no two pauses alike."""
+        steps = self.steps if self.strategy.synchronous or self.place.nodes == 1 else 0
+        return f"{self.rounds:09d}-{steps:09d}"
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank does what only one should do."""
+        return self.place.rank == self.alive[0] * self.place.size
+
+    @property
+    def alive(self) -> Sequence[int]:
+        """The super-learners that take part."""
+        return living(self.mixer.coordination.schedule)
+
+    def join(self, seconds: float) -> None:
+        """Instead of `load_state_dict`: take the place of a learner that died.
+
+        Raises:
+            UserError: the strategy cannot let newcomers in.
+        """
+        if self._join is None:
+            raise UserError(f"strategy {self.strategy.name} cannot go on with newcomers")
+        steps, version = self.recorder.take_over() if self.recorder is not None else (0, 0)
+        self._join(seconds, steps, version)
+
+    def take_place(self, state: dict[str, Any], source: int, record_bytes: int) -> None:
+        """Instead of `load_state_dict`: go on from the checkpoint of another super-learner.
+
+        `record_bytes` is how much counts of the record of this one, which was dead then.
+        """
+        steps, version = self.recorder.take_over(record_bytes) if self.recorder else (0, 0)
+        self.learner.restore(steps, state["rounds"], version, version)
+        self.learner.join(Join(source, state["version"]), state["weights"])
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Before the first step."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -41,6 +41,9 @@ class Exchange(ABC):
     @abstractmethod
     def apply(self) -> None:
         """Mix what came into the learner's weights."""
+
+    def between_rounds(self) -> None:  # noqa: B027
+        """Called now and then while no round is under way."""
 
     def invited(self, round_: int) -> bool:  # noqa: ARG002
         """Whether a partner waits for that round."""
@@ -95,6 +98,8 @@ class PeerExchange(Exchange):
         self.taken = torch.empty_like(self.own)
         self.delta = torch.empty_like(learner.weights)
         self.mix = Mix(0, 0, ())
+        self.before_sending: Callable[[], object] = lambda: None
+        """Called before others can see a snapshot."""
 
     @property
     @override
@@ -111,15 +116,19 @@ class PeerExchange(Exchange):
             self.own = self.transport.outgoing()
             version = self.learner.snapshot(self.own, self.part)
         self.note = self.coordination.note(version, self.learner.steps)
+        self.before_sending()
 
     def run(self, round_: int) -> None:
         """Exchange; make delta of what came, gathered from all shards."""
         current = self.schedule.round(round_)
-        takes = current.partners(self.place.node)
         receives = {self.place.counterpart(j): j for j in current.receives(self.place.node)}
         sends = [self.place.counterpart(j) for j in current.sends(self.place.node)]
         arrivals = self.transport.exchange(round_, list(receives), sends, self.note)
-        came = {receives[rank]: arrival for rank, arrival in arrivals.items()}
+        self._take({receives[rank]: arrival for rank, arrival in arrivals.items()}, round_)
+
+    def _take(self, came: Mapping[int, Arrival], round_: int) -> None:
+        """Make delta of what came from other nodes."""
+        takes = self.schedule.round(round_).partners(self.place.node)
         self.heard = [arrival.note for arrival in came.values()]
         self.mix = Mix(
             round_,

@@ -123,6 +123,11 @@ class Learner:
         with self._alone():
             self._mixed(mix)
 
+    def skip_to(self, round_: int) -> None:
+        """Go on with another round: the others have got further."""
+        with self._alone():
+            self.rounds = round_
+
     def replace(self, mix: Mix, average: Tensor) -> None:
         """A mix that all learners share: the weights become `average`."""
         with self._alone():

@@ -20,6 +20,7 @@ from hadpsgd.decentralized.strategies import Counters, Strategy
 from hadpsgd.decentralized.threads import Clock
 
 SERVE_SECONDS = 0.2
+IDLE_SECONDS = 0.25
 
 
 class Mixer(ABC):
@@ -186,11 +187,14 @@ class FreeMixer(Mixer):
 
     def _communicate(self) -> None:
         while not self._closed:
-            if not self._start_round():
-                self._idle(1.0)
-                continue
-            self._round()
-            self.exchange.apply()
+            self.exchange.between_rounds()
+            if self._start_round():
+                self._round()
+                self.exchange.apply()
+            else:
+                self._idle(IDLE_SECONDS)
+            with self.learner.changed:  # a change of members may have skipped rounds
+                self.started = self.learner.rounds
 
     def _start_round(self) -> bool:
         with self.learner.changed:

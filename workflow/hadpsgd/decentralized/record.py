@@ -12,6 +12,7 @@ import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +61,13 @@ class Recorder:
         self._version = self._length = 0
         self._rate: float | None = None
         self._buffer = bytearray()
+        self._file: FileIO | None = None
+        self.begun = False
+        """Whether the file is there to go on with."""
 
     def begin(self) -> None:
         """A new file."""
+        self.begun = True
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_bytes(b"")
         self._buffer += json.dumps(self.header).encode() + b"\n"
@@ -82,6 +87,20 @@ class Recorder:
             )
         os.truncate(self.path, length)
         self._length, self._version = length, version
+        self.begun = True
+
+    def take_over(self, length: int | None = None) -> tuple[int, int]:
+        """Go on where a process that was killed left off; (its updates, its last version).
+
+        `length` is how much of its record counts; None: all.
+        """
+        if not self.path.exists() or length == 0:
+            self.begin()
+            return 0, 0
+        entries = read(self.path, self.schedule, length)
+        events = [entry for entry in entries if not isinstance(entry, Fold)]
+        self.resume(self.path.stat().st_size if length is None else length, len(events))
+        return sum(isinstance(event, Update) for event in events), len(events)
 
     def event(self, event: Event) -> None:
         """The next event of the node."""
@@ -98,15 +117,19 @@ class Recorder:
         """Pending mixes were added to the model outside of an update."""
         self._put(_FOLD)
 
-    def flush(self) -> int:
-        """Write to disk; the file's length so far."""
+    def flush(self, *, sync: bool = False) -> int:
+        """Write what there is; the file's length so far.
+
+        What is written outlives the process; with `sync`, the machine.
+        """
+        if self._file is None:
+            self._file = self.path.open("ab", buffering=0)
         if self._buffer:
-            with self.path.open("ab") as stream:
-                stream.write(self._buffer)
-                stream.flush()
-                os.fsync(stream.fileno())
+            self._file.write(self._buffer)
             self._length += len(self._buffer)
             self._buffer.clear()
+        if sync:
+            os.fsync(self._file.fileno())
         return self._length
 
     def _update(self, event: Update) -> None:

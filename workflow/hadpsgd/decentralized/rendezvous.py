@@ -21,6 +21,11 @@ from hadpsgd.decentralized.connections import Address
 from hadpsgd.decentralized.place import Place
 from hadpsgd.errors import UserError
 
+RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+AGENTS_STORE = "TORCHELASTIC_USE_AGENT_STORE"
+JOIN = "HADPSGD_JOIN"
+"""Set for a process that takes the place of one that died."""
+
 
 @dataclass(frozen=True)
 class Meeting:
@@ -34,6 +39,10 @@ class Meeting:
     store: dist.Store | None
     """Shared by all ranks; None for a single one."""
     timeout: timedelta
+    joining: bool = False
+    """Whether this process takes the place of one that died (HADPSGD_JOIN)."""
+    hosts_store: bool = False
+    """Whether the store ends with this process."""
 
     def prefixed(self, name: str) -> dist.Store:
         """A part of the store with names of its own."""
@@ -81,7 +90,7 @@ def environment(env: Mapping[str, str] = os.environ) -> dict[str, str]:
             where="environment",
             fix="Start learners with torchrun",
         )
-    others = ("LOCAL_WORLD_SIZE", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT")
+    others = ("LOCAL_WORLD_SIZE", RESTARTS, AGENTS_STORE, JOIN)
     return {name: env[name] for name in (*wanted, *others) if name in env}
 
 
@@ -109,12 +118,21 @@ def meet(learners: int, size: int, agree_on: str, seconds: float = 300.0) -> Mee
     if world == 1:
         return Meeting(place, 1, "127.0.0.1", None, timeout)
     store = _store(env, rank, timeout)
-    attempt = env.get("TORCHELASTIC_RESTART_COUNT", "0")
-    shared = dist.PrefixStore(f"hadpsgd/{attempt}", store)
-    _greet(shared, rank, world, agree_on, seconds)
-    host = own_address(env["MASTER_ADDR"])
-    local = int(env.get("LOCAL_WORLD_SIZE", "1"))
-    return Meeting(place, local, host, shared, timeout)
+    shared = of_attempt(store, env.get(RESTARTS, "0"))
+    joining = JOIN in env
+    if joining:
+        _check_hash(shared, rank, agree_on)
+    else:
+        _greet(shared, rank, world, agree_on, seconds)
+    return Meeting(
+        place,
+        int(env.get("LOCAL_WORLD_SIZE", "1")),
+        own_address(env["MASTER_ADDR"]),
+        shared,
+        timeout,
+        joining,
+        hosts_store=rank == 0 and not _agents_store(env),
+    )
 
 
 def process_group(name: str, meeting: Meeting, rank: int, size: int) -> None:
@@ -126,6 +144,11 @@ def process_group(name: str, meeting: Meeting, rank: int, size: int) -> None:
         world_size=size,
         timeout=meeting.timeout,
     )
+
+
+def of_attempt(store: dist.Store, attempt: str) -> dist.Store:
+    """The part of the store that the processes of one start of all learners share."""
+    return dist.PrefixStore(f"hadpsgd/{attempt}", store)
 
 
 def own_address(other: str) -> str:
@@ -140,12 +163,11 @@ def own_address(other: str) -> str:
 
 def _store(env: Mapping[str, str], rank: int, timeout: timedelta) -> dist.Store:
     host, port = env["MASTER_ADDR"], int(env["MASTER_PORT"])
-    agents = env.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     try:
         return dist.TCPStore(
             host,
             port,
-            is_master=rank == 0 and not agents,
+            is_master=rank == 0 and not _agents_store(env),
             timeout=timeout,
             wait_for_workers=False,
         )
@@ -155,6 +177,19 @@ def _store(env: Mapping[str, str], rank: int, timeout: timedelta) -> dist.Store:
             where=f"{host}:{port}",
             fix="Is rank 0 running, and the port open?",
         ) from None
+
+
+def _agents_store(env: Mapping[str, str]) -> bool:
+    return env.get(AGENTS_STORE) == "True"
+
+
+def _check_hash(store: dist.Store, rank: int, agree_on: str) -> None:
+    """A newcomer runs what its former self ran, or UserError."""
+    before = store.get(f"hello/{rank}").decode()
+    if before != agree_on:
+        raise UserError(
+            f"rank {rank} runs another config or model than before ({agree_on} and {before})"
+        )
 
 
 def _greet(store: dist.Store, rank: int, world: int, agree_on: str, seconds: float) -> None:

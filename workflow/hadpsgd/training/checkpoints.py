@@ -1,7 +1,8 @@
 """Checkpoints on disk: whole or not at all, checked, the last few kept.
 
-A checkpoint is a folder, named by its number, with one part for each super-learner:
-`000012/node-3-<checksum>.pt`. It counts once all parts are there.
+A checkpoint is a folder, named by its moment (rounds, steps), with one part for each super-learner
+that lived: `000000120-000000000/node-3-of-0f-<checksum>.pt`, 0f the bits of the living. It counts
+once all their parts are there.
 """
 
 from __future__ import annotations
@@ -10,17 +11,20 @@ import re
 import shutil
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from hadpsgd.decentralized.engine import Engine
 from hadpsgd.decentralized.rendezvous import Meeting
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_file, explain_os_errors, sha256
 
-_PART = re.compile(r"node-(\d+)-([0-9a-f]{16})\.pt")
+_PART = re.compile(r"node-(\d+)-of-([0-9a-f]+)-([0-9a-f]{16})\.pt")
+_MOMENT = "[0-9]" * 9 + "-" + "[0-9]" * 9
 
 
 @dataclass(frozen=True)
@@ -29,21 +33,23 @@ class Saved:
 
     folder: Path
 
-    @property
-    def number(self) -> int:
-        """Checkpoints of a run are counted from 1."""
-        return int(self.folder.name)
-
     def parts(self) -> dict[int, Path]:
-        """Files by super-learner, as far as they are there."""
-        files = self.folder.glob("node-*.pt")
-        return {int(m[1]): path for path in files if (m := _PART.fullmatch(path.name))}
+        """Files by super-learner; none as long as one is missing."""
+        groups: dict[str, dict[int, Path]] = {}
+        for path in self.folder.glob("node-*.pt"):
+            if match := _PART.fullmatch(path.name):
+                groups.setdefault(match[2], {})[int(match[1])] = path
+        whole = [parts for bits, parts in groups.items() if _bits(parts) == int(bits, 16)]
+        # one that lived through more of the run holds more
+        return max(whole, key=len, default={})
 
     def sound(self, node: int) -> bool:
         """Whether a super-learner's part is what was written; a damaged one is reported."""
-        path = self.parts()[node]
+        path = self.parts().get(node)
+        if path is None:
+            return True  # it was dead
         match = _PART.fullmatch(path.name)
-        if match and sha256(path).startswith(match[2]):
+        if match and sha256(path).startswith(match[3]):
             return True
         print(f"warning: {path}: damaged checkpoint, the one before is used", file=sys.stderr)
         return False
@@ -52,26 +58,35 @@ class Saved:
         """A super-learner's part."""
         return torch.load(self.parts()[node], map_location="cpu", weights_only=True)
 
+    def source(self, node: int) -> int:
+        """Whose part a super-learner goes on from: its own, or a neighbour's if it was dead."""
+        parts = self.parts()
+        return min(parts, key=lambda other: (other - node) % (max(*parts, node) + 1))
 
-def complete(folder: Path, nodes: int) -> list[Saved]:
+
+def complete(folder: Path) -> list[Saved]:
     """The checkpoints of which all parts are there, oldest first."""
-    return [saved for saved in _all(folder) if len(saved.parts()) == nodes]
+    return [saved for saved in _all(folder) if saved.parts()]
 
 
-def newest(folder: Path, nodes: int) -> Saved:
+def newest(folder: Path) -> Saved:
     """The newest complete checkpoint whose parts are all sound.
 
     Raises:
         UserError: there is none.
     """
-    for saved in reversed(complete(folder, nodes)):
-        if all(saved.sound(node) for node in range(nodes)):
+    for saved in reversed(complete(folder)):
+        if all(saved.sound(node) for node in saved.parts()):
             return saved
     raise UserError("no complete checkpoint", where=folder)
 
 
 def _all(folder: Path) -> list[Saved]:
-    return [Saved(path) for path in sorted(folder.glob("[0-9]" * 6)) if path.is_dir()]
+    return [Saved(path) for path in sorted(folder.glob(_MOMENT)) if path.is_dir()]
+
+
+def _bits(nodes: Iterable[int]) -> int:
+    return sum(1 << node for node in nodes)
 
 
 class Checkpoints:
@@ -89,66 +104,67 @@ class Checkpoints:
         self.keep = keep
         with explain_os_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        self.last = Saved(folder / "000000")
+        self.last = Saved(folder)
 
-    def save(self, state: dict[str, Any]) -> None:
-        """Write this super-learner's part of the next one (its first member does); old ones go.
+    def save(self, state: dict[str, Any], engine: Engine) -> None:
+        """Write this super-learner's part (its first member does); the leader removes old ones.
 
         Raises:
             UserError: no space, or no permission.
         """
         place = self.meeting.place
-        folder = self.folder / f"{self.last.number + 1:06d}"
+        folder = self.folder / engine.moment
         self.last = Saved(folder)
         if place.member == 0:
             with explain_os_errors(folder):
                 folder.mkdir(exist_ok=True)
+            name = f"node-{place.node}-of-{_bits(engine.alive):x}"
             for stale in folder.glob(f"node-{place.node}-*.pt"):
                 stale.unlink()
-            with atomic_file(folder / f"node-{place.node}.writing") as temporary:
+            with atomic_file(folder / f"{name}.writing") as temporary:
                 torch.save(state, temporary)
-                name = f"node-{place.node}-{sha256(temporary)[:16]}.pt"
-            (folder / f"node-{place.node}.writing").replace(folder / name)
-        if place.rank == 0:
-            for old in complete(self.folder, place.nodes)[: -self.keep]:
+                checksum = sha256(temporary)[:16]
+            (folder / f"{name}.writing").replace(folder / f"{name}-{checksum}.pt")
+        if engine.leads:
+            for old in complete(self.folder)[: -self.keep]:
                 shutil.rmtree(old.folder, ignore_errors=True)
 
-    def load(self) -> dict[str, Any] | None:
-        """The newest checkpoint that is sound for everybody, this super-learner's part of it.
+    def find(self) -> Saved | None:
+        """The newest checkpoint that is sound for everybody.
 
         A damaged one is reported on stderr and passed over. All ranks must call it.
         """
-        place = self.meeting.place
-        whole = complete(self.folder, place.nodes)
-        number = max(self._agreed({s.number for s in whole if s.sound(place.node)}), default=0)
-        self.last = Saved(self.folder / f"{number:06d}")
-        if place.rank == 0:
+        node, rank = self.meeting.place.node, self.meeting.place.rank
+        good = {saved.folder.name for saved in complete(self.folder) if saved.sound(node)}
+        agreed = self._agreed(good)
+        name = max(agreed, default="")
+        if rank == 0:
             for saved in _all(self.folder):
-                if saved.number > number:  # incomplete or damaged: this run writes it again
+                if saved.folder.name > name:  # incomplete or damaged: this run writes it again
                     shutil.rmtree(saved.folder, ignore_errors=True)
-        return self.last.load(place.node) if number else None
+        self.last = Saved(self.folder / name)
+        return self.last if agreed else None
 
     def wait_until_complete(self, seconds: float) -> None:
         """Until all have written their parts of the last checkpoint.
 
         Raises:
-            TimeoutError: names the super-learners that have not.
+            TimeoutError: some have not.
         """
         deadline = time.monotonic() + seconds
-        nodes = range(self.meeting.place.nodes)
-        while missing := [n for n in nodes if n not in self.last.parts()]:
+        while not self.last.parts():
             if time.monotonic() > deadline:
-                raise TimeoutError(f"super-learners {missing} wrote no last checkpoint")
+                raise TimeoutError(f"{self.last.folder}: not all learners wrote their part")
             time.sleep(0.02)
 
-    def _agreed(self, good: set[int]) -> set[int]:
+    def _agreed(self, good: set[str]) -> set[str]:
         """Those that are sound for all ranks."""
         if self.meeting.store is None:
             return good
         store = self.meeting.prefixed("checkpoints")
         rank, world = self.meeting.place.rank, self.meeting.place.world
-        store.set(str(rank), " ".join(map(str, sorted(good))))
+        store.set(str(rank), " ".join(sorted(good)))
         store.wait([str(r) for r in range(world)], self.meeting.timeout)
         for r in range(world):
-            good &= {int(word) for word in store.get(str(r)).decode().split()}
+            good &= set(store.get(str(r)).decode().split())
         return good

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from hadpsgd.config import load
+from hadpsgd.decentralized.rendezvous import wait_for_keys
 from hadpsgd.tracking import follower
 from hadpsgd.training import final
 from hadpsgd.training.job import Job, assemble, identity
@@ -28,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do what the arguments say; 75 asks to be run again (requeued)."""
     config = load(args.config)
-    if _done(args.out, identity(config, args.run, args.egs)):
+    if done(args.out, identity(config, args.run, args.egs)):
         say(f"{args.out / 'final.pt'} is there, of the same config and examples: nothing to do")
         return End.DONE
     job = assemble(config, args.run, args.egs, args.dev_egs, args.out)
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
 def _train(job: Job) -> End:
     begin = time.monotonic()
     end = train(job)
-    if job.meeting.place.rank != 0:
+    if not job.engine.leads:
         return end
     if end is End.DONE:
         final.write(job, time.monotonic() - begin)
@@ -63,7 +64,8 @@ def _train(job: Job) -> End:
     return end
 
 
-def _done(out: Path, hash_: str) -> bool:
+def done(out: Path, hash_: str) -> bool:
+    """Whether a folder holds the results of the run with this identity."""
     summary = out / "summary.json"
     if not (summary.is_file() and (out / "final.pt").is_file()):
         return False
@@ -71,10 +73,11 @@ def _done(out: Path, hash_: str) -> bool:
 
 
 def _leave_together(job: Job) -> None:
-    """Rank 0 may hold the store that the others still talk to: it leaves last."""
+    """Rank 0 may host the store that the others still talk to: it leaves last."""
     if job.meeting.store is None:
         return
     store, place = job.meeting.prefixed("left"), job.meeting.place
     store.set(str(place.rank), "")
-    if place.rank == 0:
-        store.wait([str(rank) for rank in range(place.world)], job.meeting.timeout)
+    if job.meeting.hosts_store:
+        everybody = [str(rank) for rank in range(place.world)]
+        wait_for_keys(store, everybody, job.meeting.timeout.total_seconds())

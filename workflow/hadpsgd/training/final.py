@@ -17,11 +17,11 @@ from hadpsgd.training.job import Job
 def consensus(job: Job) -> float:
     """Load the mean of all learners' last weights into the model; their distance from it.
 
-    The distance is sqrt(1/L sum_i |w_i - mean|^2) / |mean|, L super-learners. Summed in the order
-    of the super-learners, in double precision.
+    The distance is sqrt(1/L sum_i |w_i - mean|^2) / |mean| over the L super-learners that lived;
+    summed in their order, in double precision.
     """
-    nodes = range(job.meeting.place.nodes)
     job.checkpoints.wait_until_complete(job.meeting.timeout.total_seconds())
+    nodes = sorted(job.checkpoints.last.parts())
     mean = torch.zeros(job.engine.weights.shape, dtype=torch.float64)
     for node in nodes:
         mean += job.checkpoints.last.load(node)["weights"]
@@ -40,7 +40,7 @@ def log_priors(counts: np.ndarray) -> torch.Tensor:
 
 
 def write(job: Job, seconds: float) -> None:
-    """Average, score on all held-out examples, write final.pt and summary.json (rank 0)."""
+    """Average, score on all held-out examples, write final.pt and summary.json (the leader)."""
     distance = consensus(job)
     held_out = named(evaluate(job.model, job.dev_feed.share(0, 1)))
     meta = ModelMeta(

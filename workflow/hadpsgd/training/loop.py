@@ -9,7 +9,7 @@ from typing import Any
 from hadpsgd.training.board import Board
 from hadpsgd.training.evaluation import evaluate
 from hadpsgd.training.interrupt import Interrupt
-from hadpsgd.training.job import Job
+from hadpsgd.training.job import Job, record_file
 from hadpsgd.training.metrics import Meter, Metrics
 from hadpsgd.training.progress import Progress
 from hadpsgd.training.rate import rate
@@ -54,7 +54,7 @@ def train(job: Job) -> End:
                 progress.evaluated(score, engine.steps)
             if time.monotonic() - saved > 60 * settings.checkpoint_minutes:
                 saved = time.monotonic()
-                if place.rank == 0:
+                if engine.leads:
                     engine.request_pause()
             if engine.over:
                 break
@@ -64,28 +64,47 @@ def train(job: Job) -> End:
             engine.serve()
             if engine.paused and not engine.over:
                 save(job)
-        job.checkpoints.save(state(job))
+        job.checkpoints.save(state(job), job.engine)
         progress.finish()
     return End.DONE if engine.steps == job.total else End.REQUEUE
 
 
 def save(job: Job) -> None:
     """All learners stand still: write this one's part and go on."""
-    job.checkpoints.save(state(job))
+    job.checkpoints.save(state(job), job.engine)
     job.engine.go_on()
 
 
 def state(job: Job) -> dict[str, Any]:
     """What a checkpoint holds. The data's position and the random numbers follow from the step."""
-    return job.engine.state_dict() | {"complete": job.engine.complete}
+    engine = job.engine
+    lengths = record_lengths(job) if engine.leads else {}
+    return engine.state_dict() | {"complete": engine.complete, "dead": lengths}
+
+
+def record_lengths(job: Job) -> dict[int, int]:
+    """Bytes of the records of super-learners that are dead: so far they count."""
+    files = {n: record_file(job.checkpoints.folder, n) for n in range(job.engine.place.nodes)}
+    dead = files.keys() - set(job.engine.alive)
+    return {n: files[n].stat().st_size for n in dead if files[n].exists()}
 
 
 def resume(job: Job) -> bool:
-    """Take up the newest sound checkpoint, if any; whether it is the end of training."""
-    found = job.checkpoints.load()
-    if found is None:
+    """Be where the others are, or take up the newest sound checkpoint; whether it is the end."""
+    engine, node = job.engine, job.engine.place.node
+    if job.meeting.joining:
+        engine.join(job.meeting.timeout.total_seconds())
         return False
-    job.engine.load_state_dict(found)
-    if job.engine.steps == job.total:
-        job.engine.no_more_gradients()
+    saved = job.checkpoints.find()
+    if saved is None:
+        return False
+    source = saved.source(node)
+    found = saved.load(source)
+    if source == node:
+        engine.load_state_dict(found)
+    else:
+        lengths = [saved.load(other)["dead"].get(node, 0) for other in saved.parts()]
+        engine.take_place(found, source, max(lengths))
+    if engine.steps == job.total:
+        engine.no_more_gradients()
     return bool(found["complete"])

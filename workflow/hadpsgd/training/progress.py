@@ -73,20 +73,21 @@ class Progress:
         self._waiting.append(epoch)
         self._collect()
 
-    def finish(self, seconds: float = 60.0) -> None:
-        """Wait a while for the scores that are still to come."""
+    def finish(self, seconds: float = 10.0) -> None:
+        """Wait a while for the scores that are still to come; those of the dead never do."""
         deadline = time.monotonic() + seconds
         while self.place.rank == 0 and self._waiting and time.monotonic() < deadline:
             self._collect()
             time.sleep(0.02)
+        self._collect(even_without_all=True)
         self.metrics.close()
 
-    def _collect(self) -> None:
+    def _collect(self, *, even_without_all: bool = False) -> None:
         if self.place.rank != 0:
             return
         for epoch in list(self._waiting):
             shares = self.board.read(f"heldout/{epoch}")
-            if len(shares) < self.place.world:
+            if len(shares) < self.place.world and not even_without_all:
                 continue
             self._waiting.remove(epoch)
             row = named(total(FrameScore(*share) for share in shares.values()))

@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     if processes > 1:
         rendezvous.process_group("replay", meeting, meeting.place.rank, processes)
     run_ = run_of(config, args.run)
-    saved = newest(folder, read_header(record_file(folder, 0))["nodes"])
+    saved = newest(folder)
     learners = replay(config, run_, args.egs, saved, meeting)
     different = compare(saved, learners)
     for node in different:
@@ -87,12 +87,14 @@ def replay(
     plan = Plan(len(dataset), config.training.batch, config.seed)
     strategy = strategy_of(run_, plan.steps)
     schedule = create(run_.schedule, nodes, config.seed) if strategy.mixes else Complete(nodes)
+    lengths = {node: saved.load(node)["record_bytes"] for node in saved.parts()}
+    for node in saved.parts():
+        lengths |= saved.load(node)["dead"]
     records = {
-        node: read(record_file(folder, node), schedule, saved.load(node)["record_bytes"])
-        for node in range(nodes)
+        node: read(record_file(folder, node), schedule, length) for node, length in lengths.items()
     }
     processes = meeting.place.world
-    mine = [node for node in range(nodes) if node % processes == meeting.place.rank]
+    mine = [node for node in records if node % processes == meeting.place.rank]
     device = pick_device(config.training.device, meeting.place.rank % meeting.local_world)
     dtype = torch.float64 if config.training.precision == "fp64" else torch.float32
     model = BLSTM(config.model, dataset.dim, dataset.num_pdfs, seed=config.seed)
@@ -142,7 +144,8 @@ def _average_gradient(
 def compare(saved: Saved, learners: dict[int, Learner]) -> list[int]:
     """Nodes whose weights or momentum are not those of the checkpoint."""
     different = []
-    for node, learner in learners.items():
+    for node in learners.keys() & saved.parts().keys():
+        learner = learners[node]
         part = saved.load(node)
         same = torch.equal(part["weights"].cpu(), learner.weights.cpu())
         if not (same and torch.equal(part["velocity"].cpu(), learner.velocity.cpu())):

@@ -1,0 +1,121 @@
+"""Exchanges that outlive the death of partners, and let newcomers in (see `membership`)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+from typing_extensions import override
+
+from hadpsgd.decentralized.collectives import Group
+from hadpsgd.decentralized.coordination import Coordination
+from hadpsgd.decentralized.events import Join
+from hadpsgd.decentralized.exchange import PeerExchange
+from hadpsgd.decentralized.learner import Learner
+from hadpsgd.decentralized.membership import Decision, Membership, Report
+from hadpsgd.decentralized.mixing import MixingSchedule
+from hadpsgd.decentralized.place import Place
+from hadpsgd.decentralized.tcp import TcpTransport
+from hadpsgd.decentralized.transport import Arrival, UnsettledError
+from hadpsgd.decentralized.wire import Note
+
+GIFT = 1 << 62
+"""Rounds from here on are not mixes: a newcomer gets its weights."""
+
+
+class ElasticExchange(PeerExchange):
+    """A `PeerExchange` among learners that may die and come; super-learners of one.
+
+    Args:
+        base: the schedule on all nodes.
+        membership: who takes part.
+        transport: as for `PeerExchange`; interrupted by changes of the membership.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        base: MixingSchedule,
+        transport: TcpTransport,
+        coordination: Coordination,
+        place: Place,
+        membership: Membership,
+    ) -> None:
+        super().__init__(learner, base, transport, coordination, place, Group(None))
+        self.base = base
+        self.links = transport
+        self.membership = membership
+        self._decision: Decision | None = None
+        transport.interrupted = membership.changing
+
+    @override
+    def run(self, round_: int) -> None:
+        """As usual; a round that is broken off counts with those whose reports say so."""
+        try:
+            super().run(round_)
+        except UnsettledError as error:
+            report = self._report(round_, exchanging=True, holds=error.arrived)
+            self._decision = self.membership.change(report, error.lost)
+            settled = self._decision.settled(self.place.node)
+            self._take({j: error.arrived[j] for j in settled}, round_)
+
+    @override
+    def apply(self) -> None:
+        """Mix; then go over to the new membership, if there is one."""
+        super().apply()
+        if self._decision is not None:
+            decision, self._decision = self._decision, None
+            self._go_over(decision)
+
+    @override
+    def between_rounds(self) -> None:
+        """Take part in a change that somebody proposed."""
+        if self.membership.changing():
+            report = self._report(self.learner.rounds, exchanging=False, holds={})
+            self._go_over(self.membership.change(report))
+
+    def join(self, seconds: float, steps: int, version: int) -> None:
+        """As a newcomer: get in, take a neighbour's weights, be where the others are.
+
+        Args:
+            seconds: how long to wait for an answer.
+            steps: gradients that this learner's former self applied.
+            version: its last version.
+        """
+        decision = self.membership.join(seconds)
+        source = decision.sources[self.place.node]
+        self.links.reset(decision.epoch)
+        gift = self.links.exchange(GIFT + decision.epoch, [source], [], Note())[source]
+        self.learner.restore(steps, decision.round, version, version)
+        self.learner.join(Join(source, gift.note.version), self._on_device(gift))
+        self._follow(decision)
+
+    def _go_over(self, decision: Decision) -> None:
+        """The new membership begins, for this node, with the decision's round."""
+        self.links.reset(decision.epoch)
+        for newcomer, source in sorted(decision.sources.items()):
+            if source == self.place.node:
+                self._give(newcomer, decision.epoch)
+        self.learner.skip_to(decision.round)
+        self._follow(decision)
+
+    def _give(self, newcomer: int, epoch: int) -> None:
+        """This learner's weights to a newcomer; if that dies first, the next round will tell."""
+        self.snapshot()
+        with contextlib.suppress(UnsettledError):
+            self.links.exchange(GIFT + epoch, [], [newcomer], self.note)
+
+    def _follow(self, decision: Decision) -> None:
+        reports = decision.reports.values()
+        self.schedule = self.base.over(decision.alive)
+        self.coordination.begin_anew(
+            self.schedule,
+            decision.round,
+            pause=any(report.pause for report in reports),
+            stop=any(report.stop for report in reports),
+            finished=decision.finished,
+        )
+
+    def _report(self, round_: int, *, exchanging: bool, holds: Mapping[int, Arrival]) -> Report:
+        pause, stop, finished = self.coordination.state()
+        return Report(round_, exchanging, tuple(sorted(holds)), pause, stop, finished)
