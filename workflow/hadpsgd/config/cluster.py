@@ -9,6 +9,8 @@ from pydantic import Field
 
 from hadpsgd.config.base import Section
 
+LostLearner = Literal["continue", "replace", "stop"]
+
 
 class Cluster(Section):
     """What a scheduler is asked for; on one host only `cpus` and `lost_learner` matter.
@@ -28,9 +30,12 @@ class Cluster(Section):
     """Type of the GPUs, as the cluster calls it (`a100`); any where it is empty."""
     hours: float = Field(24.0, gt=0)
     """Time limit of a training job; one that needs longer is requeued and goes on."""
-    lost_learner: Literal["continue", "stop"] = "continue"
-    """When a learner dies, its host included: the others go on, as far as their strategy can,
-    or all stop, and the job is requeued or tried again from the last checkpoint."""
+    lost_learner: LostLearner = "replace"
+    """When a learner dies: a new process joins the others, which go on (replace); the others go
+    on without it (continue); or the job fails, to be tried again (stop). Where the strategy cannot
+    go on without one (all but adpsgd and rand), replace and continue start all learners again
+    from the last checkpoint. A host that dies takes its learners with it: with replace and
+    continue the other hosts go on."""
 
 
 @dataclass(frozen=True)

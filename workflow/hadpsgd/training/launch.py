@@ -1,0 +1,225 @@
+"""Start a run's ranks: on this host, or on all hosts of the Slurm job that we are in.
+
+torchrun ends all processes when one dies, and ends itself with status 1 whatever they ended with.
+Here a dead rank is started again as a newcomer where the strategy can go on meanwhile, and all of
+them from the last checkpoint where it cannot; and 75, run it again, is passed on.
+
+One process, the head, hosts the store at which the ranks meet, so that it outlives every rank. On
+each host one process starts that host's ranks; on several hosts `srun` starts one such process on
+each.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch.distributed as dist
+
+from hadpsgd.config import Config, run_of, shape_of
+from hadpsgd.config.training import Run
+from hadpsgd.decentralized import rendezvous
+from hadpsgd.errors import UserError
+from hadpsgd.files import explain_os_errors
+from hadpsgd.training import slurm
+from hadpsgd.training.command import done
+from hadpsgd.training.job import checkpoint_folder, identity
+from hadpsgd.training.lock import locked
+from hadpsgd.training.loop import End
+from hadpsgd.training.metrics import say
+from hadpsgd.training.ranks import CRASHED, FORWARDED, Ranks, end_with_parent
+from hadpsgd.training.slurm import SlurmJob
+
+LOCK = "launch.lock"
+REQUEUE_SECONDS = 120.0
+"""How long a job that goes back into the queue waits for its end."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A run to be started."""
+
+    config_file: Path
+    config: Config
+    run_id: str
+    egs: Path
+    dev_egs: Path
+    out: Path
+    logs: Path
+    restarts: int = 10
+    """How many ranks that die are started again, on each host, and how often all are."""
+
+    @property
+    def run(self) -> Run:
+        """Its settings."""
+        return run_of(self.config, self.run_id)
+
+    @property
+    def arguments(self) -> list[str]:
+        """Of `hadpsgd train`."""
+        return [
+            *("--config", str(self.config_file), "--run-id", self.run_id, "--egs", str(self.egs)),
+            *("--dev-egs", str(self.dev_egs), "--out", str(self.out)),
+        ]
+
+
+def elastic(run: Run) -> bool:
+    """Whether the others can go on when a rank dies, and a newcomer can join them."""
+    return run.strategy in ("adpsgd", "rand")
+
+
+def launch(wanted: Launch) -> int:
+    """Run to the end, or until a signal; 0 done, 75 to be run again, anything else failed.
+
+    Raises:
+        UserError: too few hosts, no examples, no permission to write.
+    """
+    hash_ = identity(wanted.config, wanted.run_id, wanted.egs)
+    folder = checkpoint_folder(wanted.config, wanted.run_id, hash_)
+    for path in (folder, wanted.out, wanted.logs):
+        with explain_os_errors(path):
+            path.mkdir(parents=True, exist_ok=True)
+    job = slurm.current()
+    nodes = _hosts(wanted, job)
+    with locked(folder / LOCK) as lock:
+        if done(wanted.out, hash_):
+            say(f"{wanted.out}: trained already, of the same config and examples: nothing to do")
+            return End.DONE
+        descriptors = [lock] if lock is not None else []
+        address = os.environ.get("MASTER_ADDR") or (job.address if job else "127.0.0.1")
+        finished = partial(done, wanted.out, hash_)
+        code = _until_it_ends(wanted, address, nodes, descriptors, finished)
+    if code == End.REQUEUE and job:
+        _back_into_the_queue(job)
+    return code
+
+
+def run_node(wanted: Launch) -> int:
+    """What srun starts on each host: the ranks of this one."""
+    per_node = shape_of(wanted.config, wanted.run_id).per_node
+    first = int(os.environ["SLURM_NODEID"]) * per_node
+    return _ranks(wanted, {}, range(first, first + per_node), []).run()
+
+
+def srun_command(wanted: Launch, nodes: int) -> list[str]:
+    """One process on each host, with all that the job has there."""
+    laid = shape_of(wanted.config, wanted.run_id)
+    go_on = elastic(wanted.run) and wanted.config.training.cluster.lost_learner != "stop"
+    return [
+        *("srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"),
+        f"--cpus-per-task={laid.per_node * laid.cpus}",
+        *([f"--gres={laid.gres}"] if laid.gres else []),
+        *("--mem=0", "--mpi=none", "--export=ALL", "--input=none", "--wait=0"),
+        *(["--kill-on-bad-exit=0", "--no-kill"] if go_on else ["--kill-on-bad-exit=1"]),
+        *(sys.executable, "-m", "hadpsgd", "launch", "--node", *wanted.arguments),
+        *("--logs", str(wanted.logs), "--restarts", str(wanted.restarts)),
+    ]
+
+
+def _hosts(wanted: Launch, job: SlurmJob | None) -> int:
+    """Over how many hosts the ranks are spread; without Slurm, this one takes all."""
+    laid = shape_of(wanted.config, wanted.run_id)
+    if job and len(job.hosts) < laid.nodes:
+        raise UserError(
+            f"run '{wanted.run_id}' wants {laid.nodes} hosts ({wanted.run.learners} learners, "
+            f"{laid.per_node} on each), Slurm's job {job.id} has {len(job.hosts)}",
+            fix="Ask for more hosts, or set training.cluster.learners_per_node",
+        )
+    return laid.nodes if job else 1
+
+
+def _until_it_ends(
+    wanted: Launch,
+    address: str,
+    nodes: int,
+    descriptors: list[int],
+    finished: Callable[[], bool],
+) -> int:
+    """Start all; where a death ended all, start all again from the last checkpoint."""
+    store = _serve(address)
+    attempts = 1 if wanted.config.training.cluster.lost_learner == "stop" else 1 + wanted.restarts
+    for attempt in range(attempts):
+        env = {
+            "MASTER_ADDR": address,
+            "MASTER_PORT": str(store.port),
+            rendezvous.AGENTS_STORE: "True",
+            rendezvous.RESTARTS: str(attempt),
+        }
+        if nodes > 1:
+            code = _on_all_hosts(wanted, env, nodes, descriptors)
+        else:
+            code = _ranks(wanted, env, range(wanted.run.learners), descriptors).run()
+        if code and finished():
+            say("some ranks were lost; the others finished the run")
+            return End.DONE
+        if code != CRASHED:
+            return code
+        if attempt + 1 < attempts:
+            say("all ranks start again from the last checkpoint")
+    return code
+
+
+def _serve(address: str) -> dist.TCPStore:
+    """The store at which the ranks meet, on a free port."""
+    try:
+        return dist.TCPStore(address, 0, is_master=True, wait_for_workers=False)
+    except (dist.DistError, RuntimeError) as error:
+        raise UserError(
+            f"no store can be opened here: {str(error).splitlines()[0]}",
+            where=address,
+            fix="MASTER_ADDR, if you set it, must be an address of this host",
+        ) from None
+
+
+def _ranks(wanted: Launch, env: dict[str, str], numbers: range, descriptors: list[int]) -> Ranks:
+    """The ranks that this host runs."""
+    lost = wanted.config.training.cluster.lost_learner if elastic(wanted.run) else "stop"
+    return Ranks(
+        [sys.executable, "-m", "hadpsgd", "train", *wanted.arguments],
+        env,
+        numbers,
+        wanted.run.learners,
+        wanted.logs,
+        replacements=wanted.restarts if lost == "replace" else 0,
+        alone=lost != "stop",
+        descriptors=descriptors,
+    )
+
+
+def _on_all_hosts(wanted: Launch, env: dict[str, str], nodes: int, keep: list[int]) -> int:
+    process = subprocess.Popen(
+        srun_command(wanted, nodes),
+        env={**os.environ, **env},
+        stdin=subprocess.DEVNULL,
+        pass_fds=keep,
+        start_new_session=True,
+        preexec_fn=end_with_parent(),  # noqa: PLW1509  no lock is taken in it
+    )
+    # srun hands SIGUSR1 on to the step's processes; at SIGTERM it would end them at once
+    before = {
+        number: signal.signal(number, lambda _number, _frame: process.send_signal(signal.SIGUSR1))
+        for number in FORWARDED
+    }
+    try:
+        code = process.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return code if code in (End.DONE, End.REQUEUE, 2) else CRASHED
+
+
+def _back_into_the_queue(job: SlurmJob) -> None:
+    """After a stop at a checkpoint, unless somebody cancelled the job or Slurm requeues it."""
+    if job.state() != "RUNNING":
+        return
+    say(f"Slurm job {job.id} goes back into the queue and will go on from its checkpoint")
+    if job.requeue():
+        time.sleep(REQUEUE_SECONDS)
+    say(f"Slurm did not requeue job {job.id} (sbatch --requeue allows it): run it again")

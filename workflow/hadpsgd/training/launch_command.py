@@ -1,0 +1,37 @@
+"""`hadpsgd launch`: start all ranks of a training run, here or over the hosts of a Slurm job."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from hadpsgd.config import load
+from hadpsgd.training import command
+from hadpsgd.training.launch import Launch, launch, run_node
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    command.configure(parser)
+    parser.add_argument("--logs", type=Path, help="folder of the ranks' logs; OUT/logs without it")
+    parser.add_argument(
+        "--restarts", type=int, default=10, help="dead ranks to start again (default 10)"
+    )
+    parser.add_argument(
+        "--node", action="store_true", help="start this host's ranks only (srun calls this)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what the arguments say; 75 asks to be run again (requeued)."""
+    wanted = Launch(
+        config_file=args.config,
+        config=load(args.config),
+        run_id=args.run,
+        egs=args.egs,
+        dev_egs=args.dev_egs,
+        out=args.out,
+        logs=args.logs or args.out / "logs",
+        restarts=args.restarts,
+    )
+    return run_node(wanted) if args.node else launch(wanted)

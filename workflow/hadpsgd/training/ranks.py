@@ -1,0 +1,221 @@
+"""The ranks of one host: start them, pass signals on, tell how they ended."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from hadpsgd.decentralized.rendezvous import JOIN
+from hadpsgd.training.loop import End
+from hadpsgd.training.metrics import say
+
+BAD_INPUT = 2
+CRASHED = 1
+FORWARDED = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+"""Each asks the ranks to stop at a checkpoint."""
+GRACE_SECONDS = 15.0
+"""What a rank has to end of itself once another found bad input."""
+JOIN_SECONDS = 20.0
+"""A newcomer that has lived so long is taken to have joined the others."""
+_POLL_SECONDS = 0.05
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass
+class Rank:
+    """One process and its log, to which every attempt appends."""
+
+    number: int
+    process: subprocess.Popen[bytes]
+    log: Path
+    begin: int
+    """Where this attempt's part of the log begins."""
+    joins_until: float
+    """Until then it is not counted on."""
+    code: int | None = None
+
+    def last_line(self) -> str:
+        """Of what this attempt wrote."""
+        with self.log.open("rb") as stream:
+            stream.seek(self.begin)
+            lines = stream.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else ""
+
+
+class Ranks:
+    """The ranks of one host.
+
+    Args:
+        command: what each runs.
+        env: what they find each other by.
+        numbers: which ranks.
+        world: how many there are on all hosts.
+        logs: folder of `rank-<r>.log`.
+        replacements: how many that die are started again by themselves, to join the others.
+        alone: let the others go on without one that died; if not, all end.
+        descriptors: open files that they keep open, too.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        numbers: range,
+        world: int,
+        logs: Path,
+        *,
+        replacements: int = 0,
+        alone: bool = False,
+        descriptors: Sequence[int] = (),
+    ) -> None:
+        self.command = command
+        self.env = env
+        self.numbers = numbers
+        self.world = world
+        self.logs = logs
+        self.replacements = replacements
+        self.alone = alone
+        self.descriptors = descriptors
+        self.ranks: dict[int, Rank] = {}
+        self._stopping = False
+        self._kill_at = float("inf")
+        self._told = 0
+
+    def run(self) -> int:
+        """Start them, wait for the end of all: the largest of their exit statuses.
+
+        0 done, 1 one died, 2 bad input, 75 stopped at a checkpoint.
+        """
+        before = {number: signal.signal(number, self._signalled) for number in FORWARDED}
+        try:
+            for number in self.numbers:
+                self._start(number)
+            while self._running():
+                self._look()
+                if time.monotonic() > self._kill_at:
+                    self._kill()
+                time.sleep(_POLL_SECONDS)
+            self._look()
+        finally:
+            self._kill()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        self._explain()
+        return max(rank.code or 0 for rank in self.ranks.values())
+
+    def _running(self) -> list[Rank]:
+        return [rank for rank in self.ranks.values() if rank.code is None]
+
+    def _start(self, number: int, *, newcomer: bool = False) -> None:
+        place = {"RANK": number, "LOCAL_RANK": number - self.numbers.start}
+        place |= {"WORLD_SIZE": self.world, "LOCAL_WORLD_SIZE": len(self.numbers)}
+        env = {**os.environ, **self.env, **{name: str(value) for name, value in place.items()}}
+        env |= {JOIN: "1"} if newcomer else {}
+        log = self.logs / f"rank-{number}.log"
+        with log.open("ab") as stream:
+            now = time.strftime("%Y-%m-%d %H:%M:%S")
+            stream.write(f"--- rank {number} starts, {now}, {socket.gethostname()}\n".encode())
+            stream.flush()
+            begin = stream.tell()
+            process = subprocess.Popen(
+                self.command,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=stream,
+                pass_fds=self.descriptors,
+                start_new_session=True,  # Ctrl-C reaches us alone, and we pass it on once
+                preexec_fn=end_with_parent(),  # noqa: PLW1509  no lock is taken in it
+            )
+        joins_until = time.monotonic() + JOIN_SECONDS if newcomer else 0.0
+        self.ranks[number] = Rank(number, process, log, begin, joins_until)
+
+    def _look(self) -> None:
+        for rank in self._running():
+            status = rank.process.poll()
+            if status is not None:
+                self._ended(rank, status)
+        if 0 in self.ranks:
+            self._follow(self.ranks[0])
+
+    def _ended(self, rank: Rank, status: int) -> None:
+        known = (End.DONE, BAD_INPUT, End.REQUEUE)
+        rank.code = status if status in known else CRASHED
+        if status == BAD_INPUT:
+            self._signal(signal.SIGTERM)
+            self._kill_at = min(self._kill_at, time.monotonic() + GRACE_SECONDS)
+        if status in known:
+            return
+        how = signal.Signals(-status).name if status < 0 else f"status {status}"
+        if self._stopping:
+            say(f"rank {rank.number} died ({how}); its log: {rank.log}")
+        elif self.alone and self.replacements and self._others_take_part():
+            self.replacements -= 1
+            say(f"rank {rank.number} died ({how}): the others go on, it joins again")
+            self._start(rank.number, newcomer=True)
+        elif self.alone and self._others_take_part():
+            say(f"rank {rank.number} died ({how}): the others go on without it")
+        else:
+            say(f"rank {rank.number} died ({how}), and so the others end; its log: {rank.log}")
+            self._kill()
+
+    def _others_take_part(self) -> bool:
+        """Whether there is somebody to go on with; other hosts are trusted to have someone."""
+        now = time.monotonic()
+        here = any(now > rank.joins_until for rank in self._running())
+        return here or self.world > len(self.numbers)
+
+    def _signalled(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        # Ctrl-C and SIGTERM mean the same; the ranks know SIGTERM and SIGUSR1
+        self._signal(signal.SIGTERM if number == signal.SIGINT else signal.Signals(number))
+
+    def _signal(self, number: signal.Signals) -> None:
+        self._stopping = True
+        for rank in self._running():
+            rank.process.send_signal(number)
+
+    def _kill(self) -> None:
+        for rank in self._running():
+            rank.process.kill()
+            rank.process.wait()
+            rank.code = CRASHED
+
+    def _follow(self, rank: Rank) -> None:
+        """What rank 0 says is said here, too."""
+        with rank.log.open("rb") as stream:
+            stream.seek(max(self._told, rank.begin))
+            text = stream.read()
+            self._told = stream.tell()
+        if text:
+            sys.stderr.write(text.decode(errors="replace"))
+            sys.stderr.flush()
+
+    def _explain(self) -> None:
+        """The last words of ranks that failed, each once."""
+        said = {self.ranks[0].last_line()} if 0 in self.ranks else set()
+        for rank in self.ranks.values():
+            line = rank.last_line() if rank.code in (BAD_INPUT, CRASHED) else ""
+            if line and line not in said:
+                said.add(line)
+                say(f"rank {rank.number}: {line}")
+
+
+def end_with_parent() -> Callable[[], None] | None:
+    """For Popen's preexec_fn: SIGTERM when the parent dies, kill -9 included (Linux)."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl
+
+    def ask() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+    return ask

@@ -1,0 +1,70 @@
+"""The Slurm job that we run in: its hosts, its state, its way back into the queue.
+
+Of Slurm's variables only SLURM_JOB_ID and SLURMD_NODENAME are sure to be there (the executor's
+job step removes the others), so the controller is asked for what is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hadpsgd.errors import UserError
+
+
+@dataclass(frozen=True)
+class SlurmJob:
+    """A job; `hosts` in Slurm's order."""
+
+    id: str
+    hosts: tuple[str, ...]
+    address: str
+    """Of the host that we are on, as Slurm knows it."""
+
+    def state(self) -> str:
+        """RUNNING, COMPLETING, CANCELLED, ...; empty if Slurm does not say."""
+        return _ask("squeue", "-h", "-j", self.id, "-o", "%T")
+
+    def requeue(self) -> bool:
+        """Put the job back into the queue, which ends it here; False if Slurm refuses."""
+        done = subprocess.run(
+            ["scontrol", "requeue", self.id], capture_output=True, text=True, check=False
+        )
+        return done.returncode == 0
+
+
+def current(env: Mapping[str, str] = os.environ) -> SlurmJob | None:
+    """The job that this process is part of, or None.
+
+    Raises:
+        UserError: Slurm does not know the job.
+    """
+    job = env.get("SLURM_JOB_ID", "")
+    if not job:
+        return None
+    names = env.get("SLURM_JOB_NODELIST") or _ask("squeue", "-h", "-j", job, "-o", "%N")
+    hosts = tuple(_ask("scontrol", "show", "hostnames", names).split()) if names else ()
+    if not hosts:
+        raise UserError(
+            f"Slurm does not tell the hosts of job {job}",
+            fix="Are squeue and scontrol in PATH? Outside of a job, unset SLURM_JOB_ID",
+        )
+    return SlurmJob(job, hosts, _address(env.get("SLURMD_NODENAME", hosts[0])))
+
+
+def _address(host: str) -> str:
+    """NodeAddr of a host, by which Slurm itself reaches it; its name if Slurm does not say."""
+    found = re.search(r"\bNodeAddr=(\S+)", _ask("scontrol", "show", "node", host, "-o"))
+    return found[1] if found else host
+
+
+def _ask(*command: str) -> str:
+    """Output of one of Slurm's commands; empty if it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
