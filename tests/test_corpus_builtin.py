@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import random
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,9 @@ def test_sets(small: Layout) -> None:
         assert len(lengths) == len(data)
         assert 1.0 <= min(lengths) <= max(lengths) <= 8.1
         assert wanted[name] <= sum(lengths) / 60 <= wanted[name] + 0.6
+        for before, after in pairwise(sorted(data, key=lambda u: (u.recording, u.start))):
+            if before.recording == after.recording and before.end is not None:
+                assert before.end <= after.start
         assert set(data.gender.values()) == {"f", "m"}
         assert {channel for _, channel in data.channels.values()} == {"A", "B"}
 

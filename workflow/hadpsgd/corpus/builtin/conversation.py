@@ -22,6 +22,7 @@ CHANNELS = "AB"
 _SHORTEST, _LONGEST = 0.7, 7.6
 _MARGIN = 0.2  # of a segment, before and after its speech
 _GAP = (0.0, 0.8)  # between two turns; margins are kept apart on a channel
+_STEP = RATE // 100  # samples; segments begin and end at whole steps
 # samples of espeak-ng quieter than this are silence
 _SILENCE = 64
 
@@ -108,12 +109,12 @@ class _Talk:
         start = max(now + int(self.random.uniform(*_GAP) * RATE), side.free_at + margin)
         end = start + len(samples)
         side.pieces.append((start, samples))
-        side.free_at = end + margin
+        side.free_at = end + margin + _STEP  # borders are rounded outwards
         segment = Segment(
             side.speaker.id,
             channel,
-            (start - margin) // 80 / 100,
-            -((end + margin) // -80) / 100,
+            (start - margin) // _STEP / 100,
+            -((end + margin) // -_STEP) / 100,
             text,
         )
         return segment, end
