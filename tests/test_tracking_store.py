@@ -291,9 +291,9 @@ def test_sync_of_a_finished_config(ready: Path) -> None:
     artifacts = {item.path for item in store.client.list_artifacts(training.info.run_id, "report")}
     assert artifacts == {f"report/{name}" for name in TABLES}
     second = store.client.get_run(tracked[1].mlflow_run).data.metrics
-    assert second["WER_minus_single/swb"] == pytest.approx(0.2)
-    assert second["WER_low/swb"] < 6.2 < second["WER_high/swb"]
-    assert 0 < second["p_against_single/swb"] <= 1
+    assert second["significance/swb_minus_single"] == pytest.approx(0.2)
+    assert second["significance/swb_low"] < 6.2 < second["significance/swb_high"]
+    assert 0 < second["significance/swb_p_against_single"] <= 1
     scoring = [run for run in runs if run.data.tags.get("mlflow.parentRunId")]
     assert len(scoring) == 3 and all("tuned.lm_weight" in run.data.params for run in scoring)
     assert tracked_runs(config) == tracked

@@ -80,12 +80,12 @@ def tested(tests: Row, run: str, time_ms: int) -> Iterator[Event]:
     for name, test in tests.items():
         if run in test["runs"]:
             low, high = test["runs"][run]["interval"]
-            values |= {f"WER_low/{name}": low, f"WER_high/{name}": high}
+            values |= {f"significance/{name}_low": low, f"significance/{name}_high": high}
         first = next(iter(test["runs"]), run)
         for pair in test["pairs"]:
             if (pair["first"], pair["second"]) == (first, run):
-                values |= {f"WER_minus_{first}/{name}": -pair["difference"]}
-                values |= {f"p_against_{first}/{name}": pair["p"]}
+                values[f"significance/{name}_minus_{first}"] = -pair["difference"]
+                values[f"significance/{name}_p_against_{first}"] = pair["p"]
     points = [Point(name=n, value=v, step=0, time_ms=time_ms) for n, v in values.items()]
     yield Metrics(points=points, replace=True)
 
