@@ -9,6 +9,9 @@ if "name" not in config:
     configfile: "config/demo.yaml"
 
 
+report: "workflow/report/workflow.rst"
+
+
 include: "workflow/rules/common.smk"
 include: "workflow/rules/corpus.smk"
 include: "workflow/rules/features.smk"
@@ -24,3 +27,4 @@ rule all:
     default_target: True
     input:
         rules.report.output,
+        rules.track.output,

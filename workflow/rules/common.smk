@@ -5,8 +5,10 @@ from snakemake.utils import validate
 
 from hadpsgd.config import check, run_fingerprint, run_of, stage_fingerprints
 
-CONFIG = check(config, "config")  # names the wrong key; the schema says the same to editors
-validate(config, "../schemas/config.schema.json", set_default=False)
+CONFIG = check(config, "config")  # names the wrong key, which the JSON Schema does not
+validate(
+    CONFIG.model_dump(mode="json"), "../schemas/config.schema.json", set_default=False
+)
 OUT = f"{CONFIG.results}/{CONFIG.name}"
 CONFIG_FILE = f"{OUT}/config.yaml"
 DEPENDS = stage_fingerprints(CONFIG)
