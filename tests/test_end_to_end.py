@@ -1,0 +1,133 @@
+"""The workflow as a user runs it: from nothing to a table of word error rates, and again."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+BIN = Path(sys.executable).parent
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+class Workflow:
+    """Snakemake on config/tiny.yaml with results of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.out = folder / "results" / "tiny"
+        self.store = f"sqlite:///{folder}/mlflow.db"
+        self.command = [
+            str(BIN / "snakemake"),
+            *("--profile", "local", "--cores", "2", "--configfile", "config/tiny.yaml"),
+            *("--config", f"results={folder}/results"),
+        ]
+        path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+        self.environment = {**os.environ, "PATH": path, "MLFLOW_TRACKING_URI": self.store}
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*self.command, *arguments],
+            cwd=ROOT,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def planned(self) -> set[str]:
+        """Rules that a run would execute now."""
+        ran = self.run("-n")
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return set(re.findall(r"^(?:local)?rule (\w+):", ran.stdout + ran.stderr, re.MULTILINE))
+
+
+@pytest.fixture(scope="module")
+def workflow(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
+    flow = Workflow(tmp_path_factory.mktemp("end_to_end"))
+    ran = flow.run()
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
+    return flow
+
+
+def test_it_ends_in_a_table_and_in_mlflow(workflow: Workflow) -> None:
+    table = (workflow.out / "wer.md").read_text()
+    assert "single" in table
+    assert "hadpsgd" in table
+    for run in ("single", "hadpsgd-2x2"):
+        for name in ("swb", "ch"):
+            counts = json.loads((workflow.out / f"score/{run}/{name}/wer.json").read_text())
+            errors = counts["sub"] + counts["ins"] + counts["del"]
+            assert counts["words"] > 0
+            assert counts["wer"] == pytest.approx(100 * errors / counts["words"], abs=0.01)
+            assert counts["correct"] + counts["sub"] + counts["del"] == counts["words"]
+    from mlflow import MlflowClient
+
+    client = MlflowClient(workflow.store)
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    runs = client.search_runs(experiments)
+    names = {run.data.tags.get("strategy") for run in runs}
+    assert {"single", "hadpsgd"} <= names
+
+
+def test_a_second_run_does_nothing_and_says_so(workflow: Workflow) -> None:
+    again = workflow.run()
+    assert again.returncode == 0
+    assert "Nothing to be done" in again.stdout + again.stderr
+
+
+def test_new_language_model_text_reruns_what_hangs_on_it(workflow: Workflow) -> None:
+    text = workflow.out / "corpus/lm/train.txt"
+    before = text.read_text()
+    text.write_text(before + before.splitlines()[0] + "\n")
+    planned = workflow.planned()
+    assert {"lm", "graph", "decode", "tune", "score", "report"} <= planned
+    assert planned <= {"lm", "graph", "decode", "tune", "score", "report", "track", "all"}
+    assert workflow.run().returncode == 0
+
+
+def test_a_training_killed_outright_resumes(workflow: Workflow) -> None:
+    """kill -9 of all ranks in mid-training; the same command then finishes the same run."""
+    for part in ("runs", "checkpoints"):
+        subprocess.run(["rm", "-rf", str(workflow.out / part)], check=True)
+    for folder in (workflow.out.parent / "checkpoints").glob("tiny/*"):
+        subprocess.run(["rm", "-rf", str(folder)], check=True)
+    log = workflow.out / "logs/train.hadpsgd-2x2.log"
+    log.unlink()
+    running = subprocess.Popen(
+        workflow.command,
+        cwd=ROOT,
+        env=workflow.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 300
+    while not (log.is_file() and "epoch 2/" in log.read_text()):
+        assert running.poll() is None, "the workflow ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if "train" in words and any(str(workflow.out) in word for word in words):
+            process.kill()
+    running.wait(timeout=120)
+    assert running.returncode != 0
+    again = workflow.run()
+    assert again.returncode == 0, again.stdout[-3000:] + again.stderr[-3000:]
+    first = re.search(r"epoch ([\d.]+)/", log.read_text())
+    assert first, log.read_text()
+    assert float(first[1]) > 1, "it began anew instead of at the checkpoint"
+    rows = [
+        json.loads(line)
+        for line in (workflow.out / "runs/hadpsgd-2x2/metrics.jsonl").read_text().splitlines()
+    ]
+    steps = [row["step"] for row in rows if "loss" in row]
+    assert steps == sorted(set(steps)), "a step was logged twice or out of order"
