@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.corpus.lang.directory import read_symbols
+from hadpsgd.corpus.tables import read_table
 from hadpsgd.errors import UserError
 from hadpsgd.features.frontend import Frontend, Inputs
 from hadpsgd.gmm.event_map import Tree
@@ -53,6 +54,27 @@ class Lang:
         except ValueError as error:
             raise UserError(f"not a list of numbers: {error}", where=path) from None
 
+    def roots(self) -> list[tuple[bool, list[int]]]:
+        """phones/roots.int: whether a root may be split, and the phones that share it.
+
+        Raises:
+            UserError: the file is missing, or a root is not shared by the states of its phones.
+        """
+        path = self.folder / "phones/roots.int"
+        if not path.is_file():
+            raise UserError("no such file", where=path, fix="`hadpsgd lang` makes it")
+        found = []
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            share, split, *phones = line.split() or ["", ""]
+            if share != "shared" or split not in ("split", "not-split") or not phones:
+                raise UserError(
+                    "not `shared split phones` or `shared not-split phones`",
+                    where=f"{path}:{number}",
+                    fix="Roots must be shared by the states of their phones",
+                )
+            found.append((split == "split", [int(phone) for phone in phones]))
+        return found
+
 
 def fill(space: Workspace, data: DataDir, feats: Path, frontend: Frontend) -> None:
     """Put normalised features into the workspace.
@@ -64,16 +86,22 @@ def fill(space: Workspace, data: DataDir, feats: Path, frontend: Frontend) -> No
     space.fill((name, data.utterances[name].speaker, frames) for name, frames in inputs)
 
 
-def word_ids(data: DataDir, names: list[str], lang: Lang) -> Iterator[list[int]]:
+def word_ids(
+    data: DataDir, names: list[str], lang: Lang, text: Path | None = None
+) -> Iterator[list[int]]:
     """The words of utterances as numbers; words out of the lexicon count as the lang's oov word.
+
+    `text` replaces the transcripts of the data directory; an utterance may have no words there.
 
     Raises:
         UserError: a word has no pronunciation and the lang folder has no oov word.
     """
     missing: dict[str, int] = {}
+    others = None if text is None else read_table(text)
     for name in names:
         ids = []
-        for word in data.utterances[name].words:
+        words = data.utterances[name].words if others is None else others.get(name, "").split()
+        for word in words:
             number = lang.words.get(word, lang.oov)
             if number is None:
                 raise UserError(

@@ -31,9 +31,11 @@ class Front:
 
     context: int = 0
     matrix: NDArray[np.float32] | None = None
+    full: NDArray[np.float32] | None = None
+    """All rows of LDA, the rejected ones too (full.mat)."""
 
     def write(self, folder: Path) -> None:
-        """Write cmvn_opts and delta_opts, or splice_opts and final.mat."""
+        """Write cmvn_opts and delta_opts, or splice_opts, final.mat and full.mat."""
         (folder / "cmvn_opts").write_text("--norm-means=true --norm-vars=false\n")
         if self.matrix is None:
             (folder / "delta_opts").write_text("\n")
@@ -41,6 +43,8 @@ class Front:
         opts = f"--left-context={self.context} --right-context={self.context}\n"
         (folder / "splice_opts").write_text(opts)
         (folder / "final.mat").write_bytes(matrix_bytes(self.matrix.astype(np.float32)))
+        if self.full is not None:
+            (folder / "full.mat").write_bytes(matrix_bytes(self.full.astype(np.float32)))
 
 
 @dataclass(frozen=True)

@@ -40,11 +40,13 @@ def update(
     return split(estimated, targets, random)
 
 
-def estimate(mixtures: Mixtures, sums: Statistics, min_occupancy: float = 10.0) -> Mixtures:
+def estimate(
+    mixtures: Mixtures, sums: Statistics, min_occupancy: float = 10.0, *, remove: bool = True
+) -> Mixtures:
     """Weights, means and variances from statistics (Kaldi's MleDiagGmmUpdate).
 
-    A Gaussian of fewer frames is removed, unless it is the last of its pdf: that one is kept as
-    it was.
+    A Gaussian of fewer frames is removed, unless it is the last of its pdf (or `remove` is
+    false): then it is kept as it was.
     """
     pdf_of = mixtures.pdf_of
     totals = mixtures.per_pdf(sums.occupancy)
@@ -56,7 +58,7 @@ def estimate(mixtures: Mixtures, sums: Statistics, min_occupancy: float = 10.0) 
     enough = (sums.occupancy > min_occupancy) & (share > MIN_WEIGHT)
     # of a pdf without any Gaussian that has enough frames, the fullest one stays
     none = mixtures.per_pdf(enough.astype(np.float64)) == 0
-    kept = enough.copy()
+    kept = enough.copy() if remove else np.ones_like(enough)
     for pdf in np.flatnonzero(none):
         begin, end = mixtures.offsets[pdf], mixtures.offsets[pdf + 1]
         kept[begin + int(np.argmax(sums.occupancy[begin:end]))] = True

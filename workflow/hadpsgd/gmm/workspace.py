@@ -150,6 +150,25 @@ class Workspace:
             place = stop
         return result
 
+    def load_alignments(self, items: Iterable[tuple[str, NDArray[np.int32]]]) -> list[str]:
+        """Store transition-ids by utterance; returns the utterances that get none.
+
+        Ids of one frame more or less than the features are cut or left open at the end; those
+        of other lengths are not stored.
+        """
+        place = {name: number for number, name in enumerate(self.names)}
+        with explain_os_errors(self.folder), (self.folder / "alignment").open("rb+") as stream:
+            for name, ids in items:
+                number = place.get(name)
+                if number is None:
+                    continue
+                length = int(self.offsets[number + 1] - self.offsets[number])
+                if abs(len(ids) - length) <= 1:
+                    stream.seek(4 * int(self.offsets[number]))
+                    stream.write(np.ascontiguousarray(ids[:length], np.int32).tobytes())
+                    del place[name]
+        return list(place)
+
     def aligned(self) -> Iterator[tuple[str, NDArray[np.int32]]]:
         """(utterance, transition-ids) of the utterances that have an alignment."""
         for chunk in self.chunks():

@@ -1,0 +1,147 @@
+"""Statistics of a whole data set, chunks over processes: trees, LDA, MLLT, FMLLR."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hadpsgd.gmm import adaptation, fmllr, lda, mllt
+from hadpsgd.gmm.adaptation import Adaptation, Part
+from hadpsgd.gmm.context_stats import (
+    Accumulator,
+    Context,
+    TreeStatistics,
+    frame_events,
+    pdf_classes,
+    statistics,
+)
+from hadpsgd.gmm.diag_gmm import Mixtures
+from hadpsgd.gmm.em import Passes
+from hadpsgd.gmm.model import Model
+from hadpsgd.gmm.phone_segments import segments
+from hadpsgd.gmm.pipeline import Pipeline
+from hadpsgd.gmm.precisions import frame_terms, from_alignment
+from hadpsgd.gmm.transition_model import TransitionModel
+from hadpsgd.gmm.workspace import Chunk, Workspace, spans
+from hadpsgd.parallel import map_in_order
+
+Quiet = tuple[int, ...]
+
+
+def utterances_of(space: Workspace, chunk: Chunk) -> Iterator[tuple[slice, NDArray[np.int32]]]:
+    """Rows and transition-ids of the aligned utterances of a chunk."""
+    ids, bounds = space.alignment(chunk), space.bounds(chunk).tolist()
+    for begin, end in pairwise(bounds):
+        if end > begin and ids[begin] > 0:
+            yield slice(begin, end), ids[begin:end]
+
+
+def tree_statistics(passes: Passes, model: TransitionModel, context: Context) -> TreeStatistics:
+    """Sums by phone window and state; at least one utterance must be aligned."""
+    make = partial(_tree_statistics, passes.space, passes.pipeline, model, context)
+    total = Accumulator()
+    for part in map_in_order(make, passes.space.chunks(), passes.jobs):
+        total.add(part)
+    return total.result()
+
+
+def _tree_statistics(
+    space: Workspace, pipeline: Pipeline, model: TransitionModel, context: Context
+) -> Callable[[Chunk], TreeStatistics]:
+    classes = pdf_classes(model)
+
+    def collect(chunk: Chunk) -> TreeStatistics:
+        features = pipeline(space, chunk)
+        events = [np.zeros((0, context.width + 1), np.int32)]
+        rows = [np.zeros(0, np.int64)]
+        for place, ids in utterances_of(space, chunk):
+            events.append(frame_events(ids, segments(model, ids), classes, context))
+            rows.append(np.arange(place.start, place.stop))
+        return statistics(context, np.concatenate(events), features[np.concatenate(rows)])
+
+    return collect
+
+
+def lda_sums(passes: Passes, model: TransitionModel, quiet: Quiet) -> lda.Sums:
+    """Sums of spliced frames by pdf, without those of quiet phones."""
+    make = partial(_lda_sums, passes.space, passes.pipeline, model, quiet)
+    dim = passes.space.dim * (2 * passes.pipeline.context + 1)
+    total = lda.Sums.zeros(model.num_pdfs, dim)
+    for part in map_in_order(make, passes.space.chunks(), passes.jobs):
+        total += part
+    return total
+
+
+def _lda_sums(
+    space: Workspace, pipeline: Pipeline, model: TransitionModel, quiet: Quiet
+) -> Callable[[Chunk], lda.Sums]:
+    def collect(chunk: Chunk) -> lda.Sums:
+        pdfs = from_alignment(model, space.alignment(chunk), quiet)
+        return lda.sums_of(pipeline(space, chunk), pdfs, model.num_pdfs)
+
+    return collect
+
+
+def mllt_sums(passes: Passes, model: Model, quiet: Quiet) -> mllt.Sums:
+    """Sums for a new MLLT, without frames of quiet phones."""
+    make = partial(_mllt_sums, passes.space, passes.pipeline, model, quiet)
+    total = mllt.Sums.zeros(len(model.mixtures.weights), model.mixtures.dim)
+    for part in map_in_order(make, passes.space.chunks(), passes.jobs):
+        total += part
+    return total
+
+
+def _mllt_sums(
+    space: Workspace, pipeline: Pipeline, model: Model, quiet: Quiet
+) -> Callable[[Chunk], mllt.Sums]:
+    def collect(chunk: Chunk) -> mllt.Sums:
+        pdfs = from_alignment(model.transitions, space.alignment(chunk), quiet)
+        return mllt.sums_of(model.mixtures, pipeline(space, chunk), pdfs)
+
+    return collect
+
+
+def adapt(
+    passes: Passes, model: Model, quiet: Quiet, least: float, aligner: Mixtures | None = None
+) -> Adaptation:
+    """FMLLR transforms of all speakers, on top of those that the pipeline has.
+
+    Posteriors come from `aligner` on unadapted features where it is given (final.alimdl).
+    """
+    make = partial(_adaptation_parts, passes.space, passes.pipeline, model, quiet, aligner)
+    parts = (
+        part for some in map_in_order(make, passes.space.chunks(), passes.jobs) for part in some
+    )
+    utterances = Counter(passes.space.speakers)
+    found = adaptation.adapt(parts, utterances, model.mixtures.dim, least)
+    before = passes.pipeline.transforms
+    for speaker, inner in before.items():
+        if speaker in found.transforms:
+            composed = fmllr.compose(found.transforms[speaker], inner)
+            found.transforms[speaker] = composed.astype(np.float32)
+    return found
+
+
+def _adaptation_parts(
+    space: Workspace, pipeline: Pipeline, model: Model, quiet: Quiet, aligner: Mixtures | None
+) -> Callable[[Chunk], list[Part]]:
+    def collect(chunk: Chunk) -> list[Part]:
+        plain = pipeline.unadapted(space, chunk)
+        features = pipeline.adapt(space, chunk, plain)
+        pdfs = from_alignment(model.transitions, space.alignment(chunk), quiet)
+        seen = None if aligner is None else plain
+        terms = frame_terms(model.mixtures, features, pdfs, aligner, seen)
+        bounds = space.bounds(chunk)
+        parts = []
+        for speaker, first, last in spans(space.speakers[chunk.first : chunk.last]):
+            rows = slice(bounds[first], bounds[last])
+            own = type(terms)(*(values[rows] for values in terms))
+            parts.append(Part(speaker, last - first, fmllr.sums_of(features[rows], own)))
+        return parts
+
+    return collect

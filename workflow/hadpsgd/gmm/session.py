@@ -1,0 +1,107 @@
+"""What all commands that train or align share: arguments, data, workspace, results."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from threadpoolctl import threadpool_limits
+
+from hadpsgd.config import Config, load
+from hadpsgd.config.alignment import Ladder, Mono
+from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.errors import UserError
+from hadpsgd.features.frontend import Frontend
+from hadpsgd.gmm.data import Lang, fill, word_ids
+from hadpsgd.gmm.em import Outcome, Passes, Search
+from hadpsgd.gmm.model import Model
+from hadpsgd.gmm.pipeline import Pipeline
+from hadpsgd.gmm.results import Result, check_failures, write_folder
+from hadpsgd.gmm.workspace import Workspace
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What all commands that train or align take."""
+    parser.add_argument("--config", type=Path, required=True, help="config (YAML)")
+    parser.add_argument("--data", type=Path, required=True, help="Kaldi data directory")
+    parser.add_argument("--feats", type=Path, required=True, help="folder of its MFCC and CMVN")
+    parser.add_argument("--lang", type=Path, required=True, help="lang folder")
+    parser.add_argument("--out", type=Path, required=True, help="folder to write")
+    parser.add_argument("--jobs", type=int, help="processes (default: alignment.jobs)")
+
+
+@dataclass(frozen=True)
+class Session:
+    """A command at work: its settings, data and scratch files."""
+
+    config: Config
+    options: Mono | Ladder
+    lang: Lang
+    data: Path
+    space: Workspace
+    words: list[list[int]]
+    search: Search
+    jobs: int
+    out: Path
+
+    @property
+    def ladder(self) -> Ladder:
+        """The settings of the ladder.
+
+        Raises:
+            UserError: the config trains monophones only.
+        """
+        if not isinstance(self.options, Ladder):
+            raise UserError(
+                f"alignment.kind is {self.options.kind}",
+                where=self.config.name,
+                fix="Triphones need kind ladder",
+            )
+        return self.options
+
+    def passes(self, pipeline: Pipeline) -> Passes:
+        """Passes over the data set."""
+        return Passes(self.space, pipeline, self.jobs)
+
+    def aligned(self, passes: Passes, model: Model, search: Search | None = None) -> Outcome:
+        """Align all utterances, say what failed.
+
+        Raises:
+            UserError: more than `max_failed` did.
+        """
+        outcome = passes.align(model, search or self.search)
+        check_failures(outcome, len(self.space), self.options.max_failed, self.data)
+        return outcome
+
+    def write(self, result: Result, outcome: Outcome) -> None:
+        """Write the results."""
+        phones = self.lang.folder / "phones.txt"
+        write_folder(self.out, result, self.space, outcome, phones)
+
+
+@contextmanager
+def session(args: argparse.Namespace, text: Path | None = None) -> Iterator[Session]:
+    """Open data, lang folder and workspace; `text` replaces the transcripts.
+
+    Raises:
+        UserError: something is missing, damaged or does not fit.
+    """
+    config = load(args.config)
+    options = config.alignment
+    if not isinstance(options, Mono | Ladder):
+        raise UserError(
+            f"alignment.kind is {options.kind}",
+            where=args.config,
+            fix="Our own GMMs need kind mono or ladder",
+        )
+    data = DataDir.read(args.data, audio=False, text=text is None)
+    lang = Lang(args.lang)
+    search = Search(options.beam, options.retry_beam, options.boost_silence, lang.optional_silence)
+    with threadpool_limits(1), Workspace(args.out.parent) as space:
+        fill(space, data, args.feats, Frontend(0, 0))
+        words = list(word_ids(data, space.names, lang, text))
+        jobs = args.jobs or options.jobs
+        yield Session(config, options, lang, args.data, space, words, search, jobs, args.out)

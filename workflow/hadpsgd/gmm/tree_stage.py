@@ -1,0 +1,83 @@
+"""A tied-triphone stage: tree, first model, converted alignments, training.
+
+What Kaldi's train_deltas.sh, train_lda_mllt.sh and train_sat.sh share.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+
+from hadpsgd.config.alignment import TreeStage
+from hadpsgd.gmm import phone_questions, transition_model
+from hadpsgd.gmm.build_tree import Growth, build_tree, initial_mixtures
+from hadpsgd.gmm.collect import tree_statistics
+from hadpsgd.gmm.context_stats import Context
+from hadpsgd.gmm.conversion import convert
+from hadpsgd.gmm.data import Lang, compile_graphs
+from hadpsgd.gmm.em import Passes, Search
+from hadpsgd.gmm.model import Model
+from hadpsgd.gmm.mono import Trained
+from hadpsgd.gmm.training import Hook, Schedule, State, train
+from hadpsgd.gmm.transition_model import TransitionModel
+from hadpsgd.gmm.tree_roots import read_roots
+from hadpsgd.gmm.update import split, split_targets
+
+REALIGN = frozenset((10, 20, 30))
+POWER = 0.25
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a stage is trained with."""
+
+    name: str
+    options: TreeStage
+    lang: Lang
+    words: list[list[int]]
+    search: Search
+    seed: int
+
+
+def train_stage(
+    setting: Setting, passes: Passes, previous: TransitionModel, hook: Hook = lambda _, state: state
+) -> Trained:
+    """Train triphones on the alignments that the workspace holds, which are of `previous`.
+
+    Raises:
+        UserError: lang folder and alignments do not fit, or nothing aligns.
+    """
+    lang, options = setting.lang, setting.options
+    context = Context(independent=tuple(lang.numbers("phones/context_indep.int")))
+    stats = tree_statistics(passes, previous, context)
+    sets = phone_questions.automatic(stats, lang.rows("phones/sets.int"), setting.seed)
+    sets += [tuple(row) for row in lang.rows("phones/extra_questions.int")]
+    asked = phone_questions.compiled(sets, previous.topology, context.width)
+    roots = read_roots(lang.folder / "phones/roots.int")
+    built = build_tree(stats, roots, asked, previous.topology, Growth(options.leaves))
+    print(f"{setting.name}: {built.summary}", file=sys.stderr)
+    first = initial_mixtures(built.tree, stats)
+    if first.unseen:
+        print(
+            f"{setting.name}: {len(first.unseen)} pdfs were never seen: they start as all frames",
+            file=sys.stderr,
+        )
+    random = np.random.default_rng(setting.seed)
+    mixed = split_targets(first.occupancy, options.leaves, POWER)
+    mixtures = split(first.mixtures, mixed, random)
+    transitions = transition_model.make(built.tree, previous.topology)
+    convert(passes, previous, transitions, built.tree)
+    compile_graphs(passes.space, iter(setting.words), lang, built.tree, transitions)
+    schedule = Schedule(
+        setting.name,
+        options.iterations,
+        REALIGN,
+        max(1, options.iterations * 5 // 7),
+        options.gaussians,
+        POWER,
+        setting.seed,
+    )
+    state = State(passes, Model(transitions, mixtures))
+    return Trained(built.tree, train(schedule, state, setting.search, hook))
