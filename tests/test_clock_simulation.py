@@ -407,6 +407,24 @@ def test_bytes_of_an_iteration_are_two_models() -> None:
         assert sent == pytest.approx(2 * 7 / 8 if strategy == "d1d" else 2)
 
 
+@pytest.mark.parametrize("schedule", ["ring", "random-ring", "pairwise"])
+@pytest.mark.parametrize("learners", [4, 32])
+@pytest.mark.parametrize("pace", [1, 3])
+def test_rounds_keep_the_pace_however_many_learners_and_fast_links(
+    schedule: str, learners: int, pace: int
+) -> None:
+    setting = Setting(
+        strategies.create(Choice("adpsgd", pace=pace)),
+        create(schedule, learners, 1),
+        ComputeTimes(1.0, spread="lognormal", deviation=0.1),
+        LinkTimes(1e-6),
+    )
+    simulation = Simulation(setting, Small())
+    steps = len(simulation.run(seconds=30))
+    mixes = sum(node.engine.rounds for node in simulation.nodes) / steps
+    assert pace <= mixes < 1.25 * pace
+
+
 def test_64_learners_share_one_module_and_one_gradient() -> None:
     setting = Setting(
         strategies.create(Choice("adpsgd")), create("ring", 64), ComputeTimes(1.0), LinkTimes()

@@ -12,10 +12,12 @@ the time of its real computing alone, and its clock shows what the machines woul
 
 from __future__ import annotations
 
+import functools
 import heapq
 import math
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -70,7 +72,7 @@ class Condition:
     def __init__(self, clock: VirtualClock, name: str) -> None:
         self.name = name
         self._clock = clock
-        self._waiting: list[tuple[Task, int]] = []
+        self._waiting: list[_Waiter] = []
 
     def __enter__(self) -> Condition:
         return self
@@ -80,33 +82,58 @@ class Condition:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for a notification; False if `timeout` seconds passed first."""
-        clock = self._clock
-        task = clock._current_task()
-        entry = (task, clock._expect(task, self.name))
-        self._waiting.append(entry)
-        if timeout is not None:
-            clock._schedule(clock.now() + timeout, *entry)
-        clock._hand_over(task)
-        if entry in self._waiting:
-            self._waiting.remove(entry)
-            return False
-        return True
+        return self._wait(None, timeout)
 
     def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Wait until `predicate()` holds; whether it does, at most `timeout` seconds later."""
+        """Wait until `predicate()` holds; whether it does, at most `timeout` seconds later.
+
+        After a notification the predicate is asked first, by whoever runs, and the task is only
+        woken if it holds: most notifications are about something else.
+        """
         end = math.inf if timeout is None else self._clock.now() + timeout
         while not predicate():
             left = end - self._clock.now()
             if left <= 0:
                 return False
-            self.wait(None if timeout is None else left)
+            self._wait(predicate, None if timeout is None else left)
         return True
 
     def notify_all(self) -> None:
         """Wake every task that waits, at the present moment, in the order in which they came."""
-        for task, wakeup in self._waiting:
-            self._clock._schedule(self._clock.now(), task, wakeup)
-        self._waiting.clear()
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            if waiter.predicate is None:
+                self._clock._schedule(self._clock.now(), waiter.task, waiter.wakeup)
+            else:
+                self._clock.after(0, functools.partial(self._look, waiter))
+
+    def _wait(self, predicate: Callable[[], bool] | None, timeout: float | None) -> bool:
+        clock = self._clock
+        task = clock._current_task()
+        waiter = _Waiter(task, clock._expect(task, self.name), predicate)
+        self._waiting.append(waiter)
+        if timeout is not None:
+            clock._schedule(clock.now() + timeout, task, waiter.wakeup)
+        clock._hand_over(task)
+        if waiter in self._waiting:
+            self._waiting.remove(waiter)
+            return False
+        return True
+
+    def _look(self, waiter: _Waiter) -> None:
+        if waiter.task.done or waiter.wakeup != waiter.task._wakeup:
+            return  # its time was up before
+        if waiter.predicate is None or waiter.predicate():
+            self._clock._schedule(self._clock.now(), waiter.task, waiter.wakeup)
+        else:
+            self._waiting.append(waiter)
+
+
+@dataclass(eq=False, frozen=True)
+class _Waiter:
+    task: Task
+    wakeup: int
+    predicate: Callable[[], bool] | None
 
 
 class VirtualClock:

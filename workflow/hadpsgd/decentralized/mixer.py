@@ -19,6 +19,8 @@ from hadpsgd.decentralized.learner import Learner
 from hadpsgd.decentralized.strategies import Counters, Strategy
 from hadpsgd.decentralized.threads import Clock
 
+DEBT = 8
+"""Gradients, at most, during which a learner starts no round because others made it mix ahead."""
 SERVE_SECONDS = 0.2
 IDLE_SECONDS = 0.25
 
@@ -45,14 +47,14 @@ class Mixer(ABC):
         """Whether the last gradient is applied."""
         self.seconds = 0.0
         """Spent in rounds, by the communication thread."""
-        self._first_round = 0
+        self._credit = 0
         self._error: BaseException | None = None
         self._closed = False
 
     def start(self) -> None:
         """Begin to mix."""
         self.started = self.learner.rounds
-        self._first_round = self.started
+        self._credit = self.strategy.pace
         self._task = self.clock.spawn(self._guarded, name="mixing", daemon=True)
 
     def close(self) -> None:
@@ -96,7 +98,7 @@ class Mixer(ABC):
             started=self.started,
             rounds=round_,
             missed=learner.version - learner.read,
-            recent=self.started - self._first_round,
+            credit=self._credit,
             invited=self._invited(),
             finished=self.finished,
         )
@@ -117,7 +119,13 @@ class Mixer(ABC):
 
     def _begun(self) -> None:
         """A gradient begins."""
-        self._first_round = self.started
+        self._credit = min(self._credit, 0) + self.strategy.pace
+
+    def _begin_round(self) -> None:
+        """Take the snapshot of the next round."""
+        self.exchange.snapshot()
+        self.started += 1
+        self._credit = max(self._credit - 1, -DEBT * self.strategy.pace)
 
     def _may_start(self) -> bool:
         return (
@@ -200,8 +208,7 @@ class FreeMixer(Mixer):
         with self.learner.changed:
             if not self._may_start():
                 return False
-            self.started += 1
-            self.exchange.snapshot()
+            self._begin_round()
             return True
 
 
@@ -255,8 +262,7 @@ class StepMixer(Mixer):
     def _start_round(self) -> None:
         with self.learner.changed:
             if self._may_start():
-                self.exchange.snapshot()
-                self.started += 1
+                self._begin_round()
                 self.learner.changed.notify_all()
 
     def _communicate(self) -> None:

@@ -33,8 +33,8 @@ class Counters:
     """Rounds mixed in; `started` or one less."""
     missed: int
     """Versions that the gradient under way does not know (its staleness if applied now)."""
-    recent: int
-    """Rounds started since the gradient under way began."""
+    credit: int
+    """Rounds that it may start of itself: its pace a gradient, less those it took part in."""
     invited: bool
     """Whether a partner waits for this learner in its next round, or there is news to spread."""
     finished: bool
@@ -53,6 +53,8 @@ class Strategy(ABC):
     """Whether equal seeds give equal weights; else the timing decides, and is recorded."""
     collective: ClassVar[bool] = False
     """Whether a round is one allreduce of weights (the schedule is `complete`)."""
+    pace: int = 1
+    """Rounds for each gradient, for an asynchronous strategy."""
     late: ClassVar[bool] = False
     """Whether gradients are taken at the last average instead of the learner's own weights."""
 
@@ -156,7 +158,9 @@ class Adpsgd(Strategy):
     summary = "weights mixed with neighbours in a thread beside the gradients"
     synchronous = False
     pace: int = 1
-    """Rounds that a learner starts of itself during a gradient; partners may ask for more."""
+    """Rounds for each gradient. Whoever is ahead starts them and makes its partners take part, so
+    all learners together make as many as the fastest needs; if each started its own, a ring of L
+    would make L rounds for each gradient."""
     max_staleness: int = 64
     """Versions that a gradient may miss; at the cap the learner's next round waits."""
 
@@ -165,7 +169,7 @@ class Adpsgd(Strategy):
         """Within its pace, or when a partner waits; never beyond the cap."""
         if now.finished:
             return now.invited
-        return now.missed < self.max_staleness and (now.recent < self.pace or now.invited)
+        return now.missed < self.max_staleness and (now.credit > 0 or now.invited)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,111 @@
+"""Many simulated learners of a BLSTM in one process: updates a second, memory, the clock's share.
+
+    python benchmarks/virtual_learners.py --learners 16 64 128
+    python benchmarks/virtual_learners.py --device cuda --layers 6 --cells 512 --projection 256 \\
+        --pdfs 32000 --dim 260 --learners 16
+
+Memory is the peak of the process (CPU) or of the device, less what one model and its gradient need.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from types import SimpleNamespace
+
+import torch
+from torch import nn
+
+from hadpsgd.decentralized import strategies
+from hadpsgd.decentralized.schedules import create
+from hadpsgd.decentralized.sgd import Sgd
+from hadpsgd.decentralized.simulation import Setting, Simulation
+from hadpsgd.decentralized.speeds import ComputeTimes, LinkTimes
+from hadpsgd.models.blstm import BLSTM
+
+FRAMES = 21
+COMPUTE = 0.5
+"""Simulated seconds of a gradient."""
+
+
+class Random:
+    """Random frames and labels for a BLSTM."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        shape = SimpleNamespace(
+            layers=args.layers, cells=args.cells, projection=args.projection, dropout=0.0
+        )
+        self.model = BLSTM(shape, args.dim, args.pdfs, seed=1).to(args.device)
+        self.module: nn.Module = self.model
+        self.seconds = 0.0
+        draws = torch.Generator().manual_seed(1)
+        self.x = torch.randn(args.batch, FRAMES, args.dim, generator=draws).to(args.device)
+        self.y = torch.randint(args.pdfs, (args.batch, FRAMES), generator=draws).to(args.device)
+
+    def gradient(self, learner: int, step: int) -> float:  # noqa: ARG002
+        """Backward of the same minibatch for all."""
+        begin = time.perf_counter()
+        loss = self.model.loss(self.x, self.y)
+        loss.backward()
+        value = loss.item()
+        self.seconds += time.perf_counter() - begin
+        return value
+
+
+def peak_mib(device: str) -> float:
+    """Peak memory so far."""
+    if device.startswith("cuda"):
+        return torch.cuda.max_memory_allocated() / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def measure(args: argparse.Namespace, learners: int) -> str:
+    """A line of the table."""
+    problem = Random(args)
+    problem.gradient(0, 0)
+    before = peak_mib(args.device)
+    setting = Setting(
+        strategies.create(strategies.Choice(args.strategy)),
+        create(args.schedule, learners, 1),
+        ComputeTimes(COMPUTE, spread="lognormal", deviation=0.1),
+        LinkTimes(5e-5, 1e9),
+        sgd=Sgd(args.momentum),
+    )
+    simulation = Simulation(setting, problem)
+    model = simulation.gradient.nbytes / 2**20
+    problem.seconds = 0.0
+    begin = time.perf_counter()
+    log = simulation.run(seconds=COMPUTE * (args.steps + 0.5))
+    seconds = time.perf_counter() - begin
+    extra = peak_mib(args.device) - before
+    return (
+        f"| {learners} | {model:.1f} | {len(log) / seconds:.1f} | "
+        f"{1 - problem.seconds / seconds:.1%} | {extra:.0f} | {extra / learners / model:.1f} |"
+    )
+
+
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--learners", type=int, nargs="+", default=[16, 64, 128])
+    parser.add_argument("--strategy", default="adpsgd")
+    parser.add_argument("--schedule", default="ring")
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--cells", type=int, default=64)
+    parser.add_argument("--projection", type=int, default=64)
+    parser.add_argument("--pdfs", type=int, default=400)
+    parser.add_argument("--dim", type=int, default=40)
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--momentum", type=float, default=0.0)
+    args = parser.parse_args()
+    print("| learners | model, MiB | updates/s | not in gradients | memory, MiB | models/learner |")
+    print("|---|---|---|---|---|---|")
+    for learners in sorted(args.learners):
+        print(measure(args, learners), flush=True)
+
+
+if __name__ == "__main__":
+    main()
