@@ -15,13 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from hadpsgd.decentralized import dense, tcp
+from hadpsgd.decentralized import dense, link
 from hadpsgd.decentralized.buffers import flatten
+from hadpsgd.decentralized.connections import Address
 from hadpsgd.decentralized.events import Event, Mix, Update, ledger_faults, staleness
 from hadpsgd.decentralized.learner import Learner
 from hadpsgd.decentralized.schedules import SCHEDULES
 from hadpsgd.decentralized.sgd import Sgd
-from hadpsgd.decentralized.tcp import Address, TcpTransport
+from hadpsgd.decentralized.tcp import TcpTransport
 from hadpsgd.decentralized.wire import Note
 
 OPTIMISERS = [Sgd(), Sgd(0.9), Sgd(0.9, nesterov=True), Sgd(0.5, weight_decay=0.1)]
@@ -240,25 +241,21 @@ def test_a_gradient_left_out_leaves_no_trace() -> None:
     np.testing.assert_allclose(node.weights(), versions[0][-1], rtol=1e-12)
 
 
-def transports(count: int, elements: int) -> list[TcpTransport]:
-    """Transports of so many ranks that know each other, for float64 snapshots."""
+def transports(count: int, elements: int) -> tuple[list[TcpTransport], dict[int, Address]]:
+    """Transports of so many ranks that know each other, for float64 snapshots; their addresses."""
     addresses: dict[int, Address] = {}
-
-    def lookup(rank: int) -> Address:
-        while rank not in addresses:
-            time.sleep(0.001)
-        return addresses[rank]
-
-    return [
+    like = torch.zeros(elements, dtype=torch.float64)
+    made = [
         TcpTransport(
             rank,
-            torch.zeros(elements, dtype=torch.float64),
+            like,
             publish=functools.partial(addresses.__setitem__, rank),
-            lookup=lookup,
-            timeout=20,
+            lookup=addresses.get,
+            timeout=60,
         )
         for rank in range(count)
     ]
+    return made, addresses
 
 
 def exchange_rounds(
@@ -282,7 +279,7 @@ def exchange_rounds(
         working = [pool.submit(work, rank) for rank in range(len(made))]
         annoy()
         for future in working:
-            future.result(30)
+            future.result(90)
     for transport in made:
         transport.close()
 
@@ -291,17 +288,17 @@ def exchange_rounds(
 def test_snapshots_larger_than_every_buffer_arrive(
     schedule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tcp, "BUFFER_BYTES", 2**18)
-    exchange_rounds(transports(5, 400_000), schedule, 3, lambda: None)
+    monkeypatch.setattr(link, "BUFFER_BYTES", 2**18)
+    exchange_rounds(transports(5, 400_000)[0], schedule, 3, lambda: None)
 
 
 def test_strangers_at_the_door_do_not_end_a_run() -> None:
-    made = transports(4, 1000)
+    made, addresses = transports(4, 1000)
 
     def annoy() -> None:
-        for transport in made:
+        for address in addresses.values():
             for words in (b"GET / HTTP/1.0\r\n\r\n" + bytes(300), b"", b"half a header"):
-                with socket.create_connection(transport._listener.getsockname()) as stranger:
+                with socket.create_connection(address) as stranger:
                     stranger.sendall(words)
                 time.sleep(0.005)
 
