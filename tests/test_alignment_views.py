@@ -1,0 +1,116 @@
+"""The report of an alignment: Kaldi's times and pdfs, durations, outliers, TextGrids, pictures."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hadpsgd import kaldi_io
+from hadpsgd.alignment import pictures, views
+from hadpsgd.alignment.views import Interval
+from hadpsgd.cli import main
+from hadpsgd.gmm import diag_gmm
+from hadpsgd.gmm.likelihood import log_likelihoods
+from hadpsgd.gmm.phone_segments import Segments
+
+
+def test_report_of_an4_equals_kaldi(shared: Path, tmp_path: Path) -> None:
+    kaldi = shared.resolve() / "kaldi_an4"
+    ali, out = tmp_path / "ali", tmp_path / "out"
+    ali.mkdir()
+    names = ("final.mdl", "ali.1.gz")
+    for name in names:
+        (ali / name).symlink_to(kaldi / "exp/tri3b_ali" / name)
+    utterances = [key for key, _ in kaldi_io.iterate(ali / "ali.1.gz", "ints")]
+    lines = [f"{name} {-7 - number % 3 * 0.1}\n" for number, name in enumerate(utterances)]
+    lines[3] = f"{utterances[3]} -19\n"
+    (ali / "scores.txt").write_text("".join(lines))
+    arguments = ["--ali", ali, "--lang", kaldi / "lang", "--data", kaldi / "data/train",
+                 "--out", out, "--text-grids", 2]  # fmt: skip
+    assert main(["alignment-report", *map(str, arguments)]) == 0
+    golden = (kaldi / "golden/phone_ctm_train.txt").read_text().splitlines()
+    ours = (out / "phones.ctm").read_text().splitlines()
+    assert ours[: len(golden)] == [line.strip() for line in golden]
+    pdfs = dict(kaldi_io.iterate(out / "pdf.ark.gz", "ints"))
+    for line in (kaldi / "golden/ali_pdf_train50.txt").read_text().splitlines():
+        utterance, *expected = line.split()
+        assert pdfs[utterance].tolist() == [int(pdf) for pdf in expected]
+    report = json.loads((out / "report.json").read_text())
+    silent = sum(float(line.split()[3]) for line in ours if re.search(r" (SIL|SPN)", line))
+    total = sum(float(line.split()[3]) for line in ours)
+    assert report["silence_share"] == pytest.approx(silent / total, abs=1e-4)
+    assert report["outliers"] == {utterances[3]: -19} and not report["cut_utterances"]
+    assert sum(phone["count"] for phone in report["phones"].values()) == len(ours)
+    for name in ("durations", "silence", "likelihoods"):
+        assert (out / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
+    grids = sorted((out / "textgrid").iterdir())
+    assert len(grids) == 2
+    assert re.findall(r'text = "([A-Z]\w*)"', grids[0].read_text())[0] == "YES"
+
+
+def test_wrong_input_is_one_line(
+    shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kaldi = shared.resolve() / "kaldi_an4"
+    base = ["alignment-report", "--lang", f"{kaldi}/lang", "--out", f"{tmp_path}/out"]
+    assert main([*base, "--ali", str(tmp_path)]) == 2
+    assert "final.mdl" in capsys.readouterr().err
+    assert main([*base, "--ali", f"{kaldi}/exp/tri3b_ali", "--feats", str(tmp_path)]) == 2
+    assert "--feats needs --data" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def parts(phones: list[int], lengths: list[int]) -> Segments:
+    starts = np.cumsum([0, *lengths[:-1]])
+    return Segments(np.array(phones, np.int32), starts, np.array(lengths), True)
+
+
+NAMES = {1: "SIL", 2: "AH_B", 3: "T_E", 4: "AH_S"}
+
+
+def test_durations_count_phones_whatever_their_place() -> None:
+    found = views.Durations()
+    found.add("a", parts([1, 2, 3, 4], [10, 5, 5, 20]), NAMES, [1])
+    found.add("b", parts([2, 3], [7, 900]), NAMES, [1])
+    assert set(found.counts) == {"SIL", "AH", "T"}
+    assert found.counts["AH"].sum() == 3 and found.median("AH") == pytest.approx(0.07)
+    assert found.counts["T"][views.LONGEST] == 1
+    assert found.silence == {"a": 0.25, "b": 0.0}
+    assert found.silence_share == pytest.approx(10 / 947)
+
+
+def test_words_lie_over_their_phones() -> None:
+    phones = views.phone_intervals(parts([1, 2, 3, 4], [10, 5, 5, 20]), NAMES)
+    words = views.word_intervals(phones, ["AT", 'A"H'])
+    assert [word.label for word in words] == ["", "AT", 'A"H']
+    np.testing.assert_allclose([word[:2] for word in words], [[0, 0.1], [0.1, 0.2], [0.2, 0.4]])
+    assert views.word_intervals(phones, ["AT"]) == []
+    grid = views.text_grid({"words": words, "phones": phones})
+    assert 'text = "A""H"' in grid and "xmax = 0.400" in grid and "size = 2" in grid
+    assert views.word_intervals([Interval(0, 1, "AH")], ["A"]) == []
+
+
+def test_outliers_do_not_hide_one_another() -> None:
+    rng = np.random.default_rng(0)
+    scores = {f"u{number}": -7 + 0.1 * rng.normal() for number in range(200)}
+    scores |= {f"bad{number}": -20.0 - number for number in range(20)}
+    found, limit = views.low_outliers(scores)
+    assert [each.utterance for each in found] == [f"bad{number}" for number in range(19, -1, -1)]
+    assert -8.5 < limit < -7.2
+    assert views.low_outliers({}) == ([], -np.inf)
+    assert pictures.likelihoods(scores).axes[0].get_title(loc="left").startswith("20 of 220")
+
+
+def test_log_likelihood_is_the_mean_over_frames() -> None:
+    rng = np.random.default_rng(1)
+    mixtures = diag_gmm.make([2, 1], np.array([0.4, 0.6, 1.0]), rng.normal(size=(3, 2)),
+                             np.ones((3, 2)))  # fmt: skip
+    features, pdfs = rng.normal(size=(9, 2)).astype(np.float32), rng.integers(2, size=9)
+    expected = log_likelihoods(mixtures, features)[np.arange(9), pdfs].mean()
+    assert views.log_likelihood(mixtures, features, pdfs.astype(np.int32)) == pytest.approx(
+        float(expected), rel=1e-5
+    )
