@@ -29,10 +29,11 @@ def make_model(dtype: torch.dtype, seed: int = 0) -> BLSTM:
 
 
 def batch(learner: int, step: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Minibatch number `step` of a learner."""
+    """Minibatch number `step` of a learner: the label is the largest of fixed projections."""
     draws = np.random.default_rng([7, learner, step])
-    x = torch.from_numpy(draws.normal(size=(BATCH, FRAMES, DIM))).to(dtype)
-    return x, torch.from_numpy(draws.integers(PDFS, size=(BATCH, FRAMES)))
+    x = draws.normal(size=(BATCH, FRAMES, DIM))
+    labels = (x @ np.random.default_rng(7).normal(size=(DIM, PDFS))).argmax(-1)
+    return torch.from_numpy(x).to(dtype), torch.from_numpy(labels)
 
 
 def dense_gradient() -> Callable[[int, int, np.ndarray], np.ndarray]:

@@ -6,6 +6,7 @@ Forking after torch is imported takes milliseconds; a spawned process would impo
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import pickle
 import random
@@ -32,6 +33,40 @@ class Outcome:
     code: int | None = None
 
 
+class Process:
+    """A forked process and the pipe through which its result comes."""
+
+    def __init__(self, pid: int, pipe: int) -> None:
+        self.pid = pid
+        self._pipe = pipe
+        self._content = b""
+
+    def reap(self) -> Outcome | None:
+        """Its outcome if it has ended."""
+        self._read()
+        done, status = os.waitpid(self.pid, os.WNOHANG)
+        if not done:
+            return None
+        self._read()
+        os.close(self._pipe)
+        outcome = pickle.loads(self._content) if self._content else Outcome(error="died")
+        outcome.code = os.waitstatus_to_exitcode(status)
+        return outcome
+
+    def kill(self) -> None:
+        """End it for good; it shows on stderr where it was."""
+        os.kill(self.pid, signal.SIGUSR2)
+        time.sleep(0.05)
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        os.close(self._pipe)
+
+    def _read(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while part := os.read(self._pipe, 1 << 20):
+                self._content += part
+
+
 def free_port() -> int:
     """A TCP port that nobody listens at, outside of the range that connections take theirs from."""
     while True:
@@ -43,19 +78,24 @@ def free_port() -> int:
 
 def launch(
     count: int, function: Callable[..., Any], *args: Any, env: dict[str, str] | None = None
-) -> dict[int, tuple[int, int]]:
-    """Fork `count` processes that call `function(rank, *args)`; rank -> (pid, pipe)."""
+) -> dict[int, Process]:
+    """Fork `count` processes that call `function(rank, *args)`."""
     common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())} | (env or {})
-    started = {}
-    for rank in range(count):
-        reading, writing = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            os.close(reading)
-            _child(rank, count, function, args, common, writing)
-        os.close(writing)
-        started[rank] = (pid, reading)
-    return started
+    return {rank: launch_rank(rank, count, function, *args, env=common) for rank in range(count)}
+
+
+def launch_rank(
+    rank: int, count: int, function: Callable[..., Any], *args: Any, env: dict[str, str]
+) -> Process:
+    """Fork one of them."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        _child(rank, count, function, args, env, writing)
+    os.close(writing)
+    os.set_blocking(reading, False)
+    return Process(pid, reading)
 
 
 def _child(
@@ -67,6 +107,7 @@ def _child(
     pipe: int,
 ) -> None:
     os.environ.update(env, RANK=str(rank), WORLD_SIZE=str(count), LOCAL_WORLD_SIZE=str(count))
+    faulthandler.register(signal.SIGUSR2)
     code = 0
     try:
         outcome = Outcome(function(rank, *args))
@@ -82,44 +123,22 @@ def _child(
     os._exit(code)
 
 
-def collect(started: dict[int, tuple[int, int]], seconds: float = 60.0) -> dict[int, Outcome]:
+def collect(started: dict[int, Process], seconds: float = 60.0) -> dict[int, Outcome]:
     """Wait for the processes; those that hang are killed and reported."""
     deadline = time.monotonic() + seconds
     outcomes: dict[int, Outcome] = {}
     waiting = dict(started)
-    content = dict.fromkeys(started, b"")
-    for _, pipe in started.values():
-        os.set_blocking(pipe, False)
     while waiting:
-        for rank, (pid, pipe) in list(waiting.items()):
-            try:
-                while part := os.read(pipe, 1 << 20):
-                    content[rank] += part
-            except BlockingIOError:
-                pass
-            done, status = os.waitpid(pid, os.WNOHANG)
-            if not done and time.monotonic() > deadline:
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-                outcomes[rank] = Outcome(error=f"hung for {seconds} s")
-                waiting.pop(rank)
-            elif done:
-                while part := _read(pipe):
-                    content[rank] += part
-                outcome = pickle.loads(content[rank]) if content[rank] else Outcome(error="died")
-                outcome.code = os.waitstatus_to_exitcode(status)
+        for rank, process in list(waiting.items()):
+            outcome = process.reap()
+            if outcome is None and time.monotonic() > deadline:
+                process.kill()
+                outcome = Outcome(error=f"hung for {seconds} s")
+            if outcome is not None:
                 outcomes[rank] = outcome
-                os.close(pipe)
-                waiting.pop(rank)
+                del waiting[rank]
         time.sleep(0.005)
     return dict(sorted(outcomes.items()))
-
-
-def _read(pipe: int) -> bytes:
-    try:
-        return os.read(pipe, 1 << 20)
-    except BlockingIOError:
-        return b""
 
 
 def run(

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 import torch._dynamo  # DDP would import it in every process, for seconds
-from processes import Outcome, collect, launch, run
+from processes import Outcome, Process, collect, launch, run
 from training_data import write_config, write_egs
 
 from hadpsgd.config import load
@@ -97,7 +97,7 @@ def slow_down(job: Job, pause: float) -> None:
 
 def start(
     folder: Path, egs: Path, run_id: str, pause: float = 0, **training: Any
-) -> dict[int, tuple[int, int]]:
+) -> dict[int, Process]:
     """Begin a run whose results lie in `folder`."""
     config = write_config(folder, RUNS, **training)
     arguments = (config, run_id, egs, folder / "out", pause)
@@ -160,8 +160,8 @@ def test_killed_run_resumes(run_id: str, egs: Path, tmp_path: Path) -> None:
         started = start(tmp_path / "broken", egs, run_id, pause=0.02, **settings)
         wait_for(tmp_path / "broken/out/metrics.jsonl")
         time.sleep(draws.uniform(0.0, 0.3))
-        for pid, _ in started.values():
-            os.kill(pid, signal.SIGKILL)
+        for process in started.values():
+            os.kill(process.pid, signal.SIGKILL)
         kills += all(o.code == -signal.SIGKILL for o in collect(started).values())
     assert kills == 3
     broken = finish(tmp_path / "broken", egs, run_id, **settings)
@@ -215,7 +215,7 @@ def test_signal_asks_for_a_requeue(
     """A signal to one rank stops all with a checkpoint and status 75; then it goes on."""
     started = start(tmp_path, egs, run_id, pause=0.02)
     wait_for(tmp_path / "out/metrics.jsonl")
-    os.kill(started[learners(run_id) - 1][0], number)
+    os.kill(started[learners(run_id) - 1].pid, number)
     outcomes = collect(started)
     assert [o.value for o in outcomes.values()] == [75] * len(started), outcomes
     assert not (tmp_path / "out/final.pt").exists()

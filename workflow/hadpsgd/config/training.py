@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from hadpsgd.config.base import Section
 from hadpsgd.config.cluster import Cluster, shape
@@ -44,6 +44,33 @@ class LearningRate(Section):
     anneal_factor: float = Field(2**-0.5, gt=0, le=1)
 
 
+class Injected(Section):
+    """Trouble put into a run on purpose, to see what it does to a strategy."""
+
+    slow_learners: dict[int, float] = Field({})
+    """Learner -> how many times longer its gradients take."""
+    spread: Literal["none", "uniform", "exponential", "lognormal"] = "none"
+    """Distribution of the gradients' times around the mean, step by step; only what is slower
+    than without it can be put in."""
+    deviation: float = Field(0.0, ge=0)
+    """Standard deviation over mean of `spread` (uniform and lognormal)."""
+    link_ms: float = Field(0.0, ge=0)
+    """Milliseconds that every message between learners is delayed."""
+    link_mbit: float = Field(0.0, ge=0)
+    """Megabits a second of each learner's link; 0 is as fast as it goes."""
+    slow_links: dict[int, float] = Field({})
+    """Learner -> how many times slower its link is (with link_mbit)."""
+    drop: float = Field(0.0, ge=0, lt=1)
+    """Share of the exchanges between two learners that do not take place."""
+
+    @field_validator("slow_learners", "slow_links")
+    @classmethod
+    def _slower(cls, factors: dict[int, float]) -> dict[int, float]:
+        if any(factor < 1 for factor in factors.values()):
+            raise ValueError("factors are 1 or more: nothing can be made faster")
+        return factors
+
+
 class Run(Section):
     """One training run; several share every stage before training."""
 
@@ -68,6 +95,7 @@ class Run(Section):
     """Local steps between averages (local)."""
     synchronous_epochs: float = Field(0.0, ge=0)
     """Epochs of shared gradients before the local steps (local)."""
+    injected: Injected = Injected()
 
     @model_validator(mode="before")
     @classmethod
@@ -133,6 +161,14 @@ class Run(Section):
                 f"schedule '{self.schedule}' is directed, and an asynchronous strategy needs "
                 "exchanges in both directions: choose ring, random-ring, pairwise or complete, "
                 "or the strategy dpsgd"
+            )
+        unknown = [i for i in self.injected.slow_learners if not 0 <= i < self.learners]
+        if unknown:
+            raise ValueError(f"injected.slow_learners: there is no learner {unknown[0]}")
+        if self.injected.drop and self.schedule in ("exponential", "one-peer-exponential"):
+            raise ValueError(
+                f"schedule '{self.schedule}' is directed: an exchange lost one way would shift the "
+                "mean of the weights"
             )
         if self.strategy == "hadpsgd" and self.synchronous_epochs:
             raise ValueError("synchronous_epochs are for strategy local alone")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch.distributed as dist
 from torch import nn
@@ -20,6 +21,7 @@ from hadpsgd.decentralized.exchange import (
     PeerAverageExchange,
     PeerExchange,
 )
+from hadpsgd.decentralized.injectors import Injection
 from hadpsgd.decentralized.learner import Learner
 from hadpsgd.decentralized.membership import Membership
 from hadpsgd.decentralized.mixer import FreeMixer, Mixer, NoMixer, StepMixer
@@ -104,18 +106,21 @@ def build(
     seed: int = 0,
     record: Callable[[Event], None] | None = None,
     recorder: Callable[[MixingSchedule], Recorder] | None = None,
+    injection: Injection | None = None,
     skip_not_finite: bool = False,
 ) -> DecentralizedEngine:
     """An engine for `module`, which lies on its device and has the same weights on every rank.
 
-    `recorder` makes the recorder of this rank's node; its first member writes. `record` is told of
-    every event instead.
+    `injection` slows links and leaves exchanges out. `recorder` makes the recorder of this rank's
+    node; its first member writes. `record` is told of every event instead.
 
     Raises:
         UserError: strategy and schedule do not fit.
     """
     place, clock = meeting.place, RealClock()
     plan = create_schedule(schedule, place.nodes, seed) if strategy.mixes else Complete(place.nodes)
+    if injection is not None:
+        plan = injection.on(plan)
     check(strategy, plan, place.nodes, place.size)
     flat = flatten(module, shards=place.world)
     writer = recorder(plan) if recorder is not None and place.member == 0 else None
@@ -133,6 +138,9 @@ def build(
     mixer, transport = _mixer(learner, strategy, plan, meeting, made, coordination, clock)
     if writer is not None and isinstance(mixer.exchange, PeerExchange):
         mixer.exchange.before_sending = writer.flush
+
+    if transport is not None and injection is not None and injection.slows_links:
+        transport.delay = partial(injection.delay, place.rank)
 
     def close() -> None:
         if transport is not None:
@@ -180,6 +188,7 @@ def _mixer(
         timeout=meeting.timeout.total_seconds(),
         pin=shard.is_cuda,
     )
+    meeting.wait_for_all("address")
     if strategy.synchronous or place.size > 1:
         kind = PeerAverageExchange if strategy.collective else PeerExchange
         step = kind(learner, schedule, transport, coordination, place, made.members)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from hadpsgd.decentralized.mixing import MixingSchedule, Over
+from hadpsgd.decentralized.mixing import MixingSchedule
 from hadpsgd.decentralized.wire import Note
 
 NEVER = -1
@@ -19,7 +19,8 @@ NEVER = -1
 
 def living(schedule: MixingSchedule) -> Sequence[int]:
     """The nodes that take part."""
-    return schedule.alive if isinstance(schedule, Over) else range(schedule.learners)
+    alive: Sequence[int] = getattr(schedule, "alive", range(schedule.learners))
+    return alive
 
 
 def horizon(schedule: MixingSchedule, source: int, first: int) -> int:

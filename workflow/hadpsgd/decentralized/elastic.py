@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Mapping
 
 from typing_extensions import override
@@ -82,10 +83,14 @@ class ElasticExchange(PeerExchange):
             steps: gradients that this learner's former self applied.
             version: its last version.
         """
-        decision = self.membership.join(seconds)
-        source = decision.sources[self.place.node]
-        self.links.reset(decision.epoch)
-        gift = self.links.exchange(GIFT + decision.epoch, [source], [], Note())[source]
+        deadline = time.monotonic() + seconds
+        while True:
+            decision = self.membership.join(deadline - time.monotonic())
+            source = decision.sources[self.place.node]
+            self.links.reset(decision.epoch)
+            with contextlib.suppress(UnsettledError):  # the source died, or another change came
+                gift = self.links.exchange(GIFT + decision.epoch, [source], [], Note())[source]
+                break
         self.learner.restore(steps, decision.round, version, version)
         self.learner.join(Join(source, gift.note.version), self._on_device(gift))
         self._follow(decision)

@@ -198,9 +198,12 @@ class Membership:
         """Wait for the decision, or make it if it is this node's turn."""
         begin = time.monotonic()
         patience = begin + PATIENCE_SECONDS
+        missing, living = list(self.alive), list(self.alive)
         while not self._there("decision"):
-            living = [n for n in self.alive if not self._there(f"dead/{n}")]
-            missing = [n for n in living if not self._there(f"report/{n}")]
+            missing = [n for n in missing if not self._there(f"report/{n}")]
+            dead = {n for n in missing if self._there(f"dead/{n}")}
+            missing = [n for n in missing if n not in dead]
+            living = [n for n in living if n not in dead]
             if not missing and living and self.node == living[0]:
                 self._decide(living)
             elif missing and time.monotonic() > patience:

@@ -55,6 +55,21 @@ class Meeting:
         store = self.prefixed(name)
         return lambda address: store.set(str(self.place.rank), json.dumps(address))
 
+    def wait_for_all(self, name: str) -> None:
+        """Until all ranks have published under `name` (a newcomer need not wait).
+
+        Raises:
+            UserError: names the ranks that have not.
+        """
+        if self.joining:
+            return
+        store, keys = self.prefixed(name), [str(rank) for rank in range(self.place.world)]
+        try:
+            store.wait(keys, self.timeout)
+        except dist.DistStoreError:
+            missing = [rank for rank in keys if not store.check([rank])]
+            raise UserError(f"rank {', '.join(missing)} came and then fell silent") from None
+
     def lookup(self, name: str) -> Callable[[int], Address | None]:
         """Finds a rank's address; None as long as it is not known."""
         store = self.prefixed(name)

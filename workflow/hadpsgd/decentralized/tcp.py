@@ -19,6 +19,8 @@ from hadpsgd.decentralized.wire import Header, Kind, Note
 
 LOOK_UP_SECONDS = 0.25
 """How often a silent exchange looks whether it was interrupted."""
+DELAY_SECONDS = 0.002
+"""How exactly injected delays are kept."""
 
 
 class _Round:
@@ -28,8 +30,10 @@ class _Round:
         self, number: int, receives: Sequence[int], sends: Sequence[int], buffers: Sequence[Tensor]
     ) -> None:
         self.number = number
+        self.begin = time.monotonic()
         self.receives, self.sends = set(receives), set(sends)
-        self.open = self.receives | self.sends
+        self.partners = sorted(self.receives | self.sends)
+        self.open = set(self.partners)
         """Partners with whom the exchange is not settled."""
         self.buffers = dict(zip(receives, buffers, strict=False))
         self.unsent = set(sends)
@@ -75,6 +79,8 @@ class TcpTransport:
         self.bytes_sent = self.bytes_received = 0
         self.interrupted: Callable[[], bool] = lambda: False
         """Asked now and then during a silent exchange; ends it."""
+        self.delay: Callable[[int, int], float] | None = None
+        """(partner, bytes) -> seconds that a message is made to need."""
         self._connections = Connections(rank, publish, lookup, host)
         self._make: Callable[[], Tensor] = lambda: torch.empty_like(like, pin_memory=pin)
         self._snapshot = self._make()
@@ -113,10 +119,14 @@ class TcpTransport:
                 lost = set(current.open)
             if lost or self.interrupted():
                 raise UnsettledError(self.rank, round_, current.arrived, lost)
-            self._connections.events(LOOK_UP_SECONDS)
+            self._connections.events(LOOK_UP_SECONDS if self.delay is None else DELAY_SECONDS)
 
     def _proceed(self, current: _Round, j: int, note: Note) -> bool:
         """Do with partner `j` what can be done now; False if it is lost."""
+        if self.delay is not None:
+            size = self._snapshot.nbytes * (1 + current.partners.index(j))
+            if time.monotonic() < current.begin + self.delay(j, size):
+                return True
         try:
             link = self._connections.to(j)
         except OSError:

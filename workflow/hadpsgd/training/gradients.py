@@ -33,4 +33,4 @@ class Gradients:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
             loss = self.module(x, targets)
         loss.backward()
-        return float(loss)
+        return float(loss.detach())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,12 @@ from hadpsgd.config.training import Run
 from hadpsgd.decentralized import assembly, rendezvous, strategies
 from hadpsgd.decentralized.ddp import DdpEngine
 from hadpsgd.decentralized.engine import Engine
+from hadpsgd.decentralized.injectors import Injection
 from hadpsgd.decentralized.mixing import MixingSchedule
 from hadpsgd.decentralized.record import Recorder
 from hadpsgd.decentralized.rendezvous import Meeting
 from hadpsgd.decentralized.sgd import Sgd
+from hadpsgd.decentralized.speeds import ComputeTimes, LinkTimes
 from hadpsgd.egs.dataset import Dataset, Plan
 from hadpsgd.errors import UserError
 from hadpsgd.files import sha256
@@ -60,6 +63,7 @@ class Job:
     steps_per_epoch: int
     device: torch.device
     gradients: Gradients
+    injection: Injection
 
     @property
     def total(self) -> int:
@@ -141,6 +145,7 @@ def assemble(config: Config, run_id: str, egs: Path, dev_egs: Path, out: Path) -
         steps_per_epoch=plan.steps,
         device=device,
         gradients=Gradients(engine.module, config, device),
+        injection=injection_of(run, config.seed),
     )
 
 
@@ -148,6 +153,21 @@ def sgd_of(config: Config) -> Sgd:
     """The optimiser's settings."""
     settings = config.training
     return Sgd(settings.momentum, settings.nesterov, settings.weight_decay, settings.clip_norm)
+
+
+def injection_of(run: Run, seed: int) -> Injection:
+    """The trouble that the config wants."""
+    wanted = run.injected
+    return Injection(
+        compute=ComputeTimes(1.0, wanted.slow_learners, wanted.spread, wanted.deviation, seed),
+        links=LinkTimes(
+            wanted.link_ms / 1000,
+            wanted.link_mbit * 1e6 / 8 if wanted.link_mbit else math.inf,
+            wanted.slow_links,
+        ),
+        drop=wanted.drop,
+        seed=seed,
+    )
 
 
 def record_file(folder: Path, node: int) -> Path:
@@ -188,6 +208,7 @@ def _engine(
         meeting,
         seed=config.seed,
         recorder=recorder,
+        injection=injection_of(run, config.seed),
         skip_not_finite=skip,
     )
 

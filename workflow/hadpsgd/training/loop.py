@@ -44,7 +44,9 @@ def train(job: Job) -> End:
         while engine.steps < job.total:
             with meter.waiting_for_data():
                 x, y = next(batches)
+            begin = time.monotonic()
             loss = job.gradients.take(x, y, place.rank, engine.steps)
+            time.sleep(job.injection.pause(place.rank, engine.steps, time.monotonic() - begin))
             lr = rate(settings.learning_rate, settings.batch, engine.steps / steps_per_epoch)
             report = engine.step(lr, last=engine.steps + 1 == job.total)
             meter.add(loss, y.numel(), report)

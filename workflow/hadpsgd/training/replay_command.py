@@ -28,6 +28,7 @@ from hadpsgd.training.job import (
     LossOf,
     checkpoint_folder,
     identity,
+    injection_of,
     record_file,
     sgd_of,
     strategy_of,
@@ -87,6 +88,7 @@ def replay(
     plan = Plan(len(dataset), config.training.batch, config.seed)
     strategy = strategy_of(run_, plan.steps)
     schedule = create(run_.schedule, nodes, config.seed) if strategy.mixes else Complete(nodes)
+    schedule = injection_of(run_, config.seed).on(schedule)
     lengths = {node: saved.load(node)["record_bytes"] for node in saved.parts()}
     for node in saved.parts():
         lengths |= saved.load(node)["dead"]
