@@ -3,7 +3,7 @@ from pathlib import Path
 
 from snakemake.utils import validate
 
-from hadpsgd.config import check, run_fingerprint, run_of, stage_fingerprints
+from hadpsgd.config import asked, check, run_fingerprint, stage_fingerprints
 
 CONFIG = check(config, "config")  # names the wrong key, which the JSON Schema does not
 validate(

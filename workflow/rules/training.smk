@@ -1,4 +1,5 @@
-# Training, one job a run. Checkpoints lie outside its outputs, where a failed rule keeps them.
+# Training, one job a run, over as many hosts as it wants. Checkpoints lie outside its outputs,
+# where a failed rule keeps them.
 rule train:
     input:
         config=ancient(CONFIG_FILE),
@@ -13,17 +14,20 @@ rule train:
         f"{OUT}/benchmarks/train.{{run}}.tsv"
     conda:
         "../../envs/hadpsgd.yaml"
-    threads: lambda wildcards: run_of(CONFIG, wildcards.run).learners
+    threads: asked(CONFIG, "cpus_per_task")
     resources:
-        mem_mb=lambda wildcards, attempt: 2000
-        * attempt
-        * run_of(CONFIG, wildcards.run).learners,
-        runtime=lambda wildcards, attempt: 1440 * attempt,
+        mem_mb=asked(CONFIG, "mem_mb"),
+        runtime=asked(CONFIG, "runtime"),
+        nodes=asked(CONFIG, "nodes"),
+        tasks=asked(CONFIG, "tasks"),
+        mpi=asked(CONFIG, "mpi"),
+        cpus_per_task=asked(CONFIG, "cpus_per_task"),
+        gres=asked(CONFIG, "gres"),
+        tasks_per_gpu=asked(CONFIG, "tasks_per_gpu"),
     params:
         depends=lambda wildcards: run_fingerprint(CONFIG, wildcards.run),
-        learners=lambda wildcards: run_of(CONFIG, wildcards.run).learners,
         out=subpath(output.model, parent=True),
+        logs=lambda wildcards: f"{OUT}/logs/train.{wildcards.run}",
     shell:
-        "torchrun --standalone --nproc-per-node {params.learners} -m hadpsgd train"
-        " --config {input.config} --run-id {wildcards.run} --egs {input.egs} --dev-egs {input.dev}"
-        " --out {params.out} 2> {log}"
+        "hadpsgd launch --config {input.config} --run-id {wildcards.run} --egs {input.egs}"
+        " --dev-egs {input.dev} --out {params.out} --logs {params.logs} 2> {log}"

@@ -1,12 +1,13 @@
 """The configuration: one typed schema with defaults; `load` reads and checks a YAML file."""
 
 from hadpsgd.config.load import check, fingerprint, load
-from hadpsgd.config.requests import request_of, shape_of
+from hadpsgd.config.requests import asked, request_of, shape_of
 from hadpsgd.config.schema import Config
 from hadpsgd.config.stages import run_fingerprint, run_of, stage_fingerprints
 
 __all__ = [
     "Config",
+    "asked",
     "check",
     "fingerprint",
     "load",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 from hadpsgd.config.cluster import Shape, shape
 from hadpsgd.config.schema import Config
@@ -38,3 +40,12 @@ def request_of(config: Config, run_id: str, attempt: int = 1) -> dict[str, int |
         "mem_mb": attempt * cluster.memory_mb * laid.per_node,
         "runtime": math.ceil(60 * cluster.hours),
     }
+
+
+def asked(config: Config, what: str) -> Callable[..., int | str | None]:
+    """One of the resources of a training job, as a rule's function of its wildcards."""
+
+    def value(wildcards: Any, attempt: int = 1) -> int | str | None:
+        return request_of(config, wildcards.run, attempt)[what]
+
+    return value
