@@ -25,6 +25,10 @@ STAGES: dict[str, tuple[str, str]] = {
     "ivector-train": ("hadpsgd.features.ivector.train_command", "train the i-vector extractor"),
     "ivector-extract": ("hadpsgd.features.ivector.extract_command", "i-vectors of a data set"),
     "fmllr-apply": ("hadpsgd.features.fmllr_command", "features adapted by FMLLR transforms"),
+    "adaptation-report": (
+        "hadpsgd.features.adaptation_report_command",
+        "determinants of FMLLR transforms, i-vectors by speaker and gender",
+    ),
     "mono": ("hadpsgd.gmm.mono_command", "a monophone GMM-HMM from a flat start; aligns train"),
     "tri": ("hadpsgd.gmm.tri_command", "triphones on deltas, on the alignments of mono"),
     "lda-mllt": ("hadpsgd.gmm.lda_command", "triphones on LDA+MLLT, on the alignments of tri"),
