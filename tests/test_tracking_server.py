@@ -41,6 +41,7 @@ for recorder in recorders:
 @pytest.fixture(autouse=True)
 def own_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setattr(follower, "LAST_UPLOAD_SECONDS", 300.0)
 
 
 @pytest.fixture

@@ -119,7 +119,7 @@ def follow(
     An end without a word means that training was killed.
     """
     with contextlib.suppress(OSError):
-        os.nice(10)
+        os.nice(5)  # training goes first
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)  # they are meant for training, which tells us
     ended = _Ended(orders)
