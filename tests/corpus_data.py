@@ -43,7 +43,7 @@ def make_data(folder: Path) -> Path:
     write_lines(data / "utt2spk", ["ann-1 ann", "ann-2 ann", "bob-1 bob", "bob-2 bob"])
     write_lines(data / "spk2utt", ["ann ann-1 ann-2", "bob bob-1 bob-2"])
     write_lines(data / "spk2gender", ["ann f", "bob m"])
-    write_lines(folder / "lexicon.txt", [f"{w} SPN" for w in "ann bob bye hello hi".split()])
+    write_lines(folder / "lexicon.txt", [f"{w} SPN" for w in ["ann", "bob", "bye", "hello", "hi"]])
     return data
 
 

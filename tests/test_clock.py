@@ -96,7 +96,7 @@ def test_condition_wakes_all_who_wait_and_times_out() -> None:
     clock.spawn(porter)
     clock.run()
     assert log[0] == (4, "hasty False")
-    # at equal moments, who asked first comes first: the time of "exact" was up before the door opened
+    # at equal moments, who asked first comes first: "exact" was due before the door opened
     assert log[1:] == [(5, "exact False"), (5, "patient True"), (5, "calm True")]
 
 
