@@ -42,9 +42,9 @@ class Workflow:
             check=False,
         )
 
-    def planned(self) -> set[str]:
-        """Rules that a run would execute now."""
-        ran = self.run("-n")
+    def planned(self, *overrides: str) -> set[str]:
+        """Rules that a run would execute now, or with other settings."""
+        ran = self.run("-n", "--config", f"results={self.out.parent}", *overrides)
         assert ran.returncode == 0, ran.stdout + ran.stderr
         return set(re.findall(r"^(?:local)?rule (\w+):", ran.stdout + ran.stderr, re.MULTILINE))
 
@@ -91,6 +91,17 @@ def test_new_language_model_text_reruns_what_hangs_on_it(workflow: Workflow) -> 
     assert {"lm", "graph", "decode", "tune", "score", "report"} <= planned
     assert planned <= {"lm", "graph", "decode", "tune", "score", "report", "track", "all"}
     assert workflow.run().returncode == 0
+
+
+def test_a_changed_setting_reruns_what_hangs_on_it(workflow: Workflow) -> None:
+    assert not workflow.planned()
+    after_graph = {"decode", "tune", "score", "report", "track", "all"}
+    assert workflow.planned("graph={self_loop_scale: 0.2}") == {"graph", *after_graph}
+    wider = "scoring={word_penalties: [0.0, 0.5]}"
+    assert workflow.planned(wider) == {"tune", "score", "report", "track", "all"}
+    longer = workflow.planned("training={epochs: 5, batch: 16}")
+    assert {"train", "decode"} <= longer
+    assert not {"corpus", "features", "mono", "egs", "lm", "graph"} & longer
 
 
 def test_a_training_killed_outright_resumes(workflow: Workflow) -> None:

@@ -3,14 +3,16 @@ from pathlib import Path
 
 from snakemake.utils import validate
 
-from hadpsgd.config import asked, check, run_fingerprint, stage_fingerprints
+from hadpsgd.config import asked, check, run_fingerprint, stage_fingerprints, write_resolved
 
 CONFIG = check(config, "config")  # names the wrong key, which the JSON Schema does not
 validate(
     CONFIG.model_dump(mode="json"), "../schemas/config.schema.json", set_default=False
 )
 OUT = f"{CONFIG.results}/{CONFIG.name}"
-CONFIG_FILE = f"{OUT}/config.yaml"
+# Written here, not by a rule: while a rule would write it, Snakemake does not look at the
+# params of those that read it, and a changed config would rerun nothing.
+CONFIG_FILE = str(write_resolved(CONFIG, Path(OUT) / "config.yaml"))
 DEPENDS = stage_fingerprints(CONFIG)
 SETS = ["train", "dev", *CONFIG.tests]
 RUNS = [run.id for run in CONFIG.training.runs]
@@ -20,17 +22,3 @@ wildcard_constraints:
     set="|".join(SETS),
     run="|".join(RUNS),
     stream="logmel|mfcc",
-
-
-rule config:
-    output:
-        CONFIG_FILE,
-    log:
-        f"{OUT}/logs/config.log",
-    localrule: True
-    conda:
-        "../../envs/hadpsgd.yaml"
-    params:
-        json=CONFIG.model_dump_json(),
-    shell:
-        "hadpsgd config --json {params.json:q} --out {output} 2> {log}"

@@ -1,5 +1,6 @@
 """The configuration: one typed schema with defaults; `load` reads and checks a YAML file."""
 
+from hadpsgd.config.command import write_resolved
 from hadpsgd.config.load import check, fingerprint, load
 from hadpsgd.config.requests import asked, request_of, shape_of
 from hadpsgd.config.schema import Config
@@ -16,4 +17,5 @@ __all__ = [
     "run_of",
     "shape_of",
     "stage_fingerprints",
+    "write_resolved",
 ]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from hadpsgd.config.load import check, load
+from hadpsgd.config.load import load
 from hadpsgd.config.schema import Config
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
@@ -17,7 +17,6 @@ from hadpsgd.files import write_text
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     parser.add_argument("config", nargs="?", type=Path, help="YAML file to check")
-    parser.add_argument("--json", help="a config as JSON text instead of a file")
     parser.add_argument("--schema", action="store_true", help="print the JSON Schema instead")
     parser.add_argument("--out", type=Path, help="write here instead of to standard output")
 
@@ -25,6 +24,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def resolved(config: Config) -> str:
     """The config with every default written out, as YAML."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+
+
+def write_resolved(config: Config, path: Path) -> Path:
+    """Write the resolved config unless it is there already; returns its path."""
+    text = resolved(config)
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        write_text(path, text)
+    return path
 
 
 def json_schema() -> str:
@@ -37,12 +44,10 @@ def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
     if args.schema:
         text = json_schema()
-    elif args.json is not None:
-        text = resolved(check(json.loads(args.json), "--json"))
     elif args.config is not None:
         text = resolved(load(args.config))
     else:
-        raise UserError("name a config file, --json or --schema")
+        raise UserError("name a config file, or --schema")
     if args.out:
         write_text(args.out, text)
     else:
