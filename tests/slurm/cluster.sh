@@ -9,7 +9,7 @@ COMMAND=$1
 B=$2
 NODES=${TEST_SLURM_NODES:-3}
 CPUS=${TEST_SLURM_CPUS:-4} # a node; may exceed the host's
-GPUS=${TEST_SLURM_GPUS:-2} # a node; only counted, there need be none
+GPUS=${TEST_SLURM_GPUS:-2} # a node; plain files stand for them
 PORT=${TEST_SLURM_PORT:-17000}
 export SLURM_CONF=$B/slurm.conf
 HOST=$(hostname -s)
@@ -80,7 +80,8 @@ CONF
     echo "PartitionName=main Nodes=n[1-$NODES] Default=YES MaxTime=01:00:00 State=UP PriorityTier=10 PreemptMode=OFF"
     echo "PartitionName=preemptible Nodes=n[1-$NODES] MaxTime=01:00:00 State=UP PriorityTier=1 PreemptMode=REQUEUE"
   } >>"$SLURM_CONF"
-  echo "NodeName=n[1-$NODES] Name=gpu Count=$GPUS" >"$B/gres.conf"
+  for i in $(seq 0 $((GPUS - 1))); do touch "$B/gpu$i"; done
+  echo "NodeName=n[1-$NODES] Name=gpu File=$B/gpu[0-$((GPUS - 1))]" >"$B/gres.conf"
   for client in srun sbatch salloc squeue sinfo scancel scontrol sacct sacctmgr sshare sstat; do
     real=$(command -v $client) || continue
     printf '#!/bin/sh\nSLURM_CONF=%s exec %s "$@"\n' "$SLURM_CONF" "$real" >"$B/bin/$client"
