@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -98,3 +99,34 @@ def test_damage_is_named(tmp_path: Path) -> None:
         read(tmp_path / "node-7.bin", RING)
     with pytest.raises(UserError, match="the record has 15 bytes, the checkpoint knows 99"):
         Recorder(path, {}, RING, 2).resume(99, 1)
+
+
+def test_newcomer_goes_on_after_the_last_whole_event(tmp_path: Path) -> None:
+    """A kill in the middle of a write costs the event, not the record."""
+    path = tmp_path / "node-2.bin"
+    write(path, [Update(0, 0, 0.5), Mix(0, 1, ((1, 0.25, 7),))]).flush()
+    path.write_bytes(path.read_bytes()[:-4])
+    again = Recorder(path, {"run": "x"}, RING, 2)
+    assert again.take_over() == (1, 1)
+    again.event(Join(3, 9))
+    again.flush()
+    assert read(path, RING) == [Update(0, 0, 0.5), Join(3, 9)]
+
+
+def test_events_are_kept_while_another_thread_flushes(tmp_path: Path) -> None:
+    path = tmp_path / "node-2.bin"
+    recorder = write(path, [])
+    busy = threading.Event()
+
+    def flush() -> None:
+        while not busy.is_set():
+            recorder.flush()
+
+    thread = threading.Thread(target=flush)
+    thread.start()
+    for step in range(20_000):
+        recorder.event(Update(step, step, 0.5))
+    busy.set()
+    thread.join()
+    recorder.flush()
+    assert len(read(path, RING)) == 20_000

@@ -18,7 +18,7 @@ from processes import Outcome, Process, free_port, launch_rank
 
 from hadpsgd.decentralized import assembly, dense, rendezvous, strategies
 from hadpsgd.decentralized.buffers import flatten
-from hadpsgd.decentralized.events import Join, Mix, ledger_faults
+from hadpsgd.decentralized.events import Join, Mix, Update, ledger_faults
 from hadpsgd.decentralized.link import Link
 from hadpsgd.decentralized.record import Recorder, read
 from hadpsgd.decentralized.replay import events_of
@@ -52,6 +52,8 @@ class Done:
     alive: tuple[int, ...]
     longest_wait: float
     """Seconds without a mix."""
+    steps: int
+    """Gradients applied, its former selves' included."""
 
 
 def file_of(plan: Plan, node: int) -> Path:
@@ -93,7 +95,7 @@ def learner(rank: int, plan: Plan) -> Done:
                 rounds, since = engine.rounds, time.monotonic()
         engine.learner.settle()
         engine.state_dict()
-    return Done(engine.weights.numpy().copy(), tuple(engine.alive), longest)
+    return Done(engine.weights.numpy().copy(), tuple(engine.alive), longest, engine.steps)
 
 
 def enough(meeting: rendezvous.Meeting) -> bool:
@@ -225,6 +227,8 @@ def check(plan: Plan, results: dict[int, Done]) -> None:
     versions = dense.evaluate(record, starts(plan), gradient, dense.Sgd(0 if plan.still else 0.9))
     for node, done in results.items():
         assert np.isfinite(done.weights).all()
+        # the file counts gradients by itself: hold that against the learner's own count
+        assert sum(isinstance(event, Update) for event in record[node]) == done.steps
         wanted = versions[node][-1]
         assert np.linalg.norm(done.weights - wanted) < 1e-9 * np.linalg.norm(wanted)
     mixes = {

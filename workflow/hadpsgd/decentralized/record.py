@@ -7,9 +7,11 @@ the schedule is written without them. An update takes 2 bytes, a mix on the ring
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import struct
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from io import FileIO
@@ -62,6 +64,7 @@ class Recorder:
         self._rate: float | None = None
         self._buffer = bytearray()
         self._file: FileIO | None = None
+        self._lock = threading.Lock()  # the compute thread adds events, the other one flushes
         self.begun = False
         """Whether the file is there to go on with."""
 
@@ -97,40 +100,51 @@ class Recorder:
         if not self.path.exists() or length == 0:
             self.begin()
             return 0, 0
-        entries = read(self.path, self.schedule, length)
+        content = self.path.read_bytes()[:length]
+        begin = content.index(b"\n") + 1
+        entries: list[Entry] = []
+        whole = begin
+        reader = _Bytes(content[begin:])
+        with contextlib.suppress(IndexError, struct.error):  # a kill may have cut the last one
+            for entry in _entries(reader, self.schedule, self.node):
+                entries.append(entry)
+                whole = begin + reader.at
         events = [entry for entry in entries if not isinstance(entry, Fold)]
-        self.resume(self.path.stat().st_size if length is None else length, len(events))
+        self.resume(whole, len(events))
         return sum(isinstance(event, Update) for event in events), len(events)
 
     def event(self, event: Event) -> None:
         """The next event of the node."""
-        match event:
-            case Update():
-                self._update(event)
-            case Mix():
-                self._mix(event)
-            case Join():
-                self._put(_JOIN, event.source, event.version)
-        self._version += 1
+        with self._lock:
+            match event:
+                case Update():
+                    self._update(event)
+                case Mix():
+                    self._mix(event)
+                case Join():
+                    self._put(_JOIN, event.source, event.version)
+            self._version += 1
 
     def fold(self) -> None:
         """Pending mixes were added to the model outside of an update."""
-        self._put(_FOLD)
+        with self._lock:
+            self._put(_FOLD)
 
     def flush(self, *, sync: bool = False) -> int:
         """Write what there is; the file's length so far.
 
         What is written outlives the process; with `sync`, the machine.
         """
-        if self._file is None:
-            self._file = self.path.open("ab", buffering=0)
-        if self._buffer:
-            self._file.write(self._buffer)
-            self._length += len(self._buffer)
-            self._buffer.clear()
-        if sync:
-            os.fsync(self._file.fileno())
-        return self._length
+        with self._lock:
+            if self._file is None:
+                self._file = self.path.open("ab", buffering=0)
+            if self._buffer:
+                self._file.write(self._buffer)
+                self._length += len(self._buffer)
+                self._buffer.clear()
+            if sync:
+                os.fsync(self._file.fileno())
+            return self._length
 
     def _update(self, event: Update) -> None:
         if event.rate != self._rate:
@@ -186,13 +200,12 @@ def read(path: Path, schedule: MixingSchedule, length: int | None = None) -> lis
     content = path.read_bytes()[:length]
     content = content[content.index(b"\n") + 1 :]
     try:
-        return list(_entries(content, schedule, header["node"]))
+        return list(_entries(_Bytes(content), schedule, header["node"]))
     except (IndexError, struct.error, ValueError):
         raise UserError("the record is damaged", where=path) from None
 
 
-def _entries(content: bytes, schedule: MixingSchedule, node: int) -> Iterator[Entry]:
-    bytes_ = _Bytes(content)
+def _entries(bytes_: _Bytes, schedule: MixingSchedule, node: int) -> Iterator[Entry]:
     version = step = 0
     rate = 0.0
     while bytes_.left:
@@ -237,15 +250,15 @@ class _Bytes:
 
     def __init__(self, content: bytes) -> None:
         self._content = content
-        self._at = 0
+        self.at = 0
 
     @property
     def left(self) -> bool:
-        return self._at < len(self._content)
+        return self.at < len(self._content)
 
     def byte(self) -> int:
-        self._at += 1
-        return self._content[self._at - 1]
+        self.at += 1
+        return self._content[self.at - 1]
 
     def number(self) -> int:
         value = shift = 0
@@ -257,8 +270,8 @@ class _Bytes:
             shift += 7
 
     def double(self) -> float:
-        self._at += 8
-        return float(_DOUBLE.unpack_from(self._content, self._at - 8)[0])
+        self.at += 8
+        return float(_DOUBLE.unpack_from(self._content, self.at - 8)[0])
 
 
 def _put_number(buffer: bytearray, number: int) -> None:
