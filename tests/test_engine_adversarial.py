@@ -20,6 +20,7 @@ from hadpsgd.decentralized.buffers import flatten
 from hadpsgd.decentralized.connections import Address
 from hadpsgd.decentralized.events import Event, Mix, Update, ledger_faults, staleness
 from hadpsgd.decentralized.learner import Learner
+from hadpsgd.decentralized.membership import Decision, Report
 from hadpsgd.decentralized.schedules import SCHEDULES
 from hadpsgd.decentralized.sgd import Sgd
 from hadpsgd.decentralized.tcp import TcpTransport
@@ -303,3 +304,40 @@ def test_strangers_at_the_door_do_not_end_a_run() -> None:
                 time.sleep(0.005)
 
     exchange_rounds(made, "ring", 200, annoy)
+
+
+@given(st.data(), st.integers(2, 8))
+@settings(deadline=None, max_examples=200)
+def test_a_broken_off_round_keeps_the_survivors_mean(data: st.DataObject, learners: int) -> None:
+    """Whoever died, wherever the round broke off: what counts is symmetric among the living."""
+    name = data.draw(st.sampled_from(["ring", "random-ring", "pairwise", "complete"]))
+    current = SCHEDULES[name](learners, 3).round(5)
+    where = [data.draw(st.sampled_from(["before", "in", "in", "past"])) for _ in range(learners)]
+    for i in range(learners):  # who is past the round has settled it with all its partners
+        if where[i] == "past" and any(where[j] == "before" for j in current.receives(i)):
+            where[i] = "in"
+    holds: list[tuple[int, ...]] = [
+        tuple(
+            j
+            for j in current.receives(i)
+            if where[j] == "past" or (where[j] == "in" and data.draw(st.booleans()))
+        )
+        for i in range(learners)
+    ]
+    alive = sorted(data.draw(st.sets(st.integers(0, learners - 1), min_size=1)))
+    reports = {
+        i: Report(6) if where[i] == "past" else Report(5, where[i] == "in", holds[i])
+        for i in alive
+        if where[i] != "before"
+    } | {i: Report(5) for i in alive if where[i] == "before"}
+    decision = Decision(1, tuple(alive), 6, {}, reports)
+    weights = np.random.default_rng(1).normal(size=learners)
+    mixed = weights.copy()
+    for i in alive:
+        takes = current.partners(i)
+        if where[i] == "in":
+            partners = decision.settled(i)
+        else:  # the dead whom it mixed with have left their share to it, as it to them
+            partners = [j for j in current.receives(i) if where[i] == "past" and j in alive]
+        mixed[i] += sum(takes[j] * (weights[j] - weights[i]) for j in partners)
+    assert mixed[alive].sum() == pytest.approx(weights[alive].sum(), abs=1e-12)
