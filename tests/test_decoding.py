@@ -105,14 +105,18 @@ def test_the_words_of_kaldi(
     assert (tmp_path / "out" / "words.txt").exists()
 
 
+def found(searcher: Searcher, scores: NDArray[np.float32]) -> Lattice:
+    lat = searcher(scores).lattice
+    assert lat is not None
+    return lat
+
+
 def test_costs_add_up(kaldi: Path, graph: Path) -> None:
     """Acoustic costs of a path are the scores that it passes, not scaled."""
     searcher = Searcher(graph, Decoding(acoustic_scale=SCALE))
     pdf = searcher.transitions.pdf
     for _, scores in list(kaldi_io.iterate(kaldi / "golden/gmm_loglikes_test20.ark.gz"))[:5]:
-        content = searcher(scores).content
-        assert content is not None
-        path = best_paths(lattice_io.parse(content), [Scaling(SCALE)])[0]
+        path = best_paths(found(searcher, scores), [Scaling(SCALE)])[0]
         assert len(path.transitions) == len(scores)
         acoustic = -scores[np.arange(len(scores)), pdf[path.transitions]].sum(dtype=np.float64)
         assert path.acoustic == pytest.approx(acoustic, rel=1e-5)
@@ -413,7 +417,7 @@ def test_confidence_means_what_it_says(kaldi: Path, graph: Path) -> None:
     right: list[float] = []
     wrong: list[float] = []
     for utterance, scores in kaldi_io.iterate(kaldi / "golden/gmm_loglikes_test20.ark.gz"):
-        lat = lattice_io.parse(searcher(scores).content or b"")
+        lat = found(searcher, scores)
         path = best_paths(lat, [Scaling(SCALE)])[0]
         sure = confidences(lat, path, Scaling(SCALE)) or []
         said = [names[word] for word in path.words.tolist()]
@@ -513,7 +517,7 @@ def test_a_rescored_first_pass_gives_the_full_models_words(
     for _, scores in islice(golden, 6):
         words = []
         for searcher in (direct, pruned):
-            lat = lattice_io.parse(searcher(scores).content or b"")
+            lat = found(searcher, scores)
             words.append(best_paths(lat, [Scaling(SCALE)])[0].words.tolist())
         same += words[0] == words[1]
         total += 1

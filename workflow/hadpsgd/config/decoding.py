@@ -43,7 +43,7 @@ class Decoding(Section):
     lattice_beam: float = Field(6.0, gt=0)
     """Paths this much worse than the best one over the utterance leave the lattice."""
     max_active: int = Field(7000, ge=100)
-    """Most states kept at a frame by the search without lattices."""
+    """Most states that go on from a frame."""
     one_best: bool = False
     """Search the best path alone, faster; scoring then cannot choose another scale."""
     acoustic_scale: float = Field(0.1, gt=0)

@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,20 +39,34 @@ class Work:
     searcher: Searcher
     make_scorer: Callable[[], Scorer]
 
-    def __call__(self) -> Callable[[str], tuple[str, Found, bytes]]:
-        """The function: utterance → its name, what was found, its entry in the archive."""
+    def __call__(self) -> Callable[[Sequence[str]], list[tuple[str, Found, bytes]]]:
+        """The function: utterances → of each its name, what was found, its entry in the archive."""
         scorer, searcher = self.make_scorer(), self.searcher
 
-        def decode(utterance: str) -> tuple[str, Found, bytes]:
+        def decode(utterances: Sequence[str]) -> list[tuple[str, Found, bytes]]:
             try:
-                found = searcher(scorer(utterance))
+                found = searcher.search([scorer(utterance) for utterance in utterances])
             except UserError as error:
-                raise UserError(str(error), where=f"utterance {utterance}") from None
-            content = found.content
-            packed = lattice_io.entry(utterance, content) if content is not None else b""
-            return utterance, Found(found.frames, None, found.partial), packed
+                raise self._named(error, utterances, scorer) from None
+            return [_packed(*pair) for pair in zip(utterances, found, strict=True)]
 
         return decode
+
+    def _named(self, error: UserError, utterances: Sequence[str], scorer: Scorer) -> UserError:
+        """The error with the utterance that it is about."""
+        for utterance in utterances:
+            try:
+                self.searcher.search([scorer(utterance)])
+            except UserError as single:
+                return UserError(str(single), where=f"utterance {utterance}")
+        return error
+
+
+def _packed(utterance: str, found: Found) -> tuple[str, Found, bytes]:
+    if found.lattice is None:
+        return utterance, found, b""
+    content = lattice_io.entry(utterance, lattice_io.encode(found.lattice))
+    return utterance, Found(found.frames, None, found.partial), content
 
 
 @dataclass
@@ -75,7 +89,7 @@ class Tally:
 
 
 def decode(
-    work: Work, utterances: Iterable[str], out: Path, jobs: int, max_failed: float
+    work: Work, utterances: Sequence[str], out: Path, jobs: int, max_failed: float
 ) -> dict[str, Any]:
     """Decode utterances into OUT/lat.1.gz and OUT/decode.json; returns what the latter says.
 
@@ -86,9 +100,11 @@ def decode(
     progress = Progress(lambda seconds: f"{tally.utterances} utterances in {seconds:.0f} s")
     with atomic_folder(out) as folder:
         with (folder / "lat.1.gz").open("wb") as archive:
-            for utterance, found, packed in map_in_order(work, utterances, jobs):
-                archive.write(packed)
-                tally.add(utterance, found, bool(packed))
+            batches = batched(utterances, work.searcher.batch, jobs)
+            for results in map_in_order(work, batches, jobs):
+                for utterance, found, packed in results:
+                    archive.write(packed)
+                    tally.add(utterance, found, bool(packed))
                 progress.show()
         report = _report(work.searcher, tally, time.monotonic() - began, jobs)
         _check(tally, max_failed, out)
@@ -100,6 +116,12 @@ def decode(
         shutil.copytree(work.searcher.folder / "phones", folder / "phones")
     _say(report)
     return report
+
+
+def batched(utterances: Sequence[str], size: int, jobs: int) -> list[Sequence[str]]:
+    """Utterances in batches of at most `size`, small enough that every process has several."""
+    size = max(1, min(size, -(-len(utterances) // (4 * jobs))))
+    return [utterances[i : i + size] for i in range(0, len(utterances), size)]
 
 
 def _check(tally: Tally, max_failed: float, out: Path) -> None:

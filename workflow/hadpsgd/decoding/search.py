@@ -1,8 +1,9 @@
-"""Search of one utterance through HCLG with kaldi-decoder."""
+"""Search of utterances through HCLG: lattices, or best paths alone."""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,22 +13,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hadpsgd.config.decoding import Decoding
-from hadpsgd.decoding import lattice_io
+from hadpsgd.decoding import lattice_io, pruning
+from hadpsgd.decoding.lattice import Lattice
+from hadpsgd.decoding.pruning import Pruner
 from hadpsgd.decoding.rescore import Rescorer
+from hadpsgd.decoding.search_graph import SearchGraph
+from hadpsgd.decoding.token_passing import Beams, TokenPassing
 from hadpsgd.errors import UserError
+from hadpsgd.graph import arrays
 from hadpsgd.graph.transitions import Transitions
+
+Scores = NDArray[np.float32]
+
+_BATCH = 16  # utterances searched side by side, fewer where the graph is large
+_BATCH_STATES = 1 << 24
+_PRUNE_EVERY, _PRUNE_BACK = 50, 75  # frames
 
 
 @dataclass(frozen=True)
 class Found:
     """What the search left of an utterance.
 
-    content: the lattice in Kaldi's binary format, acoustic costs not scaled; None if no path.
-    partial: no final state was reached, so that the paths end anywhere.
+    lattice: acoustic costs not scaled; None if there is no path. partial: no final state was
+    reached, so that the paths end anywhere.
     """
 
     frames: int
-    content: bytes | None
+    lattice: Lattice | None
     partial: bool = False
 
 
@@ -44,14 +56,16 @@ class Searcher:
     def _load(self) -> None:
         path = self.folder / "HCLG.fst"
         self.transitions = Transitions.read(self.folder / "transitions.npz")
-        self._column = self.transitions.pdf[1:]
-        graph = kaldifst.StdConstFst.read(str(path)) if path.exists() else None
-        if graph is None:
-            raise UserError(
-                "no graph, or a damaged one", where=path, fix="`hadpsgd graph` makes it"
-            )
-        self._graph = graph
+        graph = arrays.read(path)
+        if self.options.one_best:
+            self._fst = kaldifst.StdConstFst(arrays.to_fst(graph))
+        else:
+            self._graph = SearchGraph.of(graph)
+            self._columns = self.transitions.pdf[self._graph.emitting.label].astype(np.int64)
         self._rescorer = Rescorer.of_graph(self.folder)
+        states = max(len(graph.final), 1)
+        self.batch = int(np.clip(_BATCH_STATES // states, 1, _BATCH))
+        """Utterances that are best given to `search` together."""
 
     def __getstate__(self) -> tuple[Path, Decoding]:
         return self.folder, self.options
@@ -60,59 +74,83 @@ class Searcher:
         self.folder, self.options = state
         self._load()
 
-    def __call__(self, loglikes: NDArray[np.float32]) -> Found:
-        """Search an utterance.
+    def search(self, scores: Sequence[Scores]) -> list[Found]:
+        """Search utterances, side by side.
 
         Args:
-            loglikes: float32 [frames, pdfs], log-likelihoods (of a network: log-posteriors minus
-                log-priors), not scaled.
+            scores: of each, float32 [frames, pdfs], log-likelihoods (of a network: log-posteriors
+                minus log-priors), not scaled.
 
         Raises:
             UserError: another number of pdfs than the graph's, or NaN.
         """
-        self._check(loglikes)
-        if len(loglikes) == 0:
-            return Found(0, None)
-        # the decoders read column ilabel - 1: one column for each transition-id
-        scaled = np.multiply(loglikes, np.float32(self.options.acoustic_scale), dtype=np.float32)
-        decodable = kaldi_decoder.DecodableCtc(scaled.take(self._column, axis=1))
-        lattice, partial = self._best(decodable) if self.options.one_best else self._all(decodable)
-        if lattice is None:
-            return Found(len(loglikes), None, partial=True)
-        scale = kaldifst.lattice_scale(1.0, 1.0 / self.options.acoustic_scale)
-        kaldifst.scale_lattice(scale, lattice)
-        content = _bytes(lattice)
-        if self._rescorer is not None:
-            content = lattice_io.encode(self._rescorer(lattice_io.parse(content)))
-        return Found(len(loglikes), content, partial)
+        for matrix in scores:
+            self._check(matrix)
+        scale = np.float32(self.options.acoustic_scale)
+        some = {i: matrix * scale for i, matrix in enumerate(scores) if len(matrix)}
+        search = self._best if self.options.one_best else self._all
+        found = dict(zip(some, search(list(some.values())) if some else [], strict=True))
+        return [
+            Found(len(matrix), *found[i]) if i in found else Found(0, None)
+            for i, matrix in enumerate(scores)
+        ]
 
-    def _check(self, loglikes: NDArray[np.float32]) -> None:
-        if loglikes.ndim != 2 or loglikes.shape[1] != self.transitions.num_pdfs:
+    def __call__(self, scores: Scores) -> Found:
+        """Search one utterance."""
+        return self.search([scores])[0]
+
+    def _check(self, scores: Scores) -> None:
+        if scores.ndim != 2 or scores.shape[1] != self.transitions.num_pdfs:
             raise UserError(
-                f"scores of shape {loglikes.shape} for a graph of {self.transitions.num_pdfs} pdfs",
+                f"scores of shape {scores.shape} for a graph of {self.transitions.num_pdfs} pdfs",
                 fix="Model and graph must come from the same alignments",
             )
-        if not np.isfinite(loglikes).all():
+        if not np.isfinite(scores).all():
             raise UserError("scores that are not finite (NaN or infinite)", fix="Train again")
 
-    def _all(self, decodable: object) -> tuple[kaldifst.Lattice | None, bool]:
-        config = kaldi_decoder.LatticeSimpleDecoderConfig(
-            beam=self.options.beam, lattice_beam=self.options.lattice_beam
+    def _all(self, scaled: Sequence[Scores]) -> list[tuple[Lattice | None, bool]]:
+        """Lattices."""
+        options = self.options
+        beams = Beams(options.beam, options.lattice_beam, options.max_active)
+        passing = TokenPassing(self._graph, self._columns, scaled, beams)
+        pruner = Pruner(self._graph, passing.lengths, options.lattice_beam)
+        for time in range(1, int(passing.lengths.max()) + 1):
+            passing.advance()
+            if time % _PRUNE_EVERY == 0:
+                pruner.prune(passing.frames, max(0, time - _PRUNE_BACK))
+        pruner.prune(passing.frames)
+        found = pruning.lattices(
+            passing.frames,
+            self._graph,
+            passing.lengths,
+            options.lattice_beam,
+            options.acoustic_scale,
         )
-        decoder = kaldi_decoder.LatticeSimpleDecoder(self._graph, config)
-        decoder.decode(decodable)
-        partial = not np.isfinite(decoder.final_relative_cost())
-        ok, lattice = decoder.get_raw_lattice()
-        return (lattice if ok and lattice.num_states else None), partial
+        if self._rescorer is not None:
+            found = [self._rescorer(lat) if lat is not None else None for lat in found]
+        return list(zip(found, pruner.partial.tolist(), strict=True))
 
-    def _best(self, decodable: object) -> tuple[kaldifst.Lattice | None, bool]:
-        config = kaldi_decoder.FasterDecoderOptions(
+    def _best(self, scaled: Sequence[Scores]) -> list[tuple[Lattice | None, bool]]:
+        """Lattices of the best path alone."""
+        options = kaldi_decoder.FasterDecoderOptions(
             beam=self.options.beam, max_active=self.options.max_active
         )
-        decoder = kaldi_decoder.FasterDecoder(self._graph, config)
-        decoder.decode(decodable)
-        ok, lattice = decoder.get_best_path()
-        return (lattice if ok and lattice.num_states else None), not decoder.reached_final()
+        results: list[tuple[Lattice | None, bool]] = []
+        for matrix in scaled:
+            decoder = kaldi_decoder.FasterDecoder(self._fst, options)
+            # it reads column ilabel - 1: one column for each transition-id
+            decoder.decode(
+                kaldi_decoder.DecodableCtc(matrix.take(self.transitions.pdf[1:], axis=1))
+            )
+            ok, path = decoder.get_best_path()
+            partial = not decoder.reached_final()
+            if not ok or path.num_states == 0:
+                results.append((None, partial))
+                continue
+            scale = kaldifst.lattice_scale(1.0, 1.0 / self.options.acoustic_scale)
+            kaldifst.scale_lattice(scale, path)
+            results.append((lattice_io.parse(_bytes(path)), partial))
+        return results
 
 
 def _bytes(lattice: kaldifst.Lattice) -> bytes:

@@ -1,0 +1,219 @@
+"""The search over arrays: against kaldi-decoder, and against all paths of small graphs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import kaldi_decoder
+import kaldifst
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from hadpsgd import kaldi_io
+from hadpsgd.decoding import lattice_io, pruning
+from hadpsgd.decoding.lattice import Lattice, Scaling, best_paths
+from hadpsgd.decoding.nbest import nbest
+from hadpsgd.decoding.pruning import Pruner
+from hadpsgd.decoding.search_graph import SearchGraph
+from hadpsgd.decoding.token_passing import Beams, TokenPassing
+from hadpsgd.gmm import transition_model
+from hadpsgd.graph import arrays
+from hadpsgd.graph.arrays import ARC, Arrays, assemble
+
+SCALE = np.float32(0.0833)
+Scores = NDArray[np.float32]
+
+
+def search(
+    graph: SearchGraph, columns: NDArray[np.int64], scores: list[Scores], beams: Beams, every: int
+) -> tuple[list[Lattice | None], NDArray[np.bool_]]:
+    """Lattices of a batch, pruned every few frames; which utterances reached no final state."""
+    passing = TokenPassing(graph, columns, scores, beams)
+    pruner = Pruner(graph, passing.lengths, beams.lattice_beam)
+    for time in range(1, int(passing.lengths.max()) + 1):
+        passing.advance()
+        if time % every == 0:
+            pruner.prune(passing.frames, max(0, time - 2 * every))
+    pruner.prune(passing.frames)
+    made = pruning.lattices(passing.frames, graph, passing.lengths, beams.lattice_beam, 1.0)
+    return made, pruner.partial
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[Arrays, list[Scores]]:
+    """A small graph of two pdfs, its empty arcs without cycles, and scores of three utterances."""
+    size = draw(st.integers(2, 5))
+    cost = st.integers(-8, 24).map(lambda n: n / 8)
+    rows, sources = [], []
+    for _ in range(draw(st.integers(2, 10))):
+        source, target = draw(st.integers(0, size - 1)), draw(st.integers(0, size - 1))
+        label = draw(st.integers(1, 2)) if target <= source else draw(st.integers(0, 2))
+        rows.append((label, draw(st.integers(0, 2)), draw(cost), target))
+        sources.append(source)
+    final = np.full(size, np.inf, np.float32)
+    final[draw(st.integers(0, size - 1))] = draw(cost)
+    graph = assemble(0, final, np.array(sources), np.array(rows, ARC))
+    lengths = [draw(st.integers(1, 4)) for _ in range(3)]
+    numbers = [draw(st.lists(cost, min_size=2 * n, max_size=2 * n)) for n in lengths]
+    return graph, [-np.array(n, np.float32).reshape(-1, 2) for n in numbers]
+
+
+Ids = tuple[int, ...]
+Walk = tuple[Ids, Ids, float]
+
+
+def walks(graph: Arrays, scores: Scores) -> tuple[list[Walk], bool]:
+    """(labels, words, cost) of all paths that consume an utterance; whether they end anywhere."""
+    found: list[tuple[Walk, float]] = []
+
+    def walk(
+        state: int, time: int, labels: tuple[int, ...], words: tuple[int, ...], cost: float
+    ) -> None:
+        if time == len(scores):
+            found.append(((labels, words, cost), float(graph.final[state])))
+        for arc in graph.arcs[graph.first[state] : graph.first[state + 1]]:
+            label, word = int(arc["ilabel"]), int(arc["olabel"])
+            if label and time == len(scores):
+                continue
+            price = float(arc["weight"]) - (float(scores[time, label - 1]) if label else 0.0)
+            walk(
+                int(arc["next"]),
+                time + bool(label),
+                labels + ((label,) if label else ()),
+                words + ((word,) if word else ()),
+                cost + price,
+            )
+
+    walk(graph.start, 0, (), (), 0.0)
+    ended = [((labels, words, cost + end)) for (labels, words, cost), end in found if end < np.inf]
+    return (ended, False) if ended else ([path for path, _ in found], True)
+
+
+def lattice_walks(lat: Lattice) -> list[Walk]:
+    """The same of a lattice."""
+    found: list[Walk] = []
+
+    def walk(state: int, labels: Ids, words: Ids, cost: float) -> None:
+        if np.isfinite(lat.final[state, 0]):
+            found.append((labels, words, cost + float(lat.final[state, 0])))
+        for arc in lat.arcs[lat.first[state] : lat.first[state + 1]]:
+            label, word = int(arc["ilabel"]), int(arc["olabel"])
+            walk(
+                int(arc["next"]),
+                labels + ((label,) if label else ()),
+                words + ((word,) if word else ()),
+                cost + float(arc["graph"]) + float(arc["acoustic"]),
+            )
+
+    walk(0, (), (), 0.0)
+    return found
+
+
+def rounded(paths: list[Walk]) -> list[Walk]:
+    return sorted((labels, words, round(cost, 3)) for labels, words, cost in paths)
+
+
+def columns_of(graph: SearchGraph) -> NDArray[np.int64]:
+    return graph.emitting.label.astype(np.int64) - 1
+
+
+@given(problems(), st.sampled_from([1, 2, 100]))
+@settings(max_examples=150, deadline=None)
+def test_a_lattice_holds_all_paths_within_its_beam(
+    problem: tuple[Arrays, list[Scores]], every: int
+) -> None:
+    graph, scores = problem
+    laid = SearchGraph.of(graph)
+    for beam in (1000.0, 2.0):
+        beams = Beams(1e9, beam, 10**6)
+        made, partial = search(laid, columns_of(laid), scores, beams, every)
+        for lat, matrix, ends_anywhere in zip(made, scores, partial, strict=True):
+            wanted, anywhere = walks(graph, matrix)
+            if not wanted:
+                assert lat is None
+                continue
+            assert lat is not None
+            assert bool(ends_anywhere) == anywhere
+            assert np.all(lat.arcs["next"] > lat.sources)
+            got = rounded(lattice_walks(lat))
+            if beam > 100:
+                assert got == rounded(wanted)
+            else:  # links are pruned, not paths: all within the beam are there, maybe others
+                best = min(cost for *_, cost in wanted)
+                near = rounded([path for path in wanted if path[2] <= best + beam - 1e-3])
+                assert set(near) <= set(got) <= set(rounded(wanted))
+
+
+@given(problems())
+@settings(max_examples=50, deadline=None)
+def test_utterances_of_a_batch_do_not_touch_one_another(
+    problem: tuple[Arrays, list[Scores]],
+) -> None:
+    graph = SearchGraph.of(problem[0])
+    beams = Beams(3.0, 2.0, 3)
+    together, _ = search(graph, columns_of(graph), problem[1], beams, 2)
+    for lat, scores in zip(together, problem[1], strict=True):
+        (alone,), _ = search(graph, columns_of(graph), [scores], beams, 2)
+        assert (lat is None) == (alone is None)
+        if lat is not None and alone is not None:
+            assert rounded(lattice_walks(lat)) == rounded(lattice_walks(alone))
+
+
+@pytest.fixture(scope="module")
+def golden(shared: Path) -> tuple[Path, NDArray[np.int32], list[Scores]]:
+    """Kaldi's graph, pdf of each transition-id, scaled scores of 20 utterances."""
+    kaldi = shared / "kaldi_an4"
+    pdf = transition_model.transition_to_pdf(kaldi / "exp/tri3b/final.mdl")
+    rows = kaldi_io.iterate(kaldi / "golden/gmm_loglikes_test20.ark.gz")
+    return kaldi / "exp/tri3b/graph/HCLG.fst", pdf, [m * SCALE for _, m in rows]
+
+
+def test_lattices_of_kaldi_decoder(
+    golden: tuple[Path, NDArray[np.int32], list[Scores]], tmp_path: Path
+) -> None:
+    """Without a limit on active states: the lattices of its LatticeSimpleDecoder."""
+    path, pdf, scores = golden
+    graph = SearchGraph.of(arrays.read(path))
+    columns = pdf[graph.emitting.label].astype(np.int64)
+    made, partial = search(graph, columns, scores[:8], Beams(13.0, 6.0, 10**9), 50)
+    assert not partial.any()
+    fst = kaldifst.StdConstFst.read(str(path))
+    config = kaldi_decoder.LatticeSimpleDecoderConfig(beam=13.0, lattice_beam=6.0)
+    for lat, matrix in zip(made, scores, strict=False):
+        decoder = kaldi_decoder.LatticeSimpleDecoder(fst, config)
+        decoder.decode(kaldi_decoder.DecodableCtc(matrix.take(pdf[1:], axis=1)))
+        decoder.get_raw_lattice()[1].write(str(tmp_path / "lattice"))
+        theirs = lattice_io.parse((tmp_path / "lattice").read_bytes())
+        assert lat is not None
+        # a link more or less where a cost lies at the beam's very edge
+        assert len(lat.arcs) == pytest.approx(len(theirs.arcs), rel=0.005, abs=2)
+        assert lat.num_states == pytest.approx(theirs.num_states, rel=0.005, abs=2)
+        ours, other = (nbest(one, Scaling(1.0), 5, 4.0) for one in (lat, theirs))
+        assert [h.words for h in ours] == [h.words for h in other]
+        assert [h.cost for h in ours] == pytest.approx([h.cost for h in other], abs=0.02)
+
+
+def test_active_states_are_limited(golden: tuple[Path, NDArray[np.int32], list[Scores]]) -> None:
+    path, pdf, scores = golden
+    graph = SearchGraph.of(arrays.read(path))
+    columns = pdf[graph.emitting.label].astype(np.int64)
+    flat = [np.zeros_like(matrix[:60]) for matrix in scores[:3]]  # scores that say nothing
+    for limit in (200, 1000):
+        passing = TokenPassing(graph, columns, flat, Beams(13.0, 6.0, limit))
+        for _ in range(60):
+            passing.advance()
+            links = passing.frames[-2].emitting
+            assert links is not None
+            going = np.unique(links.source)
+            owners = np.bincount(passing.frames[-2].utterance[going], minlength=3)
+            assert owners.max() <= limit
+    made, _ = search(graph, columns, scores[:4], Beams(13.0, 6.0, 1000), 50)
+    wide, _ = search(graph, columns, scores[:4], Beams(13.0, 6.0, 10**9), 50)
+    for a, b in zip(made, wide, strict=True):
+        assert a is not None
+        assert b is not None
+        one, two = (best_paths(lat, [Scaling(1.0)])[0] for lat in (a, b))
+        assert one.words.tolist() == two.words.tolist()
