@@ -295,3 +295,18 @@ def test_a_data_directory_brings_its_stm_and_glm(tmp_path: Path) -> None:
     assert "".join(e.kind for e in edits) == "CCCC"
     (tmp_path / "stm").write_text("a-1 1 a 0 2 i will\n")
     assert nist.total(Reference.of(data, {}).score(words)).ins == 1
+
+
+@needs_sclite
+@pytest.mark.usefixtures("rules")
+def test_labels_of_an_stm_stay_defined(tmp_path: Path) -> None:
+    """hubscr stops at a label that no comment line of the STM defines."""
+    (tmp_path / "utt2spk").write_text("a-1 a\n")
+    (tmp_path / "text").write_text("a-1 i will\n")
+    label = ';; LABEL "O" "Overall" "Overall"'
+    (tmp_path / "stm").write_text(f"{label}\na-1 1 a 0 2 <O> i will\n")
+    reference = Reference.of(DataDir.read(tmp_path, audio=False), {})
+    assert reference.comments == (label,)
+    words = [TimedWord("a-1", "1", 0.1, 0.1, "i"), TimedWord("a-1", "1", 0.3, 0.1, "will")]
+    checked = reference.checked(words, reference.score(words))
+    assert checked == {"tool": "hubscr", "agrees": True, "different_speakers": []}

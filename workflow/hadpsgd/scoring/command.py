@@ -54,10 +54,10 @@ def run(args: argparse.Namespace) -> int:
     }
     with atomic_folder(args.out) as folder:
         formats.write_lines(folder / "ctm", result.words)
-        formats.write_lines(folder / "stm", reference.segments)
+        formats.write_lines(folder / "stm", reference.segments, reference.comments)
         if reference.glm:
             ref, hyp = reference.filtered(result.words)
-            formats.write_lines(folder / "stm.filt", ref)
+            formats.write_lines(folder / "stm.filt", ref, reference.comments)
             formats.write_lines(folder / "ctm.filt", hyp)
         lines = (f"{name} {result.texts.get(name, '')}".rstrip() for name in data.utterances)
         (folder / "hyp.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")

@@ -176,9 +176,18 @@ def read_trn(path: Path) -> list[tuple[str, str]]:
     return list(pairs.items())
 
 
-def write_lines(path: Path, items: Iterable[Segment | TimedWord]) -> None:
+def read_comments(path: Path) -> list[str]:
+    """The comment lines of an STM file: NIST's tools look there for what its labels mean."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line.lstrip().startswith(";;")]
+
+
+def write_lines(
+    path: Path, items: Iterable[Segment | TimedWord], comments: Iterable[str] = ()
+) -> None:
     """Write an STM or CTM file (into a folder that is renamed as a whole)."""
     with path.open("w", encoding="utf-8") as stream:
+        stream.writelines(f"{line}\n" for line in comments)
         stream.writelines(f"{item.line()}\n" for item in items)
 
 

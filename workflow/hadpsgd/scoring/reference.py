@@ -25,6 +25,8 @@ class Reference:
 
     segments: list[Segment]
     glm: Path | None = None
+    comments: tuple[str, ...] = ()
+    """Comment lines of its STM, which define the labels of segments."""
 
     @property
     def options(self) -> Options:
@@ -35,8 +37,10 @@ class Reference:
     def of(cls, data: DataDir, seconds: dict[str, float]) -> Reference:
         """The data directory's `stm` and `glm`; without stm, its transcripts."""
         stm, rules = data.path / "stm", data.path / "glm"
-        found = formats.read_stm(stm) if stm.exists() else segments(data, seconds)
-        return cls(found, rules if rules.exists() else None)
+        glm_path = rules if rules.exists() else None
+        if not stm.exists():
+            return cls(segments(data, seconds), glm_path)
+        return cls(formats.read_stm(stm), glm_path, tuple(formats.read_comments(stm)))
 
     def filtered(self, words: Sequence[TimedWord]) -> tuple[list[Segment], list[TimedWord]]:
         """Reference and hypothesis after the GLM."""
@@ -60,7 +64,7 @@ class Reference:
         else:
             with tempfile.TemporaryDirectory() as folder:
                 stm, ctm = Path(folder) / "stm", Path(folder) / "ctm"
-                formats.write_lines(stm, self.segments)
+                formats.write_lines(stm, self.segments, self.comments)
                 formats.write_lines(ctm, words)
                 name, verdict = "hubscr", sclite.hubscr(self.glm, stm, ctm)
         if verdict is None:
