@@ -323,35 +323,6 @@ def test_a_newcomer_takes_the_place_of_the_dead(tmp_path: Path, crews: list[Crew
     assert sum(isinstance(event, Join) for event in records(plan)[2]) == 1
 
 
-@pytest.mark.slow
-def test_fifty_deaths(tmp_path: Path, crews: list[Crew]) -> None:
-    """8 learners, 50 times one is killed and a newcomer takes its place: no hang, no NaN."""
-    plan = Plan(tmp_path, learners=8, steps=10**6, pause=0.01)
-    crew = Crew(plan)
-    crews.append(crew)
-    for rank in range(8):
-        crew.start(rank)
-    crew.under_way()
-    draws = np.random.default_rng(0)
-    for _ in range(50):
-        victim = int(draws.integers(8))
-        crew.kill(victim)
-        time.sleep(draws.uniform(0.0, 0.3))
-        crew.start(victim, join=True)
-        time.sleep(draws.uniform(0.0, 0.5))
-    crew.wait_until_all_mix()
-    rendezvous.of_attempt(crew.store, "0").set("enough", "")
-    results = crew.results()
-    assert sorted(results) == list(range(8))
-    assert all(done.alive == tuple(range(8)) for done in results.values())
-    check(plan, results)
-    record = records(plan)
-    joins = sum(isinstance(event, Join) for events in record.values() for event in events)
-    assert 40 <= joins <= 50  # a victim may die again before it has joined
-    final = np.mean([done.weights for done in results.values()], axis=0)
-    assert loss(final) < 0.5 * loss(starts(plan)[0])
-
-
 def loss(weights: np.ndarray) -> float:
     """Over the first minibatches of all learners."""
     model = make_model(torch.float64)
