@@ -47,7 +47,7 @@ class Workflow:
         """Rules that a run would execute now, or with other settings."""
         ran = self.run("-n", "--config", f"results={self.out.parent}", *overrides)
         assert ran.returncode == 0, ran.stdout + ran.stderr
-        return set(re.findall(r"^(?:local)?rule (\w+):", ran.stdout + ran.stderr, re.MULTILINE))
+        return set(re.findall(r"^\s*(?:local)?rule (\w+):", ran.stdout + ran.stderr, re.MULTILINE))
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ def test_a_profile_is_found_by_its_bare_name(profile: str, config: str, tmp_path
     configfile = f"config/{config}.yaml"
     ran = snakemake("--profile", profile, "-n", "--configfile", configfile, "--config", fresh)
     assert ran.returncode == 0, ran.stderr[-2000:]
-    planned = set(re.findall(r"^(?:local)?rule (\w+):", ran.stdout, re.MULTILINE))
+    planned = set(re.findall(r"^\s*(?:local)?rule (\w+):", ran.stdout, re.MULTILINE))
     assert {"corpus", "features", "egs", "train", "graph", "decode", "score", "report"} <= planned
 
 
