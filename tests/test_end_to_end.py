@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -103,42 +100,3 @@ def test_a_changed_setting_reruns_what_hangs_on_it(workflow: Workflow) -> None:
     longer = workflow.planned("training={epochs: 5, batch: 16}")
     assert {"train", "decode"} <= longer
     assert not {"corpus", "features", "mono", "egs", "lm", "graph"} & longer
-
-
-def test_a_training_killed_outright_resumes(workflow: Workflow) -> None:
-    """kill -9 of all ranks in mid-training; the same command then finishes the same run."""
-    (workflow.out / "wer.md").unlink()
-    for part in ("runs", "decode", "score", "../checkpoints/tiny"):
-        shutil.rmtree(workflow.out / part)
-    log = workflow.out / "logs/train.hadpsgd-2x2.log"
-    log.unlink(missing_ok=True)
-    running = subprocess.Popen(
-        workflow.command,
-        cwd=ROOT,
-        env=workflow.environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    deadline = time.monotonic() + 300
-    while not (log.is_file() and "epoch 1/" in log.read_text()):
-        assert running.poll() is None, "the workflow ended before it could be killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    for process in psutil.process_iter(["cmdline"]):
-        words = process.info["cmdline"] or []
-        if "train" in words and any(str(workflow.out) in word for word in words):
-            process.kill()
-    running.wait(timeout=120)
-    assert running.returncode != 0
-    again = workflow.run()
-    assert again.returncode == 0, again.stdout[-3000:] + again.stderr[-3000:]
-    first = re.search(r"epoch ([\d.]+)/", log.read_text())
-    assert first, log.read_text()
-    assert float(first[1]) > 1, "it began anew instead of at the checkpoint"
-    rows = [
-        json.loads(line)
-        for line in (workflow.out / "runs/hadpsgd-2x2/metrics.jsonl").read_text().splitlines()
-    ]
-    steps = [row["step"] for row in rows if "loss" in row]
-    assert steps == sorted(set(steps)), "a step was logged twice or out of order"
