@@ -3,7 +3,13 @@ from pathlib import Path
 
 from snakemake.utils import validate
 
-from hadpsgd.config import asked, check, run_fingerprint, stage_fingerprints, write_resolved
+from hadpsgd.config import (
+    asked,
+    check,
+    run_fingerprint,
+    stage_fingerprints,
+    write_resolved,
+)
 
 CONFIG = check(config, "config")  # names the wrong key, which the JSON Schema does not
 validate(
