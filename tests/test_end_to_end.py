@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -100,3 +103,45 @@ def test_a_changed_setting_reruns_what_hangs_on_it(workflow: Workflow) -> None:
     longer = workflow.planned("training={epochs: 5, batch: 16}")
     assert {"train", "decode"} <= longer
     assert not {"corpus", "features", "mono", "egs", "lm", "graph"} & longer
+
+
+def kill_training(out: Path) -> None:
+    """kill -9 of every process of the trainings below `out`, launchers first: they heal ranks."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if {"train", "launch"} & set(words) and any(str(out) in word for word in words):
+            found.append(process)
+    for process in sorted(found, key=lambda process: "launch" not in process.info["cmdline"]):
+        process.kill()
+
+
+def test_a_training_killed_outright_resumes(workflow: Workflow) -> None:
+    """kill -9 of launcher and ranks in mid-training; the same command finishes the same run."""
+    (workflow.out / "wer.md").unlink()
+    for part in ("runs", "decode", "score", "../checkpoints/tiny"):
+        shutil.rmtree(workflow.out / part)
+    log = workflow.out / "logs/train.hadpsgd-2x2.log"
+    log.unlink(missing_ok=True)
+    running = subprocess.Popen(
+        workflow.command,
+        cwd=ROOT,
+        env=workflow.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 300
+    while not (log.is_file() and "epoch 2/" in log.read_text()):
+        assert running.poll() is None, "the workflow ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    kill_training(workflow.out)
+    assert running.wait(timeout=200) != 0
+    again = workflow.run()
+    assert again.returncode == 0, again.stdout[-3000:] + again.stderr[-3000:]
+    epochs = [float(epoch) for epoch in re.findall(r"epoch ([\d.]+)/", log.read_text())]
+    assert epochs
+    assert epochs[0] > 1, "it began anew instead of at the checkpoint"
+    lines = (workflow.out / "runs/hadpsgd-2x2/metrics.jsonl").read_text().splitlines()
+    steps = [row["step"] for row in map(json.loads, lines) if "loss" in row]
+    assert steps == sorted(set(steps)), "a step was logged twice or out of order"
