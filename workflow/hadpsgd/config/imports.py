@@ -2,15 +2,24 @@
 
 `{set}` in a path stands for train, dev or the name of a test set. Paths inside of scp files are
 relative to the folder in which the workflow runs, as in Kaldi, or to a folder above the scp.
+Where several paths are given, their speakers or utterances are taken together.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from hadpsgd.config.base import PathText, Section
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Paths = Annotated[list[PathText], BeforeValidator(_listed), Field(min_length=1)]
+"""A path or several."""
 
 
 class FeatureImport(Section):
@@ -27,8 +36,8 @@ class FmllrImport(Section):
 
     feats: PathText | None = None
     """feats.scp of adapted features."""
-    trans: PathText | None = None
-    """Folder with trans.*, an archive or an scp: one transform a speaker."""
+    trans: Paths | None = None
+    """Folders with trans.*, archives or scps: one transform a speaker."""
     model: PathText | None = None
     """Folder with final.mat, splice_opts and cmvn_opts that belong to the transforms."""
 
@@ -44,7 +53,7 @@ class FmllrImport(Section):
 class IvectorImport(Section):
     """i-vectors."""
 
-    ivectors: PathText
+    ivectors: Paths
     """ivector_online.scp (matrices), or vectors by speaker or utterance; scp or archive."""
     per: Literal["speaker", "utterance", "online"] = "online"
     """What the vectors belong to."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -20,27 +20,35 @@ Matrix = NDArray[np.float32]
 _PIECE = 32
 
 
-def read_transforms(place: Path, *, allow_pipes: bool = False) -> Mapping[str, Matrix]:
+def read_transforms(*places: Path, allow_pipes: bool = False) -> Mapping[str, Matrix]:
     """Speaker (or utterance) → transform [dim, dim + 1].
 
-    `place` is a folder with trans.1, trans.2, ..., an archive, or an scp (then nothing is held in
-    memory).
+    Each place is a folder with trans.1, trans.2, ..., an archive, or an scp (a single one is not
+    held in memory).
 
     Raises:
         UserError: no transforms there, broken ones, or a speaker that is there twice.
     """
-    if place.suffix == ".scp":
-        return Scp(place, allow_pipes=allow_pipes)
-    files = sorted(place.glob("trans.*")) if place.is_dir() else [place]
+    if len(places) == 1 and places[0].suffix == ".scp":
+        return Scp(places[0], allow_pipes=allow_pipes)
     transforms: dict[str, Matrix] = {}
-    for path in files:
-        for speaker, matrix in iterate(path, allow_pipes=allow_pipes):
-            if speaker in transforms:
-                raise UserError(f"speaker {speaker} is there twice", where=path)
-            transforms[speaker] = matrix.astype(np.float32, copy=False)
-    if not transforms:
-        raise UserError("no transforms (trans.1, trans.2, ...)", where=place)
+    for place in places:
+        files = sorted(place.glob("trans.*")) if place.is_dir() else [place]
+        before = len(transforms)
+        for path in files:
+            for speaker, matrix in _stored(path, allow_pipes):
+                if speaker in transforms:
+                    raise UserError(f"speaker {speaker} is there twice", where=path)
+                transforms[speaker] = matrix.astype(np.float32, copy=False)
+        if len(transforms) == before:
+            raise UserError("no transforms (trans.1, trans.2, ...)", where=place)
     return transforms
+
+
+def _stored(path: Path, allow_pipes: bool) -> Iterable[tuple[str, Matrix]]:
+    if path.suffix == ".scp":
+        return Scp(path, allow_pipes=allow_pipes).items()
+    return iterate(path, allow_pipes=allow_pipes)
 
 
 def transform(features: Matrix, matrix: Matrix, where: object = None) -> Matrix:

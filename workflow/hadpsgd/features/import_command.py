@@ -46,7 +46,8 @@ def import_stream(
         if feats is None:
             raise UserError("transforms are applied to MFCC", fix="Give --feats")
         frontend = Frontend.read(Path(in_set(options.model, data)))
-        transforms = read_transforms(Path(in_set(options.trans, data)), allow_pipes=pipes)
+        places = [Path(in_set(place, data)) for place in options.trans]
+        transforms = read_transforms(*places, allow_pipes=pipes)
         apply(Inputs(data, feats, frontend, config.features.max_skipped), transforms, out, jobs)
     elif stream == "fmllr":
         import_features(FeatureImport(feats=options.feats), data, out, limit, allow_pipes=pipes)

@@ -7,7 +7,7 @@ is broken or missing is found here and not in training.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -47,8 +47,8 @@ class Source:
 
 
 def take(
-    source: Source, wanted: list[str], out: Path, name: str, counts: dict[str, int] | None = None,
-    speakers: SpeakerStatistics | None = None,
+    sources: Sequence[Source], wanted: list[str], out: Path, name: str,
+    counts: dict[str, int] | None = None, speakers: SpeakerStatistics | None = None,
 ) -> set[str]:  # fmt: skip
     """Write `name`.scp (and .ark where copied) in `out`; returns the keys that are there.
 
@@ -60,13 +60,14 @@ def take(
     out.mkdir(parents=True, exist_ok=True)
     found: set[str] = set()
     width = 0
+    refers = all(source.refers for source in sources)
     with ExitStack() as stack:
-        if source.refers:
+        if refers:
             scp = stack.enter_context(atomic_file(out / f"{name}.scp"))
             lines = stack.enter_context(scp.open("w", encoding="utf-8"))
         else:
             writer = stack.enter_context(Writer(out / f"{name}.ark", out / f"{name}.scp"))
-        for key, array in source.items(wanted):
+        for source, key, array in ((s, *item) for s in sources for item in s.items(wanted)):
             width = width or array.shape[-1]
             if array.shape[-1] != width:
                 what = f"{key} has {array.shape[-1]} dimensions, those before {width}"
@@ -78,7 +79,7 @@ def take(
                 counts[key] = len(array)
             if speakers is not None:
                 speakers.add(key, array)
-            if source.refers:
+            if refers:
                 assert source.scp is not None
                 lines.write(f"{key} {resolved(source.scp, key)}\n")
             else:
@@ -100,7 +101,7 @@ def import_features(
     counts: dict[str, int] = {}
     sums = SpeakerStatistics(speaker_of)
     source = Source(in_set(options.feats, data), "matrix", allow_pipes=allow_pipes)
-    found = take(source, wanted, out, "feats", counts, None if options.cmvn else sums)
+    found = take([source], wanted, out, "feats", counts, None if options.cmvn else sums)
     missing = [utterance for utterance in wanted if utterance not in found]
     check_skipped(
         missing, len(wanted), limit, "utterances are not there", where=source.place, fix=_OTHER
@@ -111,7 +112,7 @@ def import_features(
         return
     statistics = Source(in_set(options.cmvn, data), "matrix", allow_pipes=allow_pipes)
     speakers = sorted({speaker_of[utterance] for utterance in found})
-    known = take(statistics, speakers, out, "cmvn")
+    known = take([statistics], speakers, out, "cmvn")
     lacking = [speaker for speaker in speakers if speaker not in known]
     check_skipped(
         lacking, len(speakers), 0.0, "speakers are not there", where=statistics.place, fix=_OTHER
@@ -128,12 +129,19 @@ def import_ivectors(
     """
     kind: Kind = "matrix" if options.per == "online" else "vector"
     wanted = list(data.speakers) if options.per == "speaker" else list(data.utterances)
-    source = Source(in_set(options.ivectors, data), kind, allow_pipes=allow_pipes)
-    found = take(source, wanted, out, NAMES[options.per])
+    sources = [
+        Source(in_set(place, data), kind, allow_pipes=allow_pipes) for place in options.ivectors
+    ]
+    found = take(sources, wanted, out, NAMES[options.per])
     missing = [key for key in wanted if key not in found]
     named = "speakers" if options.per == "speaker" else "utterances"
     check_skipped(
-        missing, len(wanted), limit, f"{named} are not there", where=source.place, fix=_OTHER
+        missing,
+        len(wanted),
+        limit,
+        f"{named} are not there",
+        where=", ".join(source.place for source in sources),
+        fix=_OTHER,
     )
     if options.per == "online":
         write_text(out / PERIOD, f"{options.period}\n")
