@@ -14,6 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from hadpsgd.config import load, run_key
+
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -43,6 +45,10 @@ class Workflow:
             check=False,
         )
 
+    def key(self, run: str) -> str:
+        """Name of a run's folders."""
+        return run_key(load(self.out / "config.yaml"), run)
+
     def planned(self, *overrides: str) -> set[str]:
         """Rules that a run would execute now, or with other settings."""
         ran = self.run("-n", "--config", f"results={self.out.parent}", *overrides)
@@ -64,7 +70,8 @@ def test_it_ends_in_a_table_and_in_mlflow(workflow: Workflow) -> None:
     assert "hadpsgd" in table
     for run in ("single", "hadpsgd-2x2"):
         for name in ("swb", "ch"):
-            counts = json.loads((workflow.out / f"score/{run}/{name}/wer.json").read_text())
+            file = workflow.out / "score" / workflow.key(run) / name / "wer.json"
+            counts = json.loads(file.read_text())
             errors = counts["sub"] + counts["ins"] + counts["del"]
             assert counts["words"] > 0
             assert counts["wer"] == pytest.approx(100 * errors / counts["words"], abs=0.01)
@@ -121,7 +128,8 @@ def test_a_training_killed_outright_resumes(workflow: Workflow) -> None:
     (workflow.out / "wer.md").unlink()
     for part in ("runs", "decode", "score", "../checkpoints/tiny"):
         shutil.rmtree(workflow.out / part)
-    log = workflow.out / "logs/train.hadpsgd-2x2.log"
+    key = workflow.key("hadpsgd-2x2")
+    log = workflow.out / f"logs/train.{key}.log"
     log.unlink(missing_ok=True)
     running = subprocess.Popen(
         workflow.command,
@@ -142,6 +150,6 @@ def test_a_training_killed_outright_resumes(workflow: Workflow) -> None:
     epochs = [float(epoch) for epoch in re.findall(r"epoch ([\d.]+)/", log.read_text())]
     assert epochs
     assert epochs[0] > 1, "it began anew instead of at the checkpoint"
-    lines = (workflow.out / "runs/hadpsgd-2x2/metrics.jsonl").read_text().splitlines()
+    lines = (workflow.out / f"runs/{key}/metrics.jsonl").read_text().splitlines()
     steps = [row["step"] for row in map(json.loads, lines) if "loss" in row]
     assert steps == sorted(set(steps)), "a step was logged twice or out of order"

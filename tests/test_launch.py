@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from hadpsgd.config import check, load, request_of
 from hadpsgd.errors import UserError
 from hadpsgd.training import launch as launching
 from hadpsgd.training import slurm as slurm_job
+from hadpsgd.training.job import checkpoint_folder, identity
 from hadpsgd.training.launch import Launch, srun_command
 from hadpsgd.training.lock import locked
 from hadpsgd.training.ranks import JOIN_SECONDS, Ranks
@@ -27,6 +29,7 @@ STOPS_AT_A_SIGNAL = """
 import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
 signal.signal(signal.SIGUSR1, lambda *_: sys.exit(75))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM, signal.SIGUSR1])
 print('ready', flush=True)
 time.sleep(60)
 """
@@ -108,6 +111,63 @@ def test_a_signal_reaches_every_rank(number: signal.Signals, tmp_path: Path) -> 
     sender.join()
 
 
+HEARS_OF_IT_LATE = """
+import os, signal, sys, time
+print('started', flush=True)
+time.sleep(0.5)  # slow imports
+from hadpsgd.training import interrupt
+interrupt.catch()
+time.sleep(0.5)  # meeting the others
+heard = []
+with interrupt.Interrupt(lambda: heard.append(1)):
+    for _ in range(600):
+        heard or time.sleep(0.1)
+os.kill(os.getpid(), signal.SIGUSR1)  # while it is leaving
+os.kill(os.getpid(), signal.SIGTERM)
+sys.exit(75 if len(heard) == 1 else 3)
+"""
+
+
+@pytest.mark.parametrize("moment", [0.1, 0.9])
+def test_a_signal_before_training_and_more_after_it(moment: float, tmp_path: Path) -> None:
+    """While ranks import and meet it is kept; while they leave it changes nothing."""
+    started = Ranks([sys.executable, "-c", HEARS_OF_IT_LATE], {}, range(2), 2, tmp_path)
+    logs = [tmp_path / f"rank-{rank}.log" for rank in range(2)]
+
+    def send() -> None:
+        until(lambda: all(log.is_file() and "started" in log.read_text() for log in logs), 20)
+        time.sleep(moment)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    assert started.run() == 75
+    sender.join()
+
+
+@pytest.mark.parametrize(
+    ("stopped", "state", "starts"),
+    [(False, "RUNNING", 3), (False, "", 3), (True, "RUNNING", 1), (False, "COMPLETING", 1)],
+)
+def test_what_slurm_ends_is_not_started_again(
+    stopped: bool, state: str, starts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = launch_of(tmp_path, {"strategy": "adpsgd", "learners": 4})
+    wanted = replace(wanted, restarts=2)
+    job = slurm_job.SlurmJob("7", ("a", "b"), "127.0.0.1")
+    monkeypatch.setattr(launching.slurm, "current", lambda: job)
+    monkeypatch.setattr(slurm_job.SlurmJob, "state", lambda _: state)
+    attempts = []
+
+    def crashes(*_: Any) -> tuple[int, bool]:
+        attempts.append(1)
+        return 1, stopped
+
+    monkeypatch.setattr(launching, "_on_all_hosts", crashes)
+    assert launching.launch(wanted) == 1
+    assert len(attempts) == starts
+
+
 def test_bad_input_of_one_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hadpsgd.training.ranks.GRACE_SECONDS", 0.5)
     script = "import os, sys, time; sys.exit(2) if os.environ['RANK'] == '1' else time.sleep(60)"
@@ -165,7 +225,7 @@ from pathlib import Path
 from test_launch import STOPS_AT_A_SIGNAL, ranks
 from hadpsgd.training.lock import locked
 slow = STOPS_AT_A_SIGNAL.replace("sys.exit(75)", "(time.sleep(1), print('ended'), sys.exit(75))")
-with locked(Path({str(tmp_path / "lock")!r})) as lock:
+with locked(Path({str(tmp_path / "lock")!r}), "the first") as lock:
     ranks(Path({str(tmp_path / "logs")!r}), "import os; print(os.getpid());" + slow,
           descriptors=[lock]).run()
 """
@@ -174,7 +234,7 @@ with locked(Path({str(tmp_path / "lock")!r})) as lock:
     until(lambda: all(log.is_file() and "ready" in log.read_text() for log in logs), 60)
     head.kill()
     head.wait()
-    with locked(tmp_path / "lock"):
+    with locked(tmp_path / "lock", "the second"):
         assert all("ended" in log.read_text() for log in logs)
     pids = [int(log.read_text().splitlines()[1]) for log in logs]
     until(lambda: not any(map(alive, pids)), 10)
@@ -182,13 +242,13 @@ with locked(Path({str(tmp_path / "lock")!r})) as lock:
 
 @pytest.mark.slow
 def test_a_second_launch_waits_and_finds_the_work_done(tmp_path: Path) -> None:
-    """Two processes with one output: the second says whom it waits for."""
+    """Two processes with one output, told to wait: the second says whom it waits for."""
     write_egs(tmp_path / "egs/train", 200, 1)
     write_egs(tmp_path / "egs/dev", 50, 2)
     config = write_config(tmp_path, [{"strategy": "ssgd", "learners": 2}])
     command = [sys.executable, "-m", "hadpsgd", "launch", "--config", str(config)]
     command += ["--run-id", "ssgd-2", "--egs", str(tmp_path / "egs/train")]
-    command += ["--dev-egs", str(tmp_path / "egs/dev"), "--out", str(tmp_path / "out")]
+    command += ["--dev-egs", str(tmp_path / "egs/dev"), "--out", str(tmp_path / "out"), "--wait"]
     env = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
     both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) for _ in range(2)]
     told = [process.communicate(timeout=300)[1] for process in both]
@@ -198,6 +258,25 @@ def test_a_second_launch_waits_and_finds_the_work_done(tmp_path: Path) -> None:
     assert sum("epoch 3/3 done" in text for text in told) == 1
     assert (tmp_path / "out/final.pt").is_file()
     assert (tmp_path / "out/logs/rank-1.log").is_file()
+
+
+@pytest.mark.parametrize("taken", ["out", "checkpoints"])
+def test_a_second_launch_is_refused_in_one_line(
+    taken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs with one output directory, or one run with two."""
+    monkeypatch.setattr("hadpsgd.training.lock.GRACE_SECONDS", 0.3)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    wanted = launch_of(tmp_path, {"strategy": "single"})
+    hash_ = identity(wanted.config, "single", wanted.egs)
+    checkpoints = checkpoint_folder(wanted.config, "single", hash_)
+    folder = wanted.out if taken == "out" else checkpoints
+    folder.mkdir(parents=True)
+    with (
+        locked(folder / launching.LOCK, "process 7 on a (Slurm job 4)"),
+        pytest.raises(UserError, match=r"process 7 on a \(Slurm job 4\) trains this run already"),
+    ):
+        launching.launch(wanted)
 
 
 SIXTY_FOUR = {"strategy": "hadpsgd", "learners": 64, "super_learner": 8}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tracking_data import ERRORS, RUNS, WORDS, make_config, scored, write_results
 
 from hadpsgd import cli
-from hadpsgd.config import Config
+from hadpsgd.config import Config, run_key
 from hadpsgd.errors import UserError
 from hadpsgd.reports import compare, curves, differences, significance, stages, table
 from hadpsgd.reports.command import FILES, write
@@ -59,12 +59,12 @@ def test_shown_rate_is_errors_over_words(words: int, errors: int) -> None:
 
 
 def test_missing_and_broken_scores_are_named(config: Config) -> None:
-    file = Path(config.results) / "demo/score/ssgd-4/ch/wer.json"
+    file = Path(config.results) / "demo/score" / run_key(config, "ssgd-4") / "ch/wer.json"
     file.write_text('{"words": 3}')
-    with pytest.raises(UserError, match=r"ssgd-4/ch/wer\.json: no usable count"):
+    with pytest.raises(UserError, match=r"ssgd-4-\w+/ch/wer\.json: no usable count"):
         read_results(config)
     file.unlink()
-    with pytest.raises(UserError, match=r"ssgd-4/ch/wer\.json: missing"):
+    with pytest.raises(UserError, match=r"ssgd-4-\w+/ch/wer\.json: missing"):
         read_results(config)
     shown = table.error_rates(config, read_results(config, partial=True), [])
     assert shown.rows[1][5] == table.MISSING
@@ -168,7 +168,7 @@ def test_thinned_curve_keeps_the_mean(ys: list[float]) -> None:
 
 def test_training_without_curves_still_has_a_page(config: Config) -> None:
     for run in RUNS:
-        Path(config.results, f"demo/runs/{run}/metrics.jsonl").unlink()
+        Path(config.results, f"demo/runs/{run_key(config, run)}/metrics.jsonl").unlink()
     write(config, Path(config.results) / "demo/wer.md")
     assert "<svg" not in Path(config.results, "demo/report.html").read_text()
 
@@ -203,13 +203,13 @@ def test_differences_have_their_significance(config: Config) -> None:
     value, low, high, p = map(float, re.findall(r"[-+.\d]+\d", rows[1][2]))
     assert value == pytest.approx(100 * (153 - 150) / 800, abs=0.006)
     assert low < value < high and 0 < p <= 1
-    folders = [Path(config.results) / "demo/score" / run / "ch" for run in RUNS[:3:2]]
+    folders = [result.scored / "ch" for result in results[:3:2]]
     direct = mapsswe(*(sentences.read(folder) for folder in folders))
     assert p == pytest.approx(direct.p, abs=0.0006)
 
 
 def test_differences_of_unlike_references_are_not_tested(config: Config) -> None:
-    folder = Path(config.results) / "demo/score/ssgd-4/ch"
+    folder = Path(config.results) / "demo/score" / run_key(config, "ssgd-4") / "ch"
     sentences.write(folder / sentences.FILE, scored(10, 1, 0, 0)[:50])
     with pytest.raises(UserError, match="single and ssgd-4: the runs were scored on different"):
         significance.of_config(config, read_results(config))

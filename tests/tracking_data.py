@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from hadpsgd.config import Config, check
+from hadpsgd.config import Config, check, run_key
 from hadpsgd.config.command import resolved
 from hadpsgd.config.training import LearningRate
 from hadpsgd.models.blstm import BLSTM
@@ -86,8 +86,8 @@ def write_model(file: Path, config: Config, input_dim: int = 6, num_pdfs: int = 
 
 
 def write_training(config: Config, run: str) -> Path:
-    """runs/<run>/ of a finished training."""
-    folder = Path(config.results) / config.name / "runs" / run
+    """runs/<key>/ of a finished training."""
+    folder = Path(config.results) / config.name / "runs" / run_key(config, run)
     write_rows(folder / "metrics.jsonl", metric_rows(run))
     (folder / "summary.json").write_text(json.dumps({"epochs": EPOCHS, "seconds": 60.0}))
     (folder / "train.log").write_text("epoch 4\n")
@@ -108,8 +108,8 @@ def scored(words: int, sub: int, ins: int, dele: int) -> list[Sentence]:
 
 
 def write_scores(config: Config, run: str) -> None:
-    """score/<run>/: tuned.json and, for each set, wer.json and hyp.txt."""
-    folder = Path(config.results) / config.name / "score" / run
+    """score/<key>/: tuned.json and, for each set, wer.json and hyp.txt."""
+    folder = Path(config.results) / config.name / "score" / run_key(config, run)
     for name, (sub, ins, dele) in ERRORS[run].items():
         counts = {"words": WORDS[name], "sub": sub, "ins": ins, "del": dele, "sentences": 100}
         counts |= {"correct": WORDS[name] - sub - dele}

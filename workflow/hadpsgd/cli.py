@@ -12,6 +12,7 @@ import sys
 from types import ModuleType
 
 from hadpsgd.errors import UserError
+from hadpsgd.training import interrupt
 
 # stage: (module, one line of help), in the order in which data passes them
 STAGES: dict[str, tuple[str, str]] = {
@@ -65,6 +66,16 @@ STAGES: dict[str, tuple[str, str]] = {
     "decode-gmm": ("hadpsgd.decoding.gmm_command", "lattices of a data set from a GMM-HMM"),
     "tune": ("hadpsgd.scoring.tune_command", "choose scale and word penalty on the dev set"),
     "score": ("hadpsgd.scoring.command", "word error rate of a set, as NIST's sclite counts"),
+    "nbest": ("hadpsgd.scoring.nbest_command", "the best word sequences of every utterance"),
+    "phone-ctm": ("hadpsgd.scoring.phones_command", "phones of the best paths with their times"),
+    "error-analysis": (
+        "hadpsgd.reports.errors_command",
+        "a page of a run's errors with audio; search errors against model errors",
+    ),
+    "beam-curve": (
+        "hadpsgd.reports.beam_command",
+        "word error rate against real-time factor over search beams, as a picture",
+    ),
     "significance": (
         "hadpsgd.scoring.significance_command",
         "do runs differ: matched pairs and bootstrap intervals",
@@ -72,6 +83,9 @@ STAGES: dict[str, tuple[str, str]] = {
 }
 
 USER_ERROR = 2
+INTERRUPTED = 130
+STOPPABLE = ("launch", "train")
+"""Stages that SIGTERM and SIGUSR1 ask to stop at a checkpoint, from their first moment on."""
 
 
 def overview() -> str:
@@ -101,6 +115,8 @@ def main(argv: list[str] | None = None) -> int:
         print(overview())
         return 0 if arguments else USER_ERROR
     stage, *rest = arguments
+    if stage in STOPPABLE:
+        interrupt.catch()
     try:
         module = load(stage)
         parser = argparse.ArgumentParser(prog=f"hadpsgd {stage}", description=STAGES[stage][1])
@@ -111,3 +127,5 @@ def main(argv: list[str] | None = None) -> int:
         return USER_ERROR
     except BrokenPipeError:
         return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED

@@ -7,6 +7,7 @@ from hadpsgd.config import (
     asked,
     check,
     run_fingerprint,
+    run_key,
     stage_fingerprints,
     write_resolved,
 )
@@ -21,7 +22,8 @@ OUT = f"{CONFIG.results}/{CONFIG.name}"
 CONFIG_FILE = str(write_resolved(CONFIG, Path(OUT) / "config.yaml"))
 DEPENDS = stage_fingerprints(CONFIG)
 SETS = ["train", "dev", *CONFIG.tests]
-RUNS = [run.id for run in CONFIG.training.runs]
+# Names of the runs' folders: two configs of one name keep their runs apart.
+RUNS = [run_key(CONFIG, run.id) for run in CONFIG.training.runs]
 
 
 wildcard_constraints:

@@ -30,4 +30,4 @@ rule train:
         logs=lambda wildcards: f"{OUT}/logs/train.{wildcards.run}",
     shell:
         "hadpsgd launch --config {input.config} --run-id {wildcards.run} --egs {input.egs}"
-        " --dev-egs {input.dev} --out {params.out} --logs {params.logs} 2> {log}"
+        " --dev-egs {input.dev} --out {params.out} --logs {params.logs} --wait 2> {log}"

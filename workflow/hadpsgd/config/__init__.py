@@ -4,7 +4,7 @@ from hadpsgd.config.command import write_resolved
 from hadpsgd.config.load import check, fingerprint, load
 from hadpsgd.config.requests import asked, request_of, shape_of
 from hadpsgd.config.schema import Config
-from hadpsgd.config.stages import run_fingerprint, run_of, stage_fingerprints
+from hadpsgd.config.stages import run_fingerprint, run_key, run_of, stage_fingerprints
 
 __all__ = [
     "Config",
@@ -14,6 +14,7 @@ __all__ = [
     "load",
     "request_of",
     "run_fingerprint",
+    "run_key",
     "run_of",
     "shape_of",
     "stage_fingerprints",

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 from pydantic import BaseModel
 
 from hadpsgd.config.load import fingerprint
 from hadpsgd.config.schema import Config
 from hadpsgd.config.training import Run
 from hadpsgd.errors import UserError
+
+BEFORE_TRAINING = ("corpus", "lang", "features", "ivector", "alignment", "egs")
+"""Stages whose settings decide what a run is trained on."""
+KEY_DIGITS = 8
+_KEY = re.compile(rf"(.+)-[0-9a-f]{{{KEY_DIGITS}}}")
 
 
 def stage_fingerprints(config: Config) -> dict[str, str]:
@@ -42,14 +49,34 @@ def run_fingerprint(config: Config, run_id: str) -> str:
     return fingerprint([settings, config.model, config.egs, config.seed])
 
 
-def run_of(config: Config, run_id: str) -> Run:
-    """The training run of that name.
+def run_key(config: Config, run_id: str) -> str:
+    """Name of a run's folders: its id and a hash of all settings that decide its weights.
+
+    Two configs of one name never write over each other's runs, and what decides nothing (other
+    runs, decoding, the cluster, the code) gives no new name.
+    """
+    run, stages = run_of(config, run_id), stage_fingerprints(config)
+    decides = [stages[stage] for stage in BEFORE_TRAINING]
+    return f"{run.id}-{fingerprint([*decides, run_fingerprint(config, run.id)])[:KEY_DIGITS]}"
+
+
+def run_of(config: Config, name: str) -> Run:
+    """The training run of that id or key.
 
     Raises:
-        UserError: the config has no such run.
+        UserError: the config has no such run, or had it with other settings.
     """
-    for run in config.training.runs:
-        if run.id == run_id:
-            return run
-    names = ", ".join(run.id for run in config.training.runs)
-    raise UserError(f"no training run '{run_id}' in config '{config.name}'", fix=f"It has: {names}")
+    runs = {run.id: run for run in config.training.runs}
+    if name in runs:
+        return runs[name]
+    former = _KEY.fullmatch(name)
+    if former and former[1] in runs:
+        key = run_key(config, former[1])
+        if key == name:
+            return runs[former[1]]
+        raise UserError(
+            f"'{name}' was trained with other settings: with those of now it is '{key}'",
+            fix=f"Its own lie in {config.results}/{config.name}/runs/{name}/config.yaml",
+        )
+    names = ", ".join(runs)
+    raise UserError(f"no training run '{name}' in config '{config.name}'", fix=f"It has: {names}")

@@ -12,7 +12,7 @@ from hadpsgd.config import Config, check
 from hadpsgd.errors import UserError
 from hadpsgd.reports import differences, significance, table
 from hadpsgd.tracking import identity, training_run
-from hadpsgd.tracking.results import read_results, results_folder
+from hadpsgd.tracking.results import read_results
 from hadpsgd.tracking.scoring_run import WER
 from hadpsgd.tracking.store import known_run
 from hadpsgd.tracking.uri import redacted, spool_folder, tracking_uri
@@ -75,7 +75,7 @@ def from_results(config: Config, here: str) -> list[Compared]:
                 metrics,
                 known.get("run_id", ""),
                 known.get("experiment_id", ""),
-                results_folder(config) / "score" / result.run.id,
+                result.scored,
             )
         )
     return columns

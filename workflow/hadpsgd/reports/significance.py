@@ -10,7 +10,7 @@ from hadpsgd.config import Config
 from hadpsgd.reports.table import MISSING, Table
 from hadpsgd.scoring import sentences
 from hadpsgd.scoring.significance_command import compare
-from hadpsgd.tracking.results import RunResult, results_folder
+from hadpsgd.tracking.results import RunResult
 
 Tests = dict[str, dict[str, Any]]
 """By test set what `hadpsgd significance` writes: `runs` with intervals, tested `pairs`."""
@@ -23,8 +23,7 @@ NOTE = (
 
 def of_config(config: Config, results: Sequence[RunResult]) -> Tests:
     """Every pair of a config's runs, tested on every test set."""
-    scores = results_folder(config) / "score"
-    return between({result.run.id: scores / result.run.id for result in results}, config.tests)
+    return between({result.run.id: result.scored for result in results}, config.tests)
 
 
 def between(folders: Mapping[str, Path], names: Sequence[str]) -> Tests:

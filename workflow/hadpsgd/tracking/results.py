@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from hadpsgd.config import Config
+from hadpsgd.config import Config, run_key
 from hadpsgd.config.training import Run
 from hadpsgd.errors import UserError
 from hadpsgd.tracking import metrics_file
@@ -39,7 +39,12 @@ class RunResult:
     """One row of the table: a training run and its scores."""
 
     run: Run
+    key: str
+    """Name of its folders."""
     folder: Path
+    """Of its training."""
+    scored: Path
+    """Of its scoring."""
     scores: dict[str, Score]
     tuned: Row
     summary: Row
@@ -82,7 +87,8 @@ def read_result(config: Config, run: Run, *, partial: bool = False) -> RunResult
         UserError: a file is broken, or missing and not `partial`.
     """
     base = results_folder(config)
-    score, folder = base / "score" / run.id, base / "runs" / run.id
+    key = run_key(config, run.id)
+    score, folder = base / "score" / key, base / "runs" / key
 
     def wanted(file: Path) -> bool:
         return file.exists() or not partial
@@ -90,7 +96,9 @@ def read_result(config: Config, run: Run, *, partial: bool = False) -> RunResult
     files = {name: score / name / "wer.json" for name in sets(config)}
     return RunResult(
         run=run,
+        key=key,
         folder=folder,
+        scored=score,
         scores={name: read_score(file) for name, file in files.items() if wanted(file)},
         tuned=read_json(score / "tuned.json") if wanted(score / "tuned.json") else {},
         summary=read_json(folder / "summary.json") if wanted(folder / "summary.json") else {},

@@ -21,7 +21,7 @@ from hadpsgd.tracking.events import (
     Tags,
 )
 from hadpsgd.tracking.metrics_file import Row
-from hadpsgd.tracking.results import RunResult, Score, results_folder
+from hadpsgd.tracking.results import RunResult, Score
 from hadpsgd.tracking.uri import experiment_name
 
 WER = "WER"  # capitals: first in MLflow's lists
@@ -39,7 +39,7 @@ def key(training_key: str, result: RunResult) -> str:
 
 def events(config: Config, training_key: str, result: RunResult) -> Iterator[Event]:
     """The scoring as a run of its own, folded under its training in the store's pages."""
-    folder = results_folder(config) / "score" / result.run.id
+    folder = result.scored
     time_ms = _written_ms(folder)
     yield Begin(
         name=f"score {training_run.run_name(config, result.run.id)}",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hadpsgd.config import Config
+from hadpsgd.config import Config, run_key
 from hadpsgd.files import write_text
 from hadpsgd.tracking import identity, scoring_run, training_run
 from hadpsgd.tracking.events import Artifact, Event, Finish, Model
@@ -55,7 +55,7 @@ def tracked_runs(config: Config) -> list[Tracked]:
     """The runs of a config as the spool knows them; does not ask the store."""
     found = []
     for run in config.training.runs:
-        who = identity.read(results_folder(config) / "runs" / run.id)
+        who = identity.read(results_folder(config) / "runs" / run_key(config, run.id))
         if who is None:
             continue
         place = known_run(spool_folder(config), who.key, tracking_uri(config))
@@ -87,7 +87,7 @@ def _training(config: Config, result: RunResult, who: identity.Identity) -> Iter
         if table.is_file():
             yield Artifact(path=str(table.absolute()), folder="report")
     if result.scores:
-        newest = max(file.stat().st_mtime for file in _scores(config, result))
+        newest = max((result.scored / name / "wer.json").stat().st_mtime for name in result.scores)
         yield scoring_run.word_errors(result, int(newest * 1000))
         tests = results_folder(config) / SIGNIFICANCE
         if tests.is_file():
@@ -99,7 +99,3 @@ def _training(config: Config, result: RunResult, who: identity.Identity) -> Iter
         name = f"{experiment_name(config)}-{result.run.id}"
         yield Model(path=str((folder / "final.pt").absolute()), name=name)
 
-
-def _scores(config: Config, result: RunResult) -> list[Path]:
-    folder = results_folder(config) / "score" / result.run.id
-    return [folder / name / "wer.json" for name in result.scores]

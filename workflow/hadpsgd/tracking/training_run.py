@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from hadpsgd.config import Config, fingerprint, run_fingerprint, run_of
+from hadpsgd.config import Config, fingerprint, run_fingerprint, run_key, run_of
 from hadpsgd.config.command import resolved
 from hadpsgd.config.tracking import Tracking
 from hadpsgd.files import write_text
@@ -59,6 +59,7 @@ def tags(config: Config, run_id: str) -> dict[str, str]:
         "config": config.name,
         "config_hash": fingerprint([config.model_copy(update=_NOT_HASHED)]),
         "run": run_id,
+        "run_key": run_key(config, run_id),
         "run_hash": run_fingerprint(config, run_id),
     }
 

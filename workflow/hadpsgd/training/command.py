@@ -7,7 +7,7 @@ import json
 import time
 from pathlib import Path
 
-from hadpsgd.config import load
+from hadpsgd.config import load, run_of
 from hadpsgd.decentralized.rendezvous import wait_for_keys
 from hadpsgd.tracking import follower
 from hadpsgd.training import final
@@ -20,7 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     parser.add_argument("--config", type=Path, required=True, help="YAML config")
     # torchrun takes `--run` for a part of its own `--run-path`
-    parser.add_argument("--run-id", "--run", dest="run", required=True, help="as in the config")
+    parser.add_argument("--run-id", "--run", dest="run", required=True, help="its id or key")
     parser.add_argument("--egs", type=Path, required=True, help="training examples")
     parser.add_argument("--dev-egs", type=Path, required=True, help="held-out examples")
     parser.add_argument("--out", type=Path, required=True, help="folder for final.pt and metrics")
@@ -29,16 +29,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do what the arguments say; 75 asks to be run again (requeued)."""
     config = load(args.config)
-    if done(args.out, identity(config, args.run, args.egs)):
+    run_id = run_of(config, args.run).id
+    if done(args.out, identity(config, run_id, args.egs)):
         say(f"{args.out / 'final.pt'} is there, of the same config and examples: nothing to do")
         return End.DONE
-    job = assemble(config, args.run, args.egs, args.dev_egs, args.out)
+    job = assemble(config, run_id, args.egs, args.dev_egs, args.out)
     rank = job.meeting.place.rank
     args.out.mkdir(parents=True, exist_ok=True)
     tracked = follower.start(
         config,
         args.config,
-        args.run,
+        run_id,
         checkpoints=job.checkpoints.folder,
         metrics=args.out / "metrics.jsonl",
         rank=rank,

@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import FrameType
 
 import torch.distributed as dist
 
@@ -28,7 +31,7 @@ from hadpsgd.config.training import Run
 from hadpsgd.decentralized import rendezvous
 from hadpsgd.errors import UserError
 from hadpsgd.files import explain_os_errors
-from hadpsgd.training import slurm
+from hadpsgd.training import interrupt, slurm
 from hadpsgd.training.command import done
 from hadpsgd.training.job import checkpoint_folder, identity
 from hadpsgd.training.lock import locked
@@ -37,7 +40,7 @@ from hadpsgd.training.metrics import say
 from hadpsgd.training.ranks import CRASHED, FORWARDED, Ranks, end_with_parent
 from hadpsgd.training.slurm import SlurmJob
 
-LOCK = "launch.lock"
+LOCK = ".launch.lock"
 REQUEUE_SECONDS = 120.0
 """How long a job that goes back into the queue waits for its end."""
 
@@ -55,6 +58,8 @@ class Launch:
     logs: Path
     restarts: int = 10
     """How many ranks that die are started again, on each host, and how often all are."""
+    wait: bool = False
+    """Wait where another launch trains this run, as long as it takes."""
 
     @property
     def run(self) -> Run:
@@ -79,7 +84,7 @@ def launch(wanted: Launch) -> int:
     """Run to the end, or until a signal; 0 done, 75 to be run again, anything else failed.
 
     Raises:
-        UserError: too few hosts, no examples, no permission to write.
+        UserError: too few hosts, no examples, no permission to write; another launch of the run.
     """
     hash_ = identity(wanted.config, wanted.run_id, wanted.egs)
     folder = checkpoint_folder(wanted.config, wanted.run_id, hash_)
@@ -88,14 +93,21 @@ def launch(wanted: Launch) -> int:
             path.mkdir(parents=True, exist_ok=True)
     job = slurm.current()
     nodes = _hosts(wanted, job)
-    with locked(folder / LOCK) as lock:
+    who = f"process {os.getpid()} on {socket.gethostname()}"
+    who += f" (Slurm job {job.id})" if job else ""
+    with ExitStack() as locks:
+        # the folder of the checkpoints: one run; that of the results: whatever is written there
+        held = [
+            locks.enter_context(locked(path / LOCK, who, wait=wanted.wait))
+            for path in (folder, wanted.out)
+        ]
         if done(wanted.out, hash_):
             say(f"{wanted.out}: trained already, of the same config and examples: nothing to do")
             return End.DONE
-        descriptors = [lock] if lock is not None else []
+        descriptors = [lock for lock in held if lock is not None]
         address = os.environ.get("MASTER_ADDR") or (job.address if job else "127.0.0.1")
         finished = partial(done, wanted.out, hash_)
-        code = _until_it_ends(wanted, address, nodes, descriptors, finished)
+        code = _until_it_ends(wanted, job, address, nodes, descriptors, finished)
     if code == End.REQUEUE and job:
         _back_into_the_queue(job)
     return code
@@ -137,6 +149,7 @@ def _hosts(wanted: Launch, job: SlurmJob | None) -> int:
 
 def _until_it_ends(
     wanted: Launch,
+    job: SlurmJob | None,
     address: str,
     nodes: int,
     descriptors: list[int],
@@ -146,20 +159,23 @@ def _until_it_ends(
     store = _serve(address)
     attempts = 1 if wanted.config.training.cluster.lost_learner == "stop" else 1 + wanted.restarts
     for attempt in range(attempts):
+        if interrupt.asked():
+            return End.REQUEUE
         env = {
             "MASTER_ADDR": address,
             "MASTER_PORT": str(store.port),
             rendezvous.AGENTS_STORE: "True",
             rendezvous.RESTARTS: str(attempt),
         }
-        if nodes > 1:
-            code = _on_all_hosts(wanted, env, nodes, descriptors)
+        if job:
+            code, stopped = _on_all_hosts(wanted, env, nodes, descriptors)
         else:
-            code = _ranks(wanted, env, range(wanted.run.learners), descriptors).run()
+            ranks = _ranks(wanted, env, range(wanted.run.learners), descriptors)
+            code, stopped = ranks.run(), ranks.stopping
         if code and finished():
             say("some ranks were lost; the others finished the run")
             return End.DONE
-        if code != CRASHED:
+        if code != CRASHED or stopped or (job and job.ends()):
             return code
         if attempt + 1 < attempts:
             say("all ranks start again from the last checkpoint")
@@ -193,7 +209,10 @@ def _ranks(wanted: Launch, env: dict[str, str], numbers: range, descriptors: lis
     )
 
 
-def _on_all_hosts(wanted: Launch, env: dict[str, str], nodes: int, keep: list[int]) -> int:
+def _on_all_hosts(
+    wanted: Launch, env: dict[str, str], nodes: int, keep: list[int]
+) -> tuple[int, bool]:
+    """The largest exit status of all hosts' ranks, and whether a signal asked them to stop."""
     process = subprocess.Popen(
         srun_command(wanted, nodes),
         env={**os.environ, **env},
@@ -202,22 +221,26 @@ def _on_all_hosts(wanted: Launch, env: dict[str, str], nodes: int, keep: list[in
         start_new_session=True,
         preexec_fn=end_with_parent(),  # noqa: PLW1509  no lock is taken in it
     )
-    # srun hands SIGUSR1 on to the step's processes; at SIGTERM it would end them at once
-    before = {
-        number: signal.signal(number, lambda _number, _frame: process.send_signal(signal.SIGUSR1))
-        for number in FORWARDED
-    }
+    stopped = False
+
+    def pass_on(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        nonlocal stopped
+        stopped = True
+        # srun hands SIGUSR1 on to the step's processes; at SIGTERM it would end them at once
+        process.send_signal(signal.SIGUSR1)
+
+    before = {number: signal.signal(number, pass_on) for number in FORWARDED}
     try:
         code = process.wait()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return code if code in (End.DONE, End.REQUEUE, 2) else CRASHED
+    return code if code in (End.DONE, End.REQUEUE, 2) else CRASHED, stopped
 
 
 def _back_into_the_queue(job: SlurmJob) -> None:
     """After a stop at a checkpoint, unless somebody cancelled the job or Slurm requeues it."""
-    if job.state() != "RUNNING":
+    if job.ends():
         return
     say(f"Slurm job {job.id} goes back into the queue and will go on from its checkpoint")
     if job.requeue():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from hadpsgd.config import load
+from hadpsgd.config import load, run_of
 from hadpsgd.training import command
 from hadpsgd.training.launch import Launch, launch, run_node
 
@@ -18,20 +18,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--restarts", type=int, default=10, help="dead ranks to start again (default 10)"
     )
     parser.add_argument(
+        "--wait", action="store_true", help="wait for another launch of the run; refused without"
+    )
+    parser.add_argument(
         "--node", action="store_true", help="start this host's ranks only (srun calls this)"
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Do what the arguments say; 75 asks to be run again (requeued)."""
+    config = load(args.config)
     wanted = Launch(
         config_file=args.config,
-        config=load(args.config),
-        run_id=args.run,
+        config=config,
+        run_id=run_of(config, args.run).id,
         egs=args.egs,
         dev_egs=args.dev_egs,
         out=args.out,
         logs=args.logs or args.out / "logs",
         restarts=args.restarts,
+        wait=args.wait,
     )
     return run_node(wanted) if args.node else launch(wanted)

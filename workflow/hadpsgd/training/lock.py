@@ -5,45 +5,73 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from hadpsgd.errors import UserError
 from hadpsgd.files import explain_os_errors
+from hadpsgd.training import interrupt
 from hadpsgd.training.metrics import say
 
+GRACE_SECONDS = 20.0
+"""How long one that is on its way out may still hold the lock."""
+_POLL_SECONDS = 0.2
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[int | None]:
-    """Hold a file's lock while the block runs; waits for whoever holds it.
+def locked(path: Path, who: str, *, wait: bool = False) -> Iterator[int | None]:
+    """Hold a file's lock while the block runs; `who` is what another launch is told.
 
     Processes that inherit the descriptor keep the lock: after a kill -9 of the first it is free
     once the last of them has ended.
 
     Yields the descriptor, or None where the file system has no locks.
+
+    Raises:
+        UserError: another launch holds it and does not end soon; with `wait`, only if a signal
+            comes meanwhile.
     """
     with explain_os_errors(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        yield descriptor if _take(descriptor, path) else None
+        yield descriptor if _take(descriptor, path, who, wait=wait) else None
     finally:
         os.close(descriptor)
 
 
-def _take(descriptor: int, path: Path) -> bool:
+def _take(descriptor: int, path: Path, who: str, *, wait: bool) -> bool:
+    deadline, told = time.monotonic() + GRACE_SECONDS, False
+    while not (taken := _try(descriptor, path)):
+        if taken is None:
+            return False
+        holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+        if interrupt.asked() or (not wait and time.monotonic() > deadline):
+            raise UserError(
+                f"{holder or 'another launch'} trains this run already",
+                where=path.parent,
+                fix="Wait for its end or stop it; `--wait` does the first",
+            )
+        if not told:
+            say(f"{path.parent}: {holder or 'another launch'} trains this run; waiting for its end")
+            told = True
+        time.sleep(_POLL_SECONDS)
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{who}\n".encode(), 0)
+    return True
+
+
+def _try(descriptor: int, path: Path) -> bool | None:
+    """Whether the lock is ours now; None where the file system has none."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        holder = os.pread(descriptor, 100, 0).decode(errors="replace").strip()
-        say(f"{path.parent}: {holder or 'another process'} trains this run; waiting for its end")
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        return False
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
         say(f"warning: {path.parent}: no locks on this file system; launch a run only once")
-        return False
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"process {os.getpid()}\n".encode(), 0)
+        return None
     return True

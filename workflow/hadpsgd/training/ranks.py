@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from hadpsgd.decentralized.rendezvous import JOIN
+from hadpsgd.training import interrupt
 from hadpsgd.training.loop import End
 from hadpsgd.training.metrics import say
 
@@ -86,7 +87,8 @@ class Ranks:
         self.alone = alone
         self.descriptors = descriptors
         self.ranks: dict[int, Rank] = {}
-        self._stopping = False
+        self.stopping = False
+        """Whether a signal, or bad input of one, asked them to stop."""
         self._kill_at = float("inf")
         self._told = 0
 
@@ -134,7 +136,7 @@ class Ranks:
                 stderr=stream,
                 pass_fds=self.descriptors,
                 start_new_session=True,  # Ctrl-C reaches us alone, and we pass it on once
-                preexec_fn=end_with_parent(),  # noqa: PLW1509  no lock is taken in it
+                preexec_fn=_prepare_rank(),  # noqa: PLW1509  no lock is taken in it
             )
         joins_until = time.monotonic() + JOIN_SECONDS if newcomer else 0.0
         self.ranks[number] = Rank(number, process, log, begin, joins_until)
@@ -156,7 +158,7 @@ class Ranks:
         if status in known:
             return
         how = signal.Signals(-status).name if status < 0 else f"status {status}"
-        if self._stopping:
+        if self.stopping:
             say(f"rank {rank.number} died ({how}); its log: {rank.log}")
         elif self.alone and self.replacements and self._others_take_part():
             self.replacements -= 1
@@ -179,7 +181,7 @@ class Ranks:
         self._signal(signal.SIGTERM if number == signal.SIGINT else signal.Signals(number))
 
     def _signal(self, number: signal.Signals) -> None:
-        self._stopping = True
+        self.stopping = True
         for rank in self._running():
             rank.process.send_signal(number)
 
@@ -207,6 +209,18 @@ class Ranks:
             if line and line not in said:
                 said.add(line)
                 say(f"rank {rank.number}: {line}")
+
+
+def _prepare_rank() -> Callable[[], None]:
+    """For Popen's preexec_fn: it ends with its parent, and signals wait until it can hear them."""
+    end = end_with_parent()
+
+    def prepare() -> None:
+        interrupt.hold()
+        if end is not None:
+            end()
+
+    return prepare
 
 
 def end_with_parent() -> Callable[[], None] | None:

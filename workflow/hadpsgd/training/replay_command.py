@@ -55,13 +55,13 @@ def run(args: argparse.Namespace) -> int:
     Under torchrun, several processes share the learners out.
     """
     config = load(args.config)
-    hash_ = identity(config, args.run, args.egs)
-    folder = args.checkpoints or checkpoint_folder(config, args.run, hash_)
+    run_ = run_of(config, args.run)
+    hash_ = identity(config, run_.id, args.egs)
+    folder = args.checkpoints or checkpoint_folder(config, run_.id, hash_)
     processes = int(rendezvous.environment()["WORLD_SIZE"])
     meeting = rendezvous.meet(processes, 1, hash_, config.training.rendezvous_seconds)
     if processes > 1:
         rendezvous.process_group("replay", meeting, meeting.place.rank, processes)
-    run_ = run_of(config, args.run)
     saved = newest(folder)
     learners = replay(config, run_, args.egs, saved, meeting)
     different = compare(saved, learners)

@@ -28,6 +28,10 @@ class SlurmJob:
         """RUNNING, COMPLETING, CANCELLED, ...; empty if Slurm does not say."""
         return _ask("squeue", "-h", "-j", self.id, "-o", "%T")
 
+    def ends(self) -> bool:
+        """Whether Slurm is ending it: cancelled, preempted, out of time. Unknown counts as no."""
+        return self.state() not in ("RUNNING", "")
+
     def requeue(self) -> bool:
         """Put the job back into the queue, which ends it here; False if Slurm refuses."""
         done = subprocess.run(
