@@ -217,6 +217,16 @@ def test_differences_of_unlike_references_are_not_tested(config: Config) -> None
     assert "Differences are not tested: single and ssgd-4" in text
 
 
+def test_the_note_says_what_was_drawn() -> None:
+    few = {name: scored(20, 2, 0, 0)[:3] for name in ("a", "b")}
+    many = {name: scored(200, 2, 0, 0) for name in ("a", "b")}
+    by_sentence, by_speaker = significance.compare(few), significance.compare(many)
+    assert "over sentences;" in significance.note({"swb": by_sentence})
+    assert "over speakers;" in significance.note({"swb": by_speaker, "ch": by_speaker})
+    both = significance.note({"swb": by_speaker, "ch": by_sentence})
+    assert "over speakers (swb) and sentences (ch);" in both
+
+
 def test_leaders_are_the_best_and_those_like_it() -> None:
     runs = {name: {"wer": wer} for name, wer in (("a", 6.0), ("b", 5.0), ("c", 5.5))}
     values = (("a", "b", 0.01), ("a", "c", 0.3), ("b", "c", 0.05))

@@ -21,6 +21,7 @@ rule report:
         stages=report(
             f"{OUT}/stages.md", caption="../report/stages.rst", category="Resources"
         ),
+        significance=f"{OUT}/significance.json",
     log:
         f"{OUT}/logs/report.log",
     conda:

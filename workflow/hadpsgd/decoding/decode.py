@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hadpsgd.decoding import lattice_io
 from hadpsgd.decoding.search import Found, Searcher
+from hadpsgd.decoding.word_times import FRAME_SHIFT
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
 from hadpsgd.parallel import map_in_order
@@ -25,8 +26,19 @@ from hadpsgd.skipped import check_skipped
 Scorer = Callable[[str], NDArray[np.float32]]
 """Utterance to log-likelihoods, float32 [frames, pdfs]."""
 
+Item = TypeVar("Item")
+
 # what scoring needs of the graph: words, and phones with their transition-ids for word times
 _KEPT = ("words.txt", "phones.txt", "transitions.npz")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Of each utterance its name, what was found, its entry in the archive; and seconds taken."""
+
+    results: list[tuple[str, Found, bytes]]
+    scoring: float
+    search: float
 
 
 @dataclass(frozen=True)
@@ -39,16 +51,21 @@ class Work:
     searcher: Searcher
     make_scorer: Callable[[], Scorer]
 
-    def __call__(self) -> Callable[[Sequence[str]], list[tuple[str, Found, bytes]]]:
-        """The function: utterances → of each its name, what was found, its entry in the archive."""
+    def __call__(self) -> Callable[[Sequence[str]], Batch]:
+        """The function that decodes utterances."""
         scorer, searcher = self.make_scorer(), self.searcher
 
-        def decode(utterances: Sequence[str]) -> list[tuple[str, Found, bytes]]:
+        def decode(utterances: Sequence[str]) -> Batch:
+            began = time.perf_counter()
             try:
-                found = searcher.search([scorer(utterance) for utterance in utterances])
+                scores = [scorer(utterance) for utterance in utterances]
+                scored = time.perf_counter()
+                found = searcher.search(scores)
             except UserError as error:
                 raise self._named(error, utterances, scorer) from None
-            return [_packed(*pair) for pair in zip(utterances, found, strict=True)]
+            searched = time.perf_counter()
+            results = [_packed(*pair) for pair in zip(utterances, found, strict=True)]
+            return Batch(results, scored - began, searched - scored)
 
         return decode
 
@@ -77,6 +94,10 @@ class Tally:
     frames: int = 0
     partial: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    scoring: float = 0.0
+    """Seconds that scores took, of all processes together."""
+    search: float = 0.0
+    """Seconds that the search took, of all processes together."""
 
     def add(self, utterance: str, found: Found, kept: bool) -> None:
         """Count an utterance."""
@@ -101,8 +122,10 @@ def decode(
     with atomic_folder(out) as folder:
         with (folder / "lat.1.gz").open("wb") as archive:
             batches = batched(utterances, work.searcher.batch, jobs)
-            for results in map_in_order(work, batches, jobs):
-                for utterance, found, packed in results:
+            for batch in map_in_order(work, batches, jobs):
+                tally.scoring += batch.scoring
+                tally.search += batch.search
+                for utterance, found, packed in batch.results:
                     archive.write(packed)
                     tally.add(utterance, found, bool(packed))
                 progress.show()
@@ -118,10 +141,10 @@ def decode(
     return report
 
 
-def batched(utterances: Sequence[str], size: int, jobs: int) -> list[Sequence[str]]:
-    """Utterances in batches of at most `size`, small enough that every process has several."""
-    size = max(1, min(size, -(-len(utterances) // (4 * jobs))))
-    return [utterances[i : i + size] for i in range(0, len(utterances), size)]
+def batched(items: Sequence[Item], size: int, jobs: int) -> list[Sequence[Item]]:
+    """Items in batches of at most `size`, small enough that every process has several."""
+    size = max(1, min(size, -(-len(items) // (4 * jobs))))
+    return [items[i : i + size] for i in range(0, len(items), size)]
 
 
 def _check(tally: Tally, max_failed: float, out: Path) -> None:
@@ -139,6 +162,7 @@ def _check(tally: Tally, max_failed: float, out: Path) -> None:
 
 def _report(searcher: Searcher, tally: Tally, seconds: float, jobs: int) -> dict[str, Any]:
     options = searcher.options.model_dump(mode="json")
+    speech = max(tally.frames * FRAME_SHIFT, 1e-9)
     return {
         "utterances": tally.utterances,
         "frames": tally.frames,
@@ -146,7 +170,9 @@ def _report(searcher: Searcher, tally: Tally, seconds: float, jobs: int) -> dict
         "failed": tally.failed,
         "seconds": round(seconds, 3),
         "jobs": jobs,
-        "real_time_factor": round(seconds * jobs / max(tally.frames * 0.01, 1e-9), 5),
+        "real_time_factor": round(seconds * jobs / speech, 5),
+        "search_real_time_factor": round(tally.search / speech, 5),
+        "scoring_real_time_factor": round(tally.scoring / speech, 5),
         "options": options,
     }
 

@@ -17,7 +17,7 @@ from hadpsgd.decoding import lattice_io, pruning
 from hadpsgd.decoding.lattice import Lattice
 from hadpsgd.decoding.pruning import Pruner
 from hadpsgd.decoding.rescore import Rescorer
-from hadpsgd.decoding.search_graph import SearchGraph
+from hadpsgd.decoding.search_graph import Indices, SearchGraph
 from hadpsgd.decoding.token_passing import Beams, TokenPassing
 from hadpsgd.errors import UserError
 from hadpsgd.graph import arrays
@@ -112,23 +112,10 @@ class Searcher:
         """Lattices."""
         options = self.options
         beams = Beams(options.beam, options.lattice_beam, options.max_active)
-        passing = TokenPassing(self._graph, self._columns, scaled, beams)
-        pruner = Pruner(self._graph, passing.lengths, options.lattice_beam)
-        for time in range(1, int(passing.lengths.max()) + 1):
-            passing.advance()
-            if time % _PRUNE_EVERY == 0:
-                pruner.prune(passing.frames, max(0, time - _PRUNE_BACK))
-        pruner.prune(passing.frames)
-        found = pruning.lattices(
-            passing.frames,
-            self._graph,
-            passing.lengths,
-            options.lattice_beam,
-            options.acoustic_scale,
-        )
-        if self._rescorer is not None:
-            found = [self._rescorer(lat) if lat is not None else None for lat in found]
-        return list(zip(found, pruner.partial.tolist(), strict=True))
+        found = all_paths(self._graph, self._columns, scaled, beams, options.acoustic_scale)
+        if self._rescorer is None:
+            return found
+        return [(self._rescorer(lat) if lat is not None else None, cut) for lat, cut in found]
 
     def _best(self, scaled: Sequence[Scores]) -> list[tuple[Lattice | None, bool]]:
         """Lattices of the best path alone."""
@@ -151,6 +138,37 @@ class Searcher:
             kaldifst.scale_lattice(scale, path)
             results.append((lattice_io.parse(_bytes(path)), partial))
         return results
+
+
+def all_paths(
+    graph: SearchGraph,
+    columns: Indices,
+    scaled: Sequence[Scores],
+    beams: Beams,
+    acoustic_scale: float,
+    starts: Indices | None = None,
+) -> list[tuple[Lattice | None, bool]]:
+    """Lattices of utterances searched side by side, and whether they are partial.
+
+    Args:
+        graph: what is searched.
+        columns: int64 [emitting arcs], the column of scores that each arc reads.
+        scaled: of each utterance, float32 [frames, columns], log-likelihoods times acoustic_scale.
+        beams: limits.
+        acoustic_scale: lattices keep acoustic costs without it.
+        starts: int64 [utterances], where each one starts; None: where the graph does.
+    """
+    passing = TokenPassing(graph, columns, scaled, beams, starts)
+    pruner = Pruner(graph, passing.lengths, beams.lattice_beam)
+    for time in range(1, int(passing.lengths.max()) + 1):
+        passing.advance()
+        if time % _PRUNE_EVERY == 0:
+            pruner.prune(passing.frames, max(0, time - _PRUNE_BACK))
+    pruner.prune(passing.frames)
+    found = pruning.lattices(
+        passing.frames, graph, passing.lengths, beams.lattice_beam, acoustic_scale
+    )
+    return list(zip(found, pruner.partial.tolist(), strict=True))
 
 
 def _bytes(lattice: kaldifst.Lattice) -> bytes:

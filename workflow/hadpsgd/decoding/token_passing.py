@@ -76,6 +76,7 @@ class TokenPassing:
         columns: int64 [emitting arcs], the column of scores that each arc reads.
         scores: of each utterance, float32 [frames, columns]: log-likelihoods, scaled.
         beams: limits.
+        starts: int64 [utterances], where each one starts; None: where the graph does.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class TokenPassing:
         columns: Indices,
         scores: Sequence[NDArray[np.float32]],
         beams: Beams,
+        starts: Indices | None = None,
     ) -> None:
         self.graph, self.columns, self.scores, self.beams = graph, columns, scores, beams
         self.lengths = np.array([len(matrix) for matrix in scores])
@@ -91,7 +93,7 @@ class TokenPassing:
         self._bits = max(graph.num_states - 1, 1).bit_length()
         self._best = np.full(len(scores) << self._bits, np.inf)  # of a key: cost at this frame
         self._slot = np.zeros(len(self._best), np.int64)  # and its token's index
-        keys = (np.arange(len(scores)) << self._bits) + graph.start
+        keys = (np.arange(len(scores)) << self._bits) + (graph.start if starts is None else starts)
         self._best[keys] = 0.0
         cutoff = np.full(len(scores), beams.beam)
         self.frames = [self._finish(keys, cutoff)]

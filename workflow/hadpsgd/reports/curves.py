@@ -32,7 +32,7 @@ _SMOOTH = 30
 
 def losses(results: Sequence[RunResult]) -> Figure:
     """Training (thin) and held-out (thick) loss, held-out frame accuracy of every run."""
-    figure, axes = _figure(len(PANELS))
+    figure, axes = figure_of(len(PANELS))
     for axis, (train, heldout, _) in zip(axes, PANELS, strict=True):
         for index, result in enumerate(results):
             colour = COLOURS[index % len(COLOURS)]
@@ -43,14 +43,14 @@ def losses(results: Sequence[RunResult]) -> Figure:
             axis.plot(
                 xs, ys, color=colour, linewidth=1.8, marker="o", markersize=3, label=result.run.id
             )
-    _finish(axes, [title for _, _, title in PANELS])
+    finish(axes, [title for _, _, title in PANELS])
     return figure
 
 
 def learning_rates(config: Config, results: Sequence[RunResult]) -> Figure:
     """The config's rule (broad), and the rates that the runs recorded, which lie on it."""
     settings, epochs = config.training, config.training.epochs
-    figure, [axis] = _figure(1)
+    figure, [axis] = figure_of(1)
     moments = [epochs * point / _RULE_POINTS for point in range(_RULE_POINTS)]
     rule = [rate(settings.learning_rate, settings.batch, moment) for moment in moments]
     axis.plot(moments, rule, color=_GRID, linewidth=5, label="rule", solid_capstyle="butt")
@@ -61,7 +61,7 @@ def learning_rates(config: Config, results: Sequence[RunResult]) -> Figure:
         dashes = (3 * index, (3, 3 * max(0, len(results) - 1)))
         axis.plot(xs, ys, color=colour, linestyle=dashes, linewidth=1.6, label=result.run.id)
     axis.set_ylim(bottom=0)
-    _finish([axis], ["learning rate"])
+    finish([axis], ["learning rate"])
     return figure
 
 
@@ -101,25 +101,28 @@ def inline_svg(figure: Figure, label: str) -> str:
     return re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', f'role="img" aria-label="{label}"', text)
 
 
-def _figure(panels: int) -> tuple[Figure, Any]:
+def figure_of(panels: int, below: str = "epoch", *, width: float = 4.6) -> tuple[Figure, Any]:
+    """Panels side by side, each `width` inches, what is `below` their axes; in our style."""
     import matplotlib as mpl  # half a second: only where pictures are drawn
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "hadpsgd"})
-    figure = Figure(figsize=(4.6 * panels, 3.2), layout="constrained")
+    figure = Figure(figsize=(width * panels, 3.2), layout="constrained")
     axes = figure.subplots(1, panels, squeeze=False)[0]
     for axis in axes:
-        axis.set_xlabel("epoch", color=_INK, fontsize=9)
+        axis.set_xlabel(below, color=_INK, fontsize=9)
         axis.grid(color=_GRID, linewidth=0.6)
         axis.tick_params(colors=_INK, labelsize=8)
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        if below == "epoch":
+            axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         axis.spines[["top", "right"]].set_visible(False)
         axis.spines[["left", "bottom"]].set_color(_GRID)
     return figure, axes
 
 
-def _finish(axes: Sequence[Any], titles: Sequence[str]) -> None:
+def finish(axes: Sequence[Any], titles: Sequence[str]) -> None:
+    """Titles, and a legend where there are labels."""
     for axis, title in zip(axes, titles, strict=True):
         axis.set_title(title, fontsize=10, loc="left", color=_INK)
     if axes[0].get_legend_handles_labels()[1]:

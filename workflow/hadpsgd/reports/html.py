@@ -18,6 +18,18 @@ from hadpsgd.tracking.sync import Tracked
 _TEMPLATE = "report.html.j2"
 
 
+def render(template: str, **values: Any) -> str:
+    """A page from a template of this folder; text is escaped, what is missing is an error."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(template).render(**values)
+
+
 def page(
     config: Config,
     results: Sequence[RunResult],
@@ -26,21 +38,15 @@ def page(
     tests: significance.Tests,
 ) -> str:
     """The page as text."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     settings = {r.run.id: training_run.parameters(config, r.run.id) for r in results}
-    return environment.get_template(_TEMPLATE).render(
+    return render(
+        _TEMPLATE,
         name=config.name,
         synthetic=config.corpus.kind == "builtin",
         sets=sets(config),
         rows=_rows(config, results, tracked, tests),
         tested=significance.table([r.run.id for r in results], tests) if tests else None,
-        note=significance.NOTE,
+        note=significance.note(tests) if tests else "",
         counts=table.counts(config, results),
         pictures=_pictures(config, results),
         stages=jobs,

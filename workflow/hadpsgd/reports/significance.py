@@ -15,10 +15,6 @@ from hadpsgd.tracking.results import RunResult
 Tests = dict[str, dict[str, Any]]
 """By test set what `hadpsgd significance` writes: `runs` with intervals, tested `pairs`."""
 FILE = "significance.json"
-NOTE = (
-    "Intervals are 95 % bootstrap intervals over speakers; p is of the matched-pairs test "
-    "(MAPSSWE, two-sided)."
-)
 
 
 def of_config(config: Config, results: Sequence[RunResult]) -> Tests:
@@ -39,6 +35,21 @@ def between(folders: Mapping[str, Path], names: Sequence[str]) -> Tests:
         if scored:
             tests[name] = compare(scored)
     return tests
+
+
+def note(tests: Tests) -> str:
+    """What the numbers are; names what the bootstrap drew, which may differ from set to set."""
+    drawn = {name: test["drawn"] for name, test in tests.items()}
+    units = sorted(set(drawn.values()), reverse=True)
+    over = units[0]
+    if len(units) > 1:
+        over = " and ".join(
+            f"{unit} ({', '.join(name for name in drawn if drawn[name] == unit)})" for unit in units
+        )
+    return (
+        f"Intervals are 95 % bootstrap intervals over {over}; p is of the matched-pairs test "
+        "(MAPSSWE, two-sided)."
+    )
 
 
 def table(labels: Sequence[str], tests: Tests) -> Table:
@@ -90,4 +101,4 @@ def text(labels: Sequence[str], tests: Tests) -> str:
     """The table with its note; says so where there is nothing to test."""
     if len(labels) < 2 or not tests:
         return "Differences are not tested: fewer than two runs are scored here on one test set.\n"
-    return f"{NOTE}\n\n{table(labels, tests).markdown()}"
+    return f"{note(tests)}\n\n{table(labels, tests).markdown()}"

@@ -1,4 +1,4 @@
-"""Whether two runs differ: matched-pairs test (MAPSSWE) and bootstrap over speakers.
+"""Whether two runs differ: matched-pairs test (MAPSSWE) and bootstrap over speakers or sentences.
 
 Sources: Gillick and Cox, ICASSP 1989; Pallett et al. 1990 (segments bounded by two words that both
 systems got right); Bisani and Ney, ICASSP 2004 (bootstrap of the WER and of its difference).
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,10 @@ from numpy.typing import NDArray
 from hadpsgd.scoring.align import Counts, Edit
 from hadpsgd.scoring.nist import Sentence
 
+Unit = Literal["speakers", "sentences"]
+
 _GOOD = 2  # words right in both that end a segment
+_SPEAKERS = 5  # fewer say too little about how speakers differ
 
 
 @dataclass(frozen=True)
@@ -113,9 +117,9 @@ def bootstrap(
 ) -> Interval:
     """WER in percent with its interval: speakers are drawn with replacement.
 
-    Where a set has fewer than five speakers, sentences are drawn instead.
+    Where a set has fewer than five speakers, sentences are drawn instead (see `unit`).
     """
-    errors, words = _units(sentences, _unit_of(sentences))
+    errors, words = _units(sentences, unit(sentences))
     samples = _draw(len(words), seed, draws)
     rates = 100.0 * errors[samples].sum(1) / np.maximum(words[samples].sum(1), 1)
     return _interval(100.0 * errors.sum() / max(words.sum(), 1), rates, level)
@@ -137,9 +141,9 @@ def bootstrap_difference(
         ValueError: the runs were scored on different sets.
     """
     pairs = _matched(first, second)
-    unit = _unit_of(first)
-    mine, my_words = _units([a for a, _ in pairs], unit)
-    other, other_words = _units([b for _, b in pairs], unit)
+    drawn = unit(first)
+    mine, my_words = _units([a for a, _ in pairs], drawn)
+    other, other_words = _units([b for _, b in pairs], drawn)
     samples = _draw(len(my_words), seed, draws)
 
     def rate(errors: NDArray[np.float64], words: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -149,17 +153,19 @@ def bootstrap_difference(
     return _interval(float(value), rate(mine, my_words) - rate(other, other_words), level)
 
 
-def _unit_of(sentences: Sequence[Sentence]) -> str:
-    return "speaker" if len({sentence.speaker for sentence in sentences}) >= 5 else "name"
+def unit(sentences: Sequence[Sentence]) -> Unit:
+    """What the bootstrap draws from a set: speakers, or sentences of too few speakers."""
+    enough = len({sentence.speaker for sentence in sentences}) >= _SPEAKERS
+    return "speakers" if enough else "sentences"
 
 
 def _units(
-    sentences: Sequence[Sentence], unit: str
+    sentences: Sequence[Sentence], drawn: Unit
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Errors and words of every unit, units in sorted order."""
     table: dict[str, Counts] = {}
     for sentence in sentences:
-        key = str(getattr(sentence, unit))
+        key = sentence.speaker if drawn == "speakers" else sentence.name
         table[key] = table.get(key, Counts()) + sentence.counts
     counts = [table[key] for key in sorted(table)]
     return (

@@ -13,7 +13,7 @@ from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 from hadpsgd.scoring import nist, sentences
 from hadpsgd.scoring.nist import Sentence
-from hadpsgd.scoring.significance import bootstrap, bootstrap_difference, mapsswe
+from hadpsgd.scoring.significance import bootstrap, bootstrap_difference, mapsswe, unit
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +45,8 @@ def _name(path: Path) -> str:
 def compare(runs: Mapping[str, Sequence[Sentence]], seed: int = 0) -> dict[str, Any]:
     """WER of every run with its bootstrap interval, and every pair's tests.
 
+    `drawn` says over what the bootstrap goes: `speakers` or `sentences`.
+
     Raises:
         UserError: the runs were scored on different sets.
     """
@@ -75,7 +77,8 @@ def compare(runs: Mapping[str, Sequence[Sentence]], seed: int = 0) -> dict[str, 
                 "p": round(test.p, 5),
             }
         )
-    return {"runs": rates, "pairs": pairs}
+    drawn = unit(next(iter(runs.values())))
+    return {"runs": rates, "pairs": pairs, "drawn": drawn}
 
 
 def as_text(report: Mapping[str, Any]) -> str:
@@ -96,4 +99,5 @@ def as_text(report: Mapping[str, Any]) -> str:
             f"| {row['first']} - {row['second']} | {row['difference']:+.2f} "
             f"| {low:+.2f} .. {high:+.2f} | {row['segments']} | {row['p']:.3f} |"
         )
+    lines += ["", f"Bootstrap intervals over {report['drawn']}."]
     return "\n".join(lines)

@@ -1,0 +1,115 @@
+"""`hadpsgd beam-curve`: word error rate against real-time factor over search beams."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from hadpsgd.config import Config, load
+from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.decoding.decode import Work, decode
+from hadpsgd.decoding.network import NetworkScorer
+from hadpsgd.decoding.search import Searcher
+from hadpsgd.errors import UserError
+from hadpsgd.files import atomic_folder
+from hadpsgd.reports.beam_curve import draw
+from hadpsgd.reports.curves import write_png
+from hadpsgd.scoring import nist
+from hadpsgd.scoring.command import hypothesise, read_tuned
+from hadpsgd.scoring.hypotheses import Words
+from hadpsgd.scoring.reference import Reference
+from hadpsgd.scoring.significance import bootstrap
+from hadpsgd.scoring.tune import Setting
+
+
+@dataclass(frozen=True)
+class Point:
+    """One beam. Real-time factors are seconds of one process a second of speech.
+
+    real_time_factor: of scores and search; search_real_time_factor: of the search alone.
+    low, high: 95 % bootstrap interval of the WER.
+    """
+
+    beam: float
+    wer: float
+    low: float
+    high: float
+    errors: int
+    words: int
+    real_time_factor: float
+    search_real_time_factor: float
+    partial: int
+    failed: int
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--model", type=Path, required=True, help="final.pt")
+    parser.add_argument("--graph", type=Path, required=True)
+    parser.add_argument("--data", type=Path, required=True, help="data directory of the set")
+    parser.add_argument("--streams", type=Path, required=True, help="folder of <stream>/<set>/")
+    parser.add_argument("--tuned", type=Path, required=True, help="tuned.json of the dev set")
+    parser.add_argument(
+        "--beams", type=float, nargs="+", default=[4, 6, 8, 10, 12, 14], help="4 6 8 10 12 14"
+    )
+    parser.add_argument("--jobs", type=int, default=1, help="processes (1, for clean times)")
+    parser.add_argument("--out", type=Path, required=True, help="folder of curve.png, curve.json")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Decode and score the set with every beam; write OUT/curve.png and OUT/curve.json."""
+    if any(beam <= 0 for beam in args.beams):
+        raise UserError("--beams: a beam is above 0")
+    config = load(args.config)
+    setting = read_tuned(args.tuned)
+    points = []
+    with atomic_folder(args.out) as out:
+        for beam in sorted(set(args.beams)):
+            points.append(_point(config, args, setting, beam))
+            print(_line(points[-1]), file=sys.stderr)
+        (out / "curve.json").write_text(json.dumps([asdict(p) for p in points], indent=1) + "\n")
+        write_png(draw(points, args.data.name), out / "curve.png")
+    return 0
+
+
+def _point(config: Config, args: argparse.Namespace, setting: Setting, beam: float) -> Point:
+    options = config.decoding.model_copy(update={"beam": beam})
+    data = DataDir.read(args.data, audio=False)
+    scorer = NetworkScorer(config, args.model, args.data, args.streams)
+    utterances = scorer.utterances()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "decode"
+        work = Work(Searcher(args.graph, options), scorer)
+        # a narrow beam may lose many: they are counted as deleted
+        report = decode(work, utterances, folder, args.jobs, max_failed=1.0)
+        words = Words.read(folder, config.scoring.dropped_words)
+        found = hypothesise(folder, data, words, setting)
+        scored = Reference.of(data, found.seconds).score(found.words)
+    total, interval = nist.total(scored), bootstrap(scored, seed=config.seed)
+    search = report["search_real_time_factor"]
+    return Point(
+        beam,
+        round(total.wer, 3),
+        round(interval.low, 3),
+        round(interval.high, 3),
+        total.errors,
+        total.words,
+        round(search + report["scoring_real_time_factor"], 5),
+        search,
+        len(report["partial"]),
+        len(report["failed"]),
+    )
+
+
+def _line(point: Point) -> str:
+    lost = f", {point.partial} partial, {point.failed} lost" if point.partial + point.failed else ""
+    return (
+        f"beam {point.beam:g}: {point.wer:.2f} % ({point.low:.2f} .. {point.high:.2f}), real-time "
+        f"factor {point.real_time_factor:.4f}, search alone {point.search_real_time_factor:.4f}"
+        f"{lost}"
+    )

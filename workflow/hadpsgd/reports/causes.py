@@ -1,0 +1,158 @@
+"""Why a sentence is wrong: did the search lose the right words, or do the models prefer others?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.decoding.decode import Scorer, batched
+from hadpsgd.decoding.lattice import Scaling, best_paths
+from hadpsgd.decoding.reference import ReferenceGraph
+from hadpsgd.parallel import map_in_order
+from hadpsgd.progress import Progress
+from hadpsgd.scoring.hypotheses import Words, lattices
+from hadpsgd.scoring.nist import Sentence
+
+SEARCH, MODEL, UNKNOWN, NO_PATH, UNTESTED = CAUSES = (
+    "search error",
+    "model error",
+    "unknown word",
+    "no path",
+    "not tested",
+)
+_SAME_BEGIN = 0.05  # seconds between a segment of an STM and its utterance
+_BATCH = 16  # references aligned side by side
+_SLACK = 0.01  # costs are sums of thousands of 32-bit numbers
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why the recogniser did not say the reference.
+
+    kind: one of CAUSES. margin: what the best path of the reference costs more than the path
+    that was found, in scaled negative log probability; below 0 for search errors. unknown: words
+    of the reference outside the vocabulary.
+    """
+
+    kind: str
+    margin: float | None = None
+    unknown: tuple[str, ...] = ()
+
+
+Job = tuple[str, Sequence[int]]
+"""An utterance and its words."""
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Makes, in each process, the function from utterances to the costs of their references.
+
+    The graph is already loaded and is shared by forked processes.
+    """
+
+    graph: ReferenceGraph
+    make_scorer: Callable[[], Scorer]
+    scaling: Scaling
+
+    def __call__(self) -> Callable[[Sequence[Job]], list[tuple[str, float | None]]]:
+        """The function: jobs → of each its utterance and cost; None without a path."""
+        scorer = self.make_scorer()
+
+        def judge(jobs: Sequence[Job]) -> list[tuple[str, float | None]]:
+            scores = [scorer(utterance) for utterance, _ in jobs]
+            paths = self.graph.best_paths([words for _, words in jobs], scores, self.scaling)
+            costs = [path.cost if path else None for path in paths]
+            return [(utterance, cost) for (utterance, _), cost in zip(jobs, costs, strict=True)]
+
+        return judge
+
+
+def found_costs(folder: Path, data: DataDir, scaling: Scaling) -> dict[str, float]:
+    """Cost of the best path of every utterance of a decoding folder."""
+    return {
+        utterance: best_paths(lattice, [scaling])[0].cost
+        for utterance, lattice in lattices(folder, data)
+    }
+
+
+def causes(
+    judge: Judge,
+    data: DataDir,
+    words: Words,
+    found: Mapping[str, float],
+    partial: Iterable[str],
+    wrong: Sequence[str],
+    jobs: int = 1,
+) -> Iterator[tuple[str, Cause]]:
+    """Yield (utterance, cause) for each of the utterances `wrong`.
+
+    Args:
+        judge: gives the costs of references.
+        data: their references.
+        words: the vocabulary.
+        found: costs of the paths that the search found.
+        partial: utterances whose paths reach no final state: lost by the search.
+        wrong: the utterances.
+        jobs: processes.
+    """
+    numbers = {name: number for number, name in words.names.items()}
+    cut = set(partial)
+    tested: list[Job] = []
+    for utterance in wrong:
+        said = data.utterances[utterance].words
+        unknown = tuple(dict.fromkeys(word for word in said if word not in numbers))
+        if unknown:
+            yield utterance, Cause(UNKNOWN, None, unknown)
+        else:
+            tested.append((utterance, [numbers[word] for word in said]))
+    done = 0
+    progress = Progress(lambda seconds: f"{done} of {len(tested)} references in {seconds:.0f} s")
+    for results in map_in_order(judge, batched(tested, _BATCH, jobs), jobs) if tested else ():
+        done += len(results)
+        progress.show()
+        for utterance, cost in results:
+            yield utterance, _cause(cost, found.get(utterance, np.inf), utterance in cut)
+
+
+def _cause(reference: float | None, found: float, cut: bool) -> Cause:
+    if reference is None:
+        return Cause(NO_PATH)
+    if cut or not np.isfinite(found):
+        return Cause(SEARCH)
+    margin = reference - found
+    return Cause(SEARCH if margin < -_SLACK else MODEL, margin)
+
+
+def utterances_of(sentences: Iterable[Sentence], data: DataDir) -> dict[str, str]:
+    """Name of each scored segment to the utterance that it is; those without one are left out."""
+    places: dict[tuple[str, str], list[tuple[float, str]]] = {}
+    for utterance in data:
+        file, channel = data.file_and_channel(utterance)
+        key = file.lower(), channel.lower()
+        places.setdefault(key, []).append((utterance.start, utterance.id))
+    found = {}
+    for sentence in sentences:
+        segment = sentence.segment
+        for start, name in places.get(segment.key, []) if segment else []:
+            if segment and abs(start - segment.begin) < _SAME_BEGIN:
+                found[sentence.name] = name
+    return found
+
+
+def summary(found: Mapping[str, Cause], errors: Mapping[str, int]) -> dict[str, Any]:
+    """Sentences and word errors of each cause.
+
+    Args:
+        found: cause by sentence.
+        errors: word errors by sentence.
+    """
+    table = {kind: {"sentences": 0, "errors": 0} for kind in CAUSES}
+    for name, cause in found.items():
+        table[cause.kind]["sentences"] += 1
+        table[cause.kind]["errors"] += errors[name]
+    return table

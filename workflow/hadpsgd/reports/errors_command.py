@@ -1,0 +1,103 @@
+"""`hadpsgd error-analysis`: a page of one run's errors, with audio, and why they happened."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from hadpsgd.config import Config, load
+from hadpsgd.corpus.datadir import AudioReader, DataDir
+from hadpsgd.decoding.network import NetworkScorer
+from hadpsgd.decoding.reference import ReferenceGraph
+from hadpsgd.errors import UserError
+from hadpsgd.files import atomic_folder
+from hadpsgd.reports import errors
+from hadpsgd.reports.causes import CAUSES, Judge, causes, found_costs, utterances_of
+from hadpsgd.reports.errors import SetErrors
+from hadpsgd.reports.html import render
+from hadpsgd.scoring import sentences
+from hadpsgd.scoring.command import read_tuned
+from hadpsgd.scoring.hypotheses import Words
+from hadpsgd.tracking.results import read_json
+
+_TEMPLATE = "errors.html.j2"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--sets", nargs="+", help="test sets (default: those of the config)")
+    parser.add_argument("--model", type=Path, required=True, help="final.pt")
+    parser.add_argument("--graph", type=Path, required=True)
+    parser.add_argument("--data", type=Path, required=True, help="folder of <set>/")
+    parser.add_argument("--streams", type=Path, required=True, help="folder of <stream>/<set>/")
+    parser.add_argument("--decode", type=Path, required=True, help="folder of <set>/")
+    parser.add_argument("--score", type=Path, required=True, help="folder of tuned.json, <set>/")
+    parser.add_argument("--listed", type=int, default=100, help="wrong sentences with audio (100)")
+    parser.add_argument("--jobs", type=int, default=0, help="processes (default: decoding.jobs)")
+    parser.add_argument("--out", type=Path, required=True)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write OUT/index.html, OUT/errors.json, OUT/audio/<set>/NNNN.wav."""
+    if args.listed < 0:
+        raise UserError(f"--listed {args.listed} is below 0")
+    config = load(args.config)
+    names = args.sets or list(config.tests)
+    words = Words.read(args.decode / names[0], config.scoring.dropped_words)
+    free = [n for n, word in words.names.items() if word.lower() in words.dropped]
+    graph = ReferenceGraph.read(args.graph, free)
+    with atomic_folder(args.out) as folder:
+        found = [_set(config, args, graph, words, name, folder) for name in names]
+        (folder / "index.html").write_text(_page(config, args.score.name, found), "utf-8")
+        report = {each.name: each.as_json() for each in found}
+        (folder / "errors.json").write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+    for each in found:
+        parts = [f"{row['errors']} by {kind}" for kind, row in each.causes.items() if row["errors"]]
+        said = ", ".join(parts) or "none"
+        print(f"{each.name}: {each.total.errors} errors: {said}", file=sys.stderr)
+    return 0
+
+
+def _set(
+    config: Config,
+    args: argparse.Namespace,
+    graph: ReferenceGraph,
+    words: Words,
+    name: str,
+    folder: Path,
+) -> SetErrors:
+    data = DataDir.read(args.data / name)
+    scored = sentences.read(args.score / name)
+    scaling = read_tuned(args.score / "tuned.json").scaling
+    utterances = utterances_of(scored, data)
+    wrong = [utterances[s.name] for s in scored if s.counts.errors and s.name in utterances]
+    scorer = NetworkScorer(config, args.model, args.data / name, args.streams)
+    there = set(scorer.utterances())
+    why = causes(
+        Judge(graph, scorer, scaling),
+        data,
+        words,
+        found_costs(args.decode / name, data, scaling),
+        read_json(args.decode / name / "decode.json").get("partial", []),
+        [utterance for utterance in dict.fromkeys(wrong) if utterance in there],
+        args.jobs or config.decoding.jobs,
+    )
+    found = errors.analyse(name, scored, data, utterances, dict(why), args.listed)
+    pipes = getattr(config.corpus, "allow_pipes", False)
+    with AudioReader(data, config.features.sample_rate, allow_pipes=pipes) as reader:
+        return errors.with_audio(found, reader, folder)
+
+
+def _page(config: Config, run: str, found: list[SetErrors]) -> str:
+    return render(
+        _TEMPLATE,
+        name=config.name,
+        run=run,
+        synthetic=config.corpus.kind == "builtin",
+        sets=found,
+        top=errors.TOP,
+        kinds=[k for k in CAUSES if any(each.causes[k]["sentences"] for each in found)],
+    )
