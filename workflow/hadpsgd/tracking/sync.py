@@ -98,4 +98,3 @@ def _training(config: Config, result: RunResult, who: identity.Identity) -> Iter
     if config.tracking.register_model and (folder / "final.pt").is_file():
         name = f"{experiment_name(config)}-{result.run.id}"
         yield Model(path=str((folder / "final.pt").absolute()), name=name)
-
