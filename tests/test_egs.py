@@ -14,6 +14,7 @@ from hadpsgd.egs.dataset import Dataset, Plan
 from hadpsgd.egs.make import cut
 from hadpsgd.egs.shards import ShardWriter
 from hadpsgd.egs.shuffle import Permutation
+from hadpsgd.egs.tempo import at_tempo
 from hadpsgd.errors import UserError
 
 
@@ -208,3 +209,27 @@ def test_cut_drops_or_pads_the_rest() -> None:
     np.testing.assert_array_equal(padded.reshape(30, 2)[:25], features)
     assert not padded[2, 5:].any()
     assert len(cut(features[:4], labels[:4], 10, pad=False)[1]) == 0
+
+
+@given(st.integers(0, 60), st.integers(1, 12), st.integers(1, 15))
+def test_overlapping_subsequences(length: int, frames: int, shift: int) -> None:
+    """Every start that fits, and nothing but frames of the utterance in their order."""
+    features = np.arange(length, dtype=np.float32)[:, None]
+    pieces, ids = cut(features, np.arange(length, dtype=np.int32), frames, pad=False, shift=shift)
+    starts = [s for s in range(0, length, shift) if s + frames <= length]
+    np.testing.assert_array_equal(ids, np.array(starts).reshape(-1, 1) + np.arange(frames))
+    np.testing.assert_array_equal(pieces[:, :, 0], ids)
+
+
+@given(st.integers(1, 80), st.floats(0.5, 2.0))
+def test_another_tempo_keeps_order_and_range(length: int, tempo: float) -> None:
+    """A ramp stays a ramp of the right slope; labels are those of frames at most half one away."""
+    ramp = np.arange(length, dtype=np.float32)[:, None]
+    labels = np.arange(length, dtype=np.int32)
+    features, ids = at_tempo(ramp, labels, tempo)
+    assert len(features) == len(ids) == max(1, round(length / tempo))
+    assert np.all(np.abs(features[:, 0] - ids) <= 0.5 + 1e-4)
+    assert ids[0] <= tempo and ids[-1] >= length - 1 - tempo
+    inner = np.diff(features[:, 0])[1:-1]
+    np.testing.assert_allclose(inner, length / len(ids), rtol=1e-4)
+    np.testing.assert_array_equal(at_tempo(ramp, labels, 1.0)[0], ramp)

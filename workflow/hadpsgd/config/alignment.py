@@ -101,7 +101,13 @@ class Egs(Section):
     """Training examples: subsequences of frames with their pdf-ids."""
 
     frames: int = Field(21, ge=1)
-    """Frames of a subsequence; they do not overlap."""
+    """Frames of a subsequence."""
+    shift: int = Field(0, ge=0)
+    """Frames from the start of a training subsequence to that of the next; 0 is `frames`, so that
+    they do not overlap. Overlapping ones show the network more on small corpora."""
+    tempos: list[Annotated[float, Field(ge=0.5, le=2)]] = Field([1.0], min_length=1)
+    """Tempos at which every training utterance is used (0.9 is slower): [0.9, 1.0, 1.1] triples
+    a small corpus, as speed perturbation does."""
     shard_frames: int = Field(500_000, ge=1000)
     """Frames of a shard (a pair of files)."""
     dtype: Literal["float32", "float16"] = "float32"

@@ -1,8 +1,8 @@
 """Cut a data set into examples: fused features and pdf-ids in subsequences of fixed length.
 
-Subsequences do not overlap (the papers' way). What is left at the end of a training utterance,
-shorter than a subsequence, is dropped and counted; held-out sets keep every frame, their last
-subsequence padded and masked.
+Subsequences do not overlap (the papers' way) unless egs.shift says so. What is left at the end
+of a training utterance, shorter than a subsequence, is dropped and counted; held-out sets keep
+every frame once, their last subsequence padded and masked.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 
 from hadpsgd.alignment.archives import read_alignments
 from hadpsgd.config import Config, fingerprint
+from hadpsgd.config.alignment import Egs
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.egs.shards import FORMAT, PADDING, ShardWriter
+from hadpsgd.egs.tempo import at_tempo
 from hadpsgd.errors import UserError
 from hadpsgd.features.fusion import Fusion
 from hadpsgd.files import atomic_folder, write_text
@@ -35,7 +37,7 @@ class Counts:
     utterances: int = 0
     """Utterances with features and an alignment."""
     frames: int = 0
-    """Frames kept."""
+    """Frames kept, each as often as it is in a subsequence."""
     dropped_frames: int = 0
     """Frames at the ends of utterances, fewer than a subsequence."""
     padded_frames: int = 0
@@ -56,22 +58,21 @@ class Counts:
 
 
 def cut(
-    features: NDArray[np.float32], labels: Labels, frames: int, *, pad: bool
+    features: NDArray[np.float32], labels: Labels, frames: int, *, pad: bool, shift: int = 0
 ) -> tuple[NDArray[np.float32], Labels]:
-    """Subsequences [n, frames, dim] and [n, frames] of an utterance.
+    """Subsequences [n, frames, dim] and [n, frames] of an utterance, every `shift` frames.
 
-    What does not fill a subsequence is dropped, or padded with zeros and masked labels.
+    Without a shift they do not overlap. What does not fill a subsequence is dropped, or padded
+    with zeros and masked labels.
     """
-    whole = len(labels) // frames * frames
-    if pad and whole < len(labels):
-        missing = whole + frames - len(labels)
+    step = shift or frames
+    if pad and len(labels) % frames:
+        missing = -len(labels) % frames
         features = np.pad(features, ((0, missing), (0, 0)))
         labels = np.pad(labels, (0, missing), constant_values=PADDING)
-        whole += frames
-    return (
-        features[:whole].reshape(-1, frames, features.shape[1]),
-        labels[:whole].reshape(-1, frames),
-    )
+    starts = np.arange(0, len(labels) - frames + 1, step)
+    rows = starts[:, None] + np.arange(frames)
+    return features[rows], labels[rows]
 
 
 def matched(
@@ -121,14 +122,15 @@ def make(
             unaligned.remove(utterance)
             features, labels = matched(fusion[utterance], model.pdf[ids], utterance)
             pdf_counts += np.bincount(labels, minlength=model.num_pdfs)
-            pieces = cut(features, labels, frames, pad=held_out)
-            writer.append(*pieces)
-            kept = pieces[1].size
             counts.utterances += 1
-            counts.frames += min(kept, len(labels))
-            counts.dropped_frames += max(0, len(labels) - kept)
-            counts.padded_frames += max(0, kept - len(labels))
-            counts.short_utterances += not kept
+            if held_out:
+                pieces = cut(features, labels, frames, pad=True)
+                writer.append(*pieces)
+                counts.frames += len(labels)
+                counts.padded_frames += pieces[1].size - len(labels)
+            else:
+                for tempo in config.egs.tempos:
+                    _add(writer, counts, *at_tempo(features, labels, tempo), config.egs)
             progress.show()
         writer.close()
         counts.unaligned = sorted(unaligned)
@@ -150,6 +152,24 @@ def make(
         write_text(folder / "meta.json", json.dumps(meta, indent=1) + "\n")
     progress.show(last=True)
     return meta
+
+
+def _add(
+    writer: ShardWriter,
+    counts: Counts,
+    features: NDArray[np.float32],
+    labels: Labels,
+    settings: Egs,
+) -> None:
+    """Cut a training utterance at one tempo."""
+    step = settings.shift or settings.frames
+    pieces = cut(features, labels, settings.frames, pad=False, shift=step)
+    writer.append(*pieces)
+    number = len(pieces[1])
+    covered = settings.frames + (number - 1) * min(step, settings.frames) if number else 0
+    counts.frames += pieces[1].size
+    counts.dropped_frames += len(labels) - covered
+    counts.short_utterances += not number
 
 
 def refuse_other_folder(out: Path) -> None:
