@@ -49,6 +49,7 @@ STAGES: dict[str, tuple[str, str]] = {
     "launch": ("hadpsgd.training.launch_command", "start the ranks of a training run"),
     "train": ("hadpsgd.training.command", "train a run; one rank, started by torchrun"),
     "replay": ("hadpsgd.training.replay_command", "train again from a run's record, bit for bit"),
+    "rerun": ("hadpsgd.rerun.command", "make a run again from what it recorded, and compare"),
     "report": ("hadpsgd.reports.command", "table of word error rates, curves, stages, HTML page"),
     "compare": ("hadpsgd.reports.compare_command", "runs side by side, here and in MLflow"),
     "track": ("hadpsgd.tracking.command", "runs, curves, scores and models to MLflow"),
@@ -60,10 +61,12 @@ STAGES: dict[str, tuple[str, str]] = {
         "hadpsgd.decentralized.simulate_command",
         "strategies among many learners in simulated time, stragglers and slow links included",
     ),
+    "pieces": ("hadpsgd.lm.pieces_command", "pieces of words, for an open vocabulary"),
     "lm": ("hadpsgd.lm.command", "train or check the n-gram language model; perplexity report"),
     "graph": ("hadpsgd.graph.command", "the decoding graph HCLG"),
     "decode": ("hadpsgd.decoding.command", "lattices of a data set from a trained network"),
     "decode-gmm": ("hadpsgd.decoding.gmm_command", "lattices of a data set from a GMM-HMM"),
+    "adapt": ("hadpsgd.decoding.adapt_command", "FMLLR transforms of a data set's speakers"),
     "tune": ("hadpsgd.scoring.tune_command", "choose scale and word penalty on the dev set"),
     "score": ("hadpsgd.scoring.command", "word error rate of a set, as NIST's sclite counts"),
     "nbest": ("hadpsgd.scoring.nbest_command", "the best word sequences of every utterance"),
@@ -75,6 +78,10 @@ STAGES: dict[str, tuple[str, str]] = {
     "beam-curve": (
         "hadpsgd.reports.beam_command",
         "word error rate against real-time factor over search beams, as a picture",
+    ),
+    "word-recall": (
+        "hadpsgd.scoring.recall_command",
+        "how many of some words (held out ones) were recognised, and the WER of the others",
     ),
     "significance": (
         "hadpsgd.scoring.significance_command",

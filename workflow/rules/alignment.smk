@@ -1,4 +1,5 @@
-# Frame labels of train and dev: from our own GMM-HMM, or imported from Kaldi.
+# Frame labels of train and dev: from our own GMM-HMM (monophones, triphones, LDA+MLLT, SAT; the
+# last stage of the config labels), or imported from Kaldi.
 if CONFIG.alignment.kind == "kaldi":
 
     rule import_alignment:
@@ -26,30 +27,6 @@ if CONFIG.alignment.kind == "kaldi":
 
 else:
 
-    rule mono:
-        input:
-            config=ancient(CONFIG_FILE),
-            data=f"{OUT}/corpus/data/train",
-            feats=f"{OUT}/feats/mfcc/train",
-            lang=f"{OUT}/lang",
-        output:
-            directory(f"{OUT}/ali/train"),
-        log:
-            f"{OUT}/logs/mono.log",
-        benchmark:
-            f"{OUT}/benchmarks/mono.tsv"
-        conda:
-            "../../envs/hadpsgd.yaml"
-        threads: 4
-        resources:
-            mem_mb=lambda wildcards, attempt: 4000 * attempt,
-            runtime=lambda wildcards, attempt: 240 * attempt,
-        params:
-            depends=DEPENDS["alignment"],
-        shell:
-            "hadpsgd mono --config {input.config} --data {input.data} --feats {input.feats}"
-            " --lang {input.lang} --out {output} --jobs {threads} 2> {log}"
-
     rule align:
         input:
             config=ancient(CONFIG_FILE),
@@ -76,3 +53,114 @@ else:
         shell:
             "hadpsgd align --config {input.config} --model {input.model} --data {input.data}"
             " --feats {input.feats} --lang {input.lang} --out {output} --jobs {threads} 2> {log}"
+
+
+if "mono" in GMM:
+
+    rule mono:
+        input:
+            config=ancient(CONFIG_FILE),
+            data=f"{OUT}/corpus/data/train",
+            feats=f"{OUT}/feats/mfcc/train",
+            lang=f"{OUT}/lang",
+        output:
+            directory(GMM["mono"]),
+        log:
+            f"{OUT}/logs/mono.log",
+        benchmark:
+            f"{OUT}/benchmarks/mono.tsv"
+        conda:
+            "../../envs/hadpsgd.yaml"
+        threads: 4
+        resources:
+            mem_mb=lambda wildcards, attempt: 4000 * attempt,
+            runtime=lambda wildcards, attempt: 240 * attempt,
+        params:
+            depends=DEPENDS["alignment"],
+        shell:
+            "hadpsgd mono --config {input.config} --data {input.data} --feats {input.feats}"
+            " --lang {input.lang} --out {output} --jobs {threads} 2> {log}"
+
+
+if "tri" in GMM:
+
+    rule tri:
+        input:
+            config=ancient(CONFIG_FILE),
+            data=f"{OUT}/corpus/data/train",
+            feats=f"{OUT}/feats/mfcc/train",
+            lang=f"{OUT}/lang",
+            ali=GMM["mono"],
+        output:
+            directory(GMM["tri"]),
+        log:
+            f"{OUT}/logs/tri.log",
+        benchmark:
+            f"{OUT}/benchmarks/tri.tsv"
+        conda:
+            "../../envs/hadpsgd.yaml"
+        threads: 4
+        resources:
+            mem_mb=lambda wildcards, attempt: 4000 * attempt,
+            runtime=lambda wildcards, attempt: 240 * attempt,
+        params:
+            depends=DEPENDS["alignment"],
+        shell:
+            "hadpsgd tri --config {input.config} --data {input.data} --feats {input.feats}"
+            " --lang {input.lang} --ali {input.ali} --out {output} --jobs {threads} 2> {log}"
+
+
+if "lda_mllt" in GMM:
+
+    rule lda_mllt:
+        input:
+            config=ancient(CONFIG_FILE),
+            data=f"{OUT}/corpus/data/train",
+            feats=f"{OUT}/feats/mfcc/train",
+            lang=f"{OUT}/lang",
+            ali=GMM["tri"],
+        output:
+            directory(GMM["lda_mllt"]),
+        log:
+            f"{OUT}/logs/lda_mllt.log",
+        benchmark:
+            f"{OUT}/benchmarks/lda_mllt.tsv"
+        conda:
+            "../../envs/hadpsgd.yaml"
+        threads: 4
+        resources:
+            mem_mb=lambda wildcards, attempt: 4000 * attempt,
+            runtime=lambda wildcards, attempt: 240 * attempt,
+        params:
+            depends=DEPENDS["alignment"],
+        shell:
+            "hadpsgd lda-mllt --config {input.config} --data {input.data} --feats {input.feats}"
+            " --lang {input.lang} --ali {input.ali} --out {output} --jobs {threads} 2> {log}"
+
+
+if "sat" in GMM:
+
+    rule sat:
+        input:
+            config=ancient(CONFIG_FILE),
+            data=f"{OUT}/corpus/data/train",
+            feats=f"{OUT}/feats/mfcc/train",
+            lang=f"{OUT}/lang",
+            ali=GMM["lda_mllt"],
+        output:
+            directory(GMM["sat"]),
+        log:
+            f"{OUT}/logs/sat.log",
+        benchmark:
+            f"{OUT}/benchmarks/sat.tsv"
+        conda:
+            "../../envs/hadpsgd.yaml"
+        threads: 4
+        resources:
+            mem_mb=lambda wildcards, attempt: 4000 * attempt,
+            runtime=lambda wildcards, attempt: 240 * attempt,
+        params:
+            depends=DEPENDS["alignment"],
+        shell:
+            "hadpsgd sat --config {input.config} --data {input.data} --feats {input.feats}"
+            " --lang {input.lang} --ali {input.ali} --out {output} --jobs {threads} 2> {log}"

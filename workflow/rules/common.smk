@@ -6,9 +6,11 @@ from snakemake.utils import validate
 from hadpsgd.config import (
     asked,
     check,
+    ivector_transform,
     run_fingerprint,
     run_key,
     stage_fingerprints,
+    stage_folders,
     write_resolved,
 )
 
@@ -21,6 +23,7 @@ OUT = f"{CONFIG.results}/{CONFIG.name}"
 # params of those that read it, and a changed config would rerun nothing.
 CONFIG_FILE = str(write_resolved(CONFIG, Path(OUT) / "config.yaml"))
 DEPENDS = stage_fingerprints(CONFIG)
+GMM = stage_folders(CONFIG, OUT)  # of our own stages: none with Kaldi's alignments
 SETS = ["train", "dev", *CONFIG.tests]
 # Names of the runs' folders: two configs of one name keep their runs apart.
 RUNS = [run_key(CONFIG, run.id) for run in CONFIG.training.runs]

@@ -1,4 +1,4 @@
-# i-vectors and FMLLR features: trained here, or imported from Kaldi (features.imports).
+# i-vectors: trained here, or imported from Kaldi (features.imports).
 if CONFIG.features.imports.ivector:
 
     rule import_ivector:
@@ -29,7 +29,7 @@ else:
             config=ancient(CONFIG_FILE),
             data=f"{OUT}/corpus/data/train",
             feats=f"{OUT}/feats/mfcc/train",
-            transform=CONFIG.features.ivector.transform or [],
+            transform=ivector_transform(CONFIG, OUT),
         output:
             directory(f"{OUT}/ivector/ubm"),
         log:
@@ -44,9 +44,12 @@ else:
             runtime=lambda wildcards, attempt: 240 * attempt,
         params:
             depends=DEPENDS["ivector"],
+            transform=lambda wildcards, input: (
+                f"--transform {input.transform}" if input.transform else ""
+            ),
         shell:
             "hadpsgd ubm --config {input.config} --data {input.data} --feats {input.feats}"
-            " --out {output} --jobs {threads} 2> {log}"
+            " {params.transform} --out {output} --jobs {threads} 2> {log}"
 
     rule ivector_train:
         input:
@@ -96,29 +99,3 @@ else:
             "hadpsgd ivector-extract --config {input.config} --data {input.data}"
             " --feats {input.feats} --extractor {input.extractor} --out {output}"
             " --jobs {threads} 2> {log}"
-
-
-if CONFIG.features.imports.fmllr:
-
-    rule import_fmllr:
-        input:
-            config=ancient(CONFIG_FILE),
-            data=f"{OUT}/corpus/data/{{set}}",
-            feats=f"{OUT}/feats/mfcc/{{set}}",
-        output:
-            directory(f"{OUT}/feats/fmllr/{{set}}"),
-        log:
-            f"{OUT}/logs/features/fmllr.{{set}}.log",
-        benchmark:
-            f"{OUT}/benchmarks/import.fmllr.{{set}}.tsv"
-        conda:
-            "../../envs/hadpsgd.yaml"
-        threads: 2
-        resources:
-            mem_mb=lambda wildcards, attempt: 2000 * attempt,
-            runtime=lambda wildcards, attempt: 120 * attempt,
-        params:
-            depends=DEPENDS["ivector"],
-        shell:
-            "hadpsgd import-features --config {input.config} --stream fmllr"
-            " --data {input.data} --feats {input.feats} --out {output} --jobs {threads} 2> {log}"

@@ -1,6 +1,7 @@
 """The configuration: one typed schema with defaults; `load` reads and checks a YAML file."""
 
 from hadpsgd.config.command import write_resolved
+from hadpsgd.config.ladder import ivector_transform, stage_folders
 from hadpsgd.config.load import check, fingerprint, load
 from hadpsgd.config.requests import asked, request_of, shape_of
 from hadpsgd.config.schema import Config
@@ -11,6 +12,7 @@ __all__ = [
     "asked",
     "check",
     "fingerprint",
+    "ivector_transform",
     "load",
     "request_of",
     "run_fingerprint",
@@ -18,5 +20,6 @@ __all__ = [
     "run_of",
     "shape_of",
     "stage_fingerprints",
+    "stage_folders",
     "write_resolved",
 ]

@@ -43,6 +43,11 @@ class Mono(OwnAlignment, MonoStage):
         """Size of the monophone model."""
         return self
 
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages that are trained, in order."""
+        return ("mono",)
+
 
 class TreeStage(Section):
     """Size of a triphone model."""
@@ -65,21 +70,32 @@ class LdaStage(TreeStage):
 
 
 class Ladder(OwnAlignment):
-    """Monophones, triphones on deltas, LDA+MLLT, speaker-adaptive training with FMLLR."""
+    """Monophones, triphones on deltas, LDA+MLLT, speaker-adaptive training with FMLLR.
 
-    kind: Literal["ladder"]
+    Each stage is trained on the alignments of the one before; `kind` says which is the last.
+    """
+
+    kind: Literal["tri", "lda_mllt", "sat"]
     mono: MonoStage = MonoStage()
     tri: TreeStage = TreeStage()
-    lda: LdaStage = LdaStage()
+    lda_mllt: LdaStage = LdaStage()
     sat: TreeStage = TreeStage()
     min_speaker_frames: int = Field(500, ge=1)
     """Frames of speech below which a speaker gets no FMLLR transform of its own (Kaldi's
     --fmllr-min-count)."""
+    acoustic_scale: float = Field(0.0833, gt=0)
+    """Acoustic scale of decoding with these models (of the passes that adapt test speakers)."""
 
     @property
     def mono_stage(self) -> MonoStage:
         """Size of the monophone model."""
         return self.mono
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages that are trained, in order."""
+        order = ("mono", "tri", "lda_mllt", "sat")
+        return order[: order.index(self.kind) + 1]
 
 
 class KaldiAlignment(Section):
@@ -92,6 +108,11 @@ class KaldiAlignment(Section):
     """The Kaldi lang folder that the alignments were made with."""
     max_failed: float = Field(0.05, ge=0, le=1)
     """Share of utterances that may lack an alignment; more stops the run."""
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """No stages of ours."""
+        return ()
 
 
 Alignment = Annotated[Mono | Ladder | KaldiAlignment, Field(discriminator="kind")]

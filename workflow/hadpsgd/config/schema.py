@@ -43,6 +43,19 @@ class Config(Section):
             raise ValueError(f"corpus.tests: '{reserved.pop()}' is not a name for a test set")
         return self
 
+    @model_validator(mode="after")
+    def _fmllr_has_a_source(self) -> Config:
+        if self.estimates_fmllr and self.alignment.kind != "sat":
+            raise ValueError(
+                "features.input: fmllr needs alignment.kind sat, or features.imports.fmllr"
+            )
+        return self
+
+    @property
+    def estimates_fmllr(self) -> bool:
+        """Whether the input has FMLLR features of our own transforms."""
+        return "fmllr" in self.features.input and self.features.imports.fmllr is None
+
     @property
     def tests(self) -> tuple[str, ...]:
         """Names of the test sets, in the order of the table's columns."""

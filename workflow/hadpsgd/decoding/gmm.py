@@ -1,85 +1,102 @@
-"""Log-likelihoods of a GMM-HMM, features made as Kaldi's recipes do."""
+"""Log-likelihoods of a GMM-HMM, features made as its folder says."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hadpsgd import kaldi_io
+from hadpsgd.config import Config
+from hadpsgd.config.alignment import Ladder
+from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.decoding.decode import Scorer
 from hadpsgd.errors import UserError
-from hadpsgd.features import cmvn
-from hadpsgd.features.deltas import add_deltas
-from hadpsgd.features.splice import splice
+from hadpsgd.features.fmllr import Adapted, read_transforms
+from hadpsgd.features.frontend import Frontend, Inputs
 from hadpsgd.gmm import model as gmm_model
 from hadpsgd.gmm.likelihood import log_likelihoods
+from hadpsgd.gmm.model import Model
+from hadpsgd.gmm.pipeline import deltas
 
 Matrix = NDArray[np.float32]
+
+
+def frontend_of(folder: Path, dim: int) -> Frontend:
+    """How a model's folder says that features are made: final.mat on spliced frames, or deltas.
+
+    dim: of the model.
+
+    Raises:
+        UserError: files of the folder are missing or broken.
+    """
+    if (folder / "final.mat").is_file():
+        return Frontend.read(folder)
+    pipeline = deltas(dim // 3)
+    return Frontend(pipeline.context, pipeline.context, transform=pipeline.matrix)
+
+
+def first_pass_model(folder: Path) -> Model:
+    """The model for features that are not adapted yet: final.alimdl, where there is one."""
+    aligner = folder / "final.alimdl"
+    return gmm_model.read(aligner if aligner.is_file() else folder / "final.mdl")
+
+
+def gmm_scale(config: Config) -> float:
+    """Acoustic scale of decoding with GMMs."""
+    if isinstance(config.alignment, Ladder):
+        return config.alignment.acoustic_scale
+    return config.decoding.acoustic_scale
 
 
 @dataclass(frozen=True)
 class GmmScorer:
     """Makes a scorer of utterances.
 
-    feats: scp of features. cmvn_scp: per-speaker statistics to normalise by. lda: final.mat for
-    frames spliced by `context`; without it deltas are added where `deltas` says so. transforms:
-    archives of fMLLR transforms by speaker or utterance.
+    folder: final.mdl and what belongs to it, ours or Kaldi's. data: Kaldi data directory. feats:
+    folder of its MFCC and CMVN. transforms: folder of FMLLR transforms by speaker; without them
+    final.alimdl scores features as they are, where there is one.
     """
 
-    model: Path
+    folder: Path
+    data: Path
     feats: Path
-    speakers: dict[str, str]
-    cmvn_scp: Path | None = None
-    lda: Path | None = None
-    context: int = 3
-    deltas: bool = False
-    transforms: tuple[Path, ...] = ()
+    transforms: Path | None = None
+    max_skipped: float = 0.01
 
     def __call__(self) -> Scorer:
-        """Load model and transforms in the process that uses them."""
-        mixtures = gmm_model.read(self.model).mixtures
-        feats = kaldi_io.Scp(self.feats)
-        stats = kaldi_io.Scp(self.cmvn_scp) if self.cmvn_scp else None
-        lda = kaldi_io.read(self.lda) if self.lda else None
-        transforms = {
-            key: matrix for path in self.transforms for key, matrix in kaldi_io.iterate(path)
-        }
+        """Load model and transforms in the process that uses them.
+
+        Raises:
+            UserError: something is missing, broken or does not fit.
+        """
+        adapts = self.transforms is not None
+        model = gmm_model.read(self.folder / "final.mdl") if adapts else (
+            first_pass_model(self.folder)
+        )  # fmt: skip
+        mixtures = model.mixtures
+        source = self.features(mixtures.dim)
 
         def score(utterance: str) -> Matrix:
-            features = feats[utterance]
-            speaker = self.speakers[utterance]
-            if stats is not None:
-                features = cmvn.apply(features, stats[speaker])
-            if lda is not None:
-                features = transform(splice(features, self.context, self.context), lda)
-            elif self.deltas:
-                features = add_deltas(features)
-            if transforms:
-                key = utterance if utterance in transforms else speaker
-                if key not in transforms:
-                    raise UserError(f"no transform for speaker {speaker}", where=self.transforms[0])
-                features = transform(features, transforms[key])
+            features = source[utterance]
             if features.shape[1] != mixtures.dim:
                 what = f"{features.shape[1]} features a frame, the model takes {mixtures.dim}"
-                raise UserError(what, where=self.model)
+                raise UserError(what, where=self.folder / "final.mdl")
             return log_likelihoods(mixtures, features)
 
         return score
 
-    def utterances(self) -> list[str]:
-        """Utterances with features."""
-        return [name for name in kaldi_io.Scp(self.feats) if name in self.speakers]
+    def inputs(self, dim: int) -> Inputs:
+        """Features of the data set, not adapted."""
+        data = DataDir.read(self.data, audio=False, text=False)
+        return Inputs(data, self.feats, frontend_of(self.folder, dim), self.max_skipped)
 
-
-def transform(features: Matrix, matrix: NDArray[np.floating]) -> Matrix:
-    """A linear or affine transform of features (Kaldi's transform-feats)."""
-    dim = features.shape[1]
-    if matrix.shape[1] not in (dim, dim + 1):
-        raise UserError(f"a transform of shape {matrix.shape} for {dim} features a frame")
-    result = features @ matrix[:, :dim].T
-    if matrix.shape[1] == dim + 1:
-        result += matrix[:, dim]
-    return result.astype(np.float32)
+    def features(self, dim: int) -> Inputs | Adapted:
+        """Features of the data set as the model takes them."""
+        inputs = self.inputs(dim)
+        if self.transforms is None:
+            return inputs
+        transforms: Mapping[str, Matrix] = read_transforms(self.transforms)
+        return Adapted(inputs, transforms)

@@ -7,47 +7,41 @@ from pathlib import Path
 
 from hadpsgd import config
 from hadpsgd.decoding.decode import Work, decode
-from hadpsgd.decoding.gmm import GmmScorer
-from hadpsgd.decoding.network import read_data
+from hadpsgd.decoding.gmm import GmmScorer, gmm_scale
 from hadpsgd.decoding.search import Searcher
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the stage."""
     parser.add_argument("--config", type=Path, required=True)
-    parser.add_argument("--model", type=Path, required=True, help="final.mdl")
+    parser.add_argument(
+        "--model",
+        type=Path,
+        required=True,
+        help="folder of final.mdl (final.alimdl, final.mat, splice_opts, cmvn_opts), ours or "
+        "Kaldi's",
+    )
     parser.add_argument("--graph", type=Path, required=True)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--feats", type=Path, help="scp of features (default: DATA/feats.scp)")
-    parser.add_argument("--cmvn", type=Path, help="scp of statistics by speaker")
-    shape = parser.add_mutually_exclusive_group()
-    shape.add_argument("--lda", type=Path, help="final.mat, applied to spliced frames")
-    shape.add_argument("--deltas", action="store_true", help="add deltas and delta-deltas")
-    parser.add_argument("--context", type=int, default=3, help="frames spliced on each side")
+    parser.add_argument("--feats", type=Path, required=True, help="folder of its MFCC and CMVN")
     parser.add_argument(
-        "--transforms", type=Path, nargs="+", default=[], help="archives of fMLLR transforms"
+        "--trans",
+        type=Path,
+        help="folder of FMLLR transforms; without it final.alimdl decodes, where there is one",
     )
-    parser.add_argument("--acoustic-scale", type=float, help="instead of decoding.acoustic_scale")
+    parser.add_argument("--acoustic-scale", type=float, help="instead of the config's")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--jobs", type=int, default=0, help="processes (default: decoding.jobs)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Write OUT/lat.1.gz, what scoring needs of the graph, and decode.json."""
-    options = config.load(args.config).decoding
-    if args.acoustic_scale:
-        options = options.model_copy(update={"acoustic_scale": args.acoustic_scale})
-    data = read_data(args.data)
-    scorer = GmmScorer(
-        args.model,
-        args.feats or args.data / "feats.scp",
-        {utterance.id: utterance.speaker for utterance in data},
-        args.cmvn,
-        args.lda,
-        args.context,
-        args.deltas,
-        tuple(args.transforms),
-    )
+    settings = config.load(args.config)
+    scale = {"acoustic_scale": args.acoustic_scale or gmm_scale(settings)}
+    options = settings.decoding.model_copy(update=scale)
+    skipped = settings.features.max_skipped
+    scorer = GmmScorer(args.model, args.data, args.feats, args.trans, skipped)
+    utterances = scorer.inputs(0).utterances
     work = Work(Searcher(args.graph, options), scorer)
-    decode(work, scorer.utterances(), args.out, args.jobs or options.jobs, options.max_failed)
+    decode(work, utterances, args.out, args.jobs or options.jobs, options.max_failed)
     return 0

@@ -102,7 +102,7 @@ def estimate(sums: Sums, dim: int) -> Projection:
     if dim > len(within) or dim >= filled:
         raise UserError(
             f"LDA to {dim} dimensions out of {len(within)} features of {filled} classes",
-            fix="Lower alignment.lda.dim, or splice more frames",
+            fix="Lower alignment.lda_mllt.dim, or splice more frames",
         )
     try:
         root = np.linalg.cholesky(within)

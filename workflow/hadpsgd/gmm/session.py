@@ -58,7 +58,7 @@ class Session:
             raise UserError(
                 f"alignment.kind is {self.options.kind}",
                 where=self.config.name,
-                fix="Triphones need kind ladder",
+                fix="Triphones need kind tri, lda_mllt or sat",
             )
         return self.options
 
@@ -95,7 +95,7 @@ def session(args: argparse.Namespace, text: Path | None = None) -> Iterator[Sess
         raise UserError(
             f"alignment.kind is {options.kind}",
             where=args.config,
-            fix="Our own GMMs need kind mono or ladder",
+            fix="Our own GMMs need kind mono, tri, lda_mllt or sat",
         )
     data = DataDir.read(args.data, audio=False, text=text is None)
     lang = Lang(args.lang)

@@ -27,6 +27,8 @@ from hadpsgd.kaldi_io import iterate
 from hadpsgd.skipped import check_skipped
 
 MLLT = frozenset((2, 4, 6, 12))
+SAT_POWER = 0.2
+"""Power of counts by which pdfs get Gaussians in train_sat.sh."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +81,7 @@ def run_lda(args: argparse.Namespace) -> int:
     """Triphones on spliced frames after LDA and MLLT."""
     with session(args) as work:
         previous = load_previous(work, args.ali)
-        options = work.ladder.lda
+        options = work.ladder.lda_mllt
         wide = work.passes(Pipeline(options.context))
         quiet = work.lang.silence
         found = lda.estimate(lda_sums(wide, previous.transitions, quiet), options.dim)
@@ -118,7 +120,8 @@ def run_sat(args: argparse.Namespace) -> int:
     with session(args) as work:
         previous = load_previous(work, args.ali)
         passes = work.passes(pipeline_of(front, work.space.dim))
-        trained = train_sat(work, _setting(work, "sat", work.ladder.sat), passes, previous)
+        setting = replace(_setting(work, "sat", work.ladder.sat), power=SAT_POWER)
+        trained = train_sat(work, setting, passes, previous)
         passes, model = trained.state
         aligner = alignment_model(passes, model)
         found, outcome = adapt_and_align(work, passes, model, aligner)

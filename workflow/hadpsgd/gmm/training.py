@@ -18,10 +18,10 @@ from hadpsgd.gmm.update import Growth, update, update_transitions
 
 @dataclass(frozen=True)
 class Schedule:
-    """Iterations count from 1. Gaussians grow up to iteration `grow_until`.
+    """Iterations count from 1, as in Kaldi's scripts. Gaussians grow after iterations 1 to
+    `grow_until`.
 
-    realign: iterations before which utterances are aligned anew. hooks: what else is done in
-    an iteration, after the update of the means (MLLT, fMLLR).
+    realign: iterations before which utterances are aligned anew.
     """
 
     name: str
@@ -61,7 +61,7 @@ def train(
             check_some(outcome, schedule.name)
         state = hook(iteration, state)
         sums = state.passes.accumulate(state.model)
-        grown = start + int(step * min(iteration, schedule.grow_until))
+        grown = start + int(step * min(iteration - 1, schedule.grow_until))
         growth = Growth(max(grown, start), schedule.power)
         state = State(state.passes, maximise(state.model, sums, growth, random))
         _report(schedule, iteration, sums, state.model, outcome)

@@ -39,6 +39,7 @@ class Setting:
     words: list[list[int]]
     search: Search
     seed: int
+    power: float = POWER
 
 
 def train_stage(
@@ -65,7 +66,7 @@ def train_stage(
             file=sys.stderr,
         )
     random = np.random.default_rng(setting.seed)
-    mixed = split_targets(first.occupancy, options.leaves, POWER)
+    mixed = split_targets(first.occupancy, options.leaves, setting.power)
     mixtures = split(first.mixtures, mixed, random)
     transitions = transition_model.make(built.tree, previous.topology)
     convert(passes, previous, transitions, built.tree)
@@ -76,7 +77,7 @@ def train_stage(
         REALIGN,
         max(1, options.iterations * 5 // 7),
         options.gaussians,
-        POWER,
+        setting.power,
         setting.seed,
     )
     state = State(passes, Model(transitions, mixtures))

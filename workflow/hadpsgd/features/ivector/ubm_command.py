@@ -25,7 +25,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, required=True, help="Kaldi data directory")
     parser.add_argument("--feats", type=Path, required=True, help="folder of its MFCC")
     parser.add_argument(
-        "--transform", type=Path, help="final.mat (default: features.ivector.transform, or PCA)"
+        "--transform",
+        type=Path,
+        help="final.mat, or a folder of it and splice_opts "
+        "(default: features.ivector.transform, or PCA)",
     )
     parser.add_argument("--out", type=Path, required=True, help="folder of final.dubm")
     parser.add_argument("--jobs", type=int, help="threads (default: features.jobs)")
@@ -40,14 +43,7 @@ def train_ubm(
         UserError: features are missing or too few.
     """
     options = config.features.ivector
-    frontend = Frontend(options.context, options.context)
-    if transform:
-        matrix = read(transform).astype(np.float32)
-    else:
-        matrix = principal_components(
-            Inputs(data, feats, frontend, config.features.max_skipped), options.input_dim
-        )
-    frontend = Frontend(options.context, options.context, transform=matrix)
+    frontend = _frontend(config, data, feats, transform)
     inputs = Inputs(data, feats, frontend, config.features.max_skipped)
 
     def passes() -> Iterator[Iterable[NDArray[np.float32]]]:
@@ -58,6 +54,20 @@ def train_ubm(
     out.mkdir(parents=True, exist_ok=True)
     frontend.write(out)
     ubm.write(out / "final.dubm", model)
+
+
+def _frontend(config: Config, data: DataDir, feats: Path, transform: Path | str | None) -> Frontend:
+    options = config.features.ivector
+    if transform and Path(transform).is_dir():
+        return Frontend.read(Path(transform))
+    frontend = Frontend(options.context, options.context)
+    if transform:
+        matrix = read(transform).astype(np.float32)
+    else:
+        matrix = principal_components(
+            Inputs(data, feats, frontend, config.features.max_skipped), options.input_dim
+        )
+    return Frontend(options.context, options.context, transform=matrix)
 
 
 def run(args: argparse.Namespace) -> int:

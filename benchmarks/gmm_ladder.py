@@ -1,0 +1,125 @@
+"""The ladder of GMMs on AN4: time and memory of every stage, and word error rates beside Kaldi's.
+
+Data, lang folder and language model are those of the reference (`HADPSGD_SHARED`); LM weight and
+word penalty are chosen on the test set itself, as in the reference, so that figures compare.
+
+    .venv/bin/python benchmarks/gmm_ladder.py [--out FOLDER] [--jobs 2] [--seed 1]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+KALDI = Path(os.environ.get("HADPSGD_SHARED", ROOT.parent / "shared")).resolve() / "kaldi_an4"
+STAGES = ("mono", "tri", "lda-mllt", "sat")
+THEIRS = {"mono": 7.76, "tri": 6.34, "lda-mllt": 7.12, "sat": 4.01}
+CONFIG = """
+name: ladder
+seed: {seed}
+corpus: {{kind: an4}}
+alignment:
+  kind: sat
+  jobs: {jobs}
+  tri: {{leaves: 500, gaussians: 5000}}
+  lda_mllt: {{leaves: 500, gaussians: 5000}}
+  sat: {{leaves: 500, gaussians: 5000}}
+decoding: {{jobs: {jobs}}}
+"""
+
+
+def hadpsgd(*arguments: object) -> tuple[float, float]:
+    """Run a stage; wall and processor seconds."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    words = [str(argument) for argument in arguments]
+    done = subprocess.run(
+        [sys.executable, "-m", "hadpsgd", *words],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(f"hadpsgd {' '.join(words)}\n{done.stderr[-2000:]}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return time.monotonic() - began, used
+
+
+class Ladder:
+    """The stages on AN4, in a folder."""
+
+    def __init__(self, folder: Path, jobs: int, seed: int) -> None:
+        """Write the config."""
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.config = folder / "config.yaml"
+        self.config.write_text(CONFIG.format(jobs=jobs, seed=seed))
+
+    def train(self, stage: str, before: str | None) -> tuple[float, float]:
+        """Train a stage; wall and processor seconds."""
+        previous = ("--ali", self.folder / before) if before else ()
+        return hadpsgd(
+            stage, "--config", self.config, *data("train"), "--lang", KALDI / "lang", *previous,
+            "--out", self.folder / stage,
+        )  # fmt: skip
+
+    def score(self, stage: str) -> float:
+        """Word error rate on test, in percent; SAT in two passes of adaptation."""
+        model, lang = self.folder / stage, ("--lang", KALDI / "lang")
+        work = self.folder / "decode" / stage
+        graph = work / "graph"
+        common = ("--config", self.config, "--model", model, *data("test"))
+        hadpsgd("graph", "--config", self.config, *lang, "--ali", model,
+                "--g", KALDI / "lang/G.fst", "--out", graph)  # fmt: skip
+        last = work / "first"
+        hadpsgd("decode-gmm", *common, "--graph", graph, "--out", last)
+        if stage == "sat":
+            trans: tuple[object, ...] = ()
+            for number in ("second", "third"):
+                new = work / f"trans_{number}"
+                hadpsgd("adapt", *common, *lang, "--lattices", last, *trans, "--out", new)
+                trans, last = ("--trans", new), work / number
+                hadpsgd("decode-gmm", *common, "--graph", graph, *trans, "--out", last)
+        tuned = work / "tuned.json"
+        hadpsgd("tune", "--config", self.config, "--decode", last, "--data", KALDI / "data/test",
+                "--out", tuned)  # fmt: skip
+        return float(json.loads(tuned.read_text())["wer"])
+
+
+def data(name: str) -> tuple[object, ...]:
+    """Arguments that name a data set of the reference."""
+    return ("--data", KALDI / "data" / name, "--feats", KALDI / "data" / name)
+
+
+def main() -> None:
+    """Train, score, print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, help="folder to keep (default: a temporary one)")
+    parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--no-wer", action="store_true", help="times only")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        ladder = Ladder(args.out or Path(scratch), args.jobs, args.seed)
+        print("| stage | wall (s) | processor (s) | WER (%) | Kaldi's WER (%) |")
+        print("|---|---|---|---|---|")
+        total = [0.0, 0.0]
+        for before, stage in zip((None, *STAGES), STAGES, strict=False):
+            wall, used = ladder.train(stage, before)
+            total = [total[0] + wall, total[1] + used]
+            wer = "" if args.no_wer else f"{ladder.score(stage):.2f}"
+            print(f"| {stage} | {wall:.0f} | {used:.0f} | {wer} | {THEIRS[stage]} |", flush=True)
+        print(f"| all | {total[0]:.0f} | {total[1]:.0f} | | |")
+
+
+if __name__ == "__main__":
+    main()

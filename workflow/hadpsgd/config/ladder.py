@@ -1,0 +1,22 @@
+"""Where the stages of our own alignment lie in the results."""
+
+from __future__ import annotations
+
+from hadpsgd.config.schema import Config
+
+
+def stage_folders(config: Config, out: str) -> dict[str, str]:
+    """Folder of each stage that is trained; the last one's is the alignment of train."""
+    stages = config.alignment.stages
+    folders = {stage: f"{out}/gmm/{stage}" for stage in stages}
+    return folders | dict.fromkeys(stages[-1:], f"{out}/ali/train")
+
+
+def ivector_transform(config: Config, out: str) -> str | list[str]:
+    """What i-vectors are estimated on: a final.mat of the config, or the ladder's folder of it.
+
+    Nothing (a PCA is estimated) where there is neither.
+    """
+    if config.features.ivector.transform:
+        return config.features.ivector.transform
+    return stage_folders(config, out).get("lda_mllt", [])

@@ -1,0 +1,60 @@
+"""`hadpsgd adapt`: FMLLR transforms of a data set from its lattices."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from hadpsgd import config, kaldi_io
+from hadpsgd.config.alignment import Ladder
+from hadpsgd.decoding import lattice_io
+from hadpsgd.decoding.adaptation import estimate
+from hadpsgd.decoding.gmm import GmmScorer, gmm_scale
+from hadpsgd.decoding.lattice import Scaling
+from hadpsgd.files import atomic_folder
+from hadpsgd.gmm.adaptation import MIN_COUNT
+from hadpsgd.gmm.data import Lang
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the stage."""
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument(
+        "--model", type=Path, required=True, help="folder of the speaker-adaptively trained model"
+    )
+    parser.add_argument("--lattices", type=Path, required=True, help="what decode-gmm left")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--feats", type=Path, required=True, help="folder of its MFCC and CMVN")
+    parser.add_argument("--lang", type=Path, required=True)
+    parser.add_argument(
+        "--trans", type=Path, help="transforms that the lattices were made with: to go on from"
+    )
+    parser.add_argument("--acoustic-scale", type=float, help="instead of the config's")
+    parser.add_argument("--out", type=Path, required=True, help="folder of trans.1")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write OUT/trans.1 and OUT/adaptation.json."""
+    settings = config.load(args.config)
+    options = settings.alignment
+    least = options.min_speaker_frames if isinstance(options, Ladder) else MIN_COUNT
+    scale = args.acoustic_scale or gmm_scale(settings)
+    skipped = settings.features.max_skipped
+    scorer = GmmScorer(args.model, args.data, args.feats, args.trans, skipped)
+    found = estimate(
+        scorer, lattice_io.read(args.lattices), Scaling(scale), Lang(args.lang).silence, least
+    )
+    print(found.summary, file=sys.stderr)
+    with atomic_folder(args.out) as folder:
+        kaldi_io.write_archive(folder / "trans.1", sorted(found.transforms.items()))
+        report = {
+            "speakers": len(found.transforms),
+            "frames": found.counts,
+            "gain_a_frame": found.gain,
+            "too_little_speech": sorted(found.few),
+            "singular": sorted(found.singular),
+        }
+        (folder / "adaptation.json").write_text(json.dumps(report, indent=2) + "\n", "utf-8")
+    return 0

@@ -1,0 +1,172 @@
+# FMLLR features: with transforms of our own ladder, or imported from Kaldi (features.imports).
+# Speakers of train are adapted by their transcripts, as the last stage left them; all others by
+# what two decodings say (Kaldi's decode_fmllr.sh).
+if CONFIG.features.imports.fmllr:
+
+    rule import_fmllr:
+        input:
+            config=ancient(CONFIG_FILE),
+            data=f"{OUT}/corpus/data/{{set}}",
+            feats=f"{OUT}/feats/mfcc/{{set}}",
+        output:
+            directory(f"{OUT}/feats/fmllr/{{set}}"),
+        log:
+            f"{OUT}/logs/features/fmllr.{{set}}.log",
+        benchmark:
+            f"{OUT}/benchmarks/import.fmllr.{{set}}.tsv"
+        conda:
+            "../../envs/hadpsgd.yaml"
+        threads: 2
+        resources:
+            mem_mb=lambda wildcards, attempt: 2000 * attempt,
+            runtime=lambda wildcards, attempt: 120 * attempt,
+        params:
+            depends=DEPENDS["ivector"],
+        shell:
+            "hadpsgd import-features --config {input.config} --stream fmllr"
+            " --data {input.data} --feats {input.feats} --out {output} --jobs {threads} 2> {log}"
+
+elif CONFIG.estimates_fmllr:
+
+    rule decode_first:
+        input:
+            config=ancient(CONFIG_FILE),
+            data=f"{OUT}/corpus/data/{{set}}",
+            feats=f"{OUT}/feats/mfcc/{{set}}",
+            model=f"{OUT}/ali/train",
+            graph=f"{OUT}/graph",
+        output:
+            temp(directory(f"{OUT}/fmllr/{{set}}/first/lattices")),
+        log:
+            f"{OUT}/logs/fmllr/decode_first.{{set}}.log",
+        benchmark:
+            f"{OUT}/benchmarks/decode_first.{{set}}.tsv"
+        wildcard_constraints:
+            set="|".join(name for name in SETS if name != "train"),
+        conda:
+            "../../envs/hadpsgd.yaml"
+        threads: CONFIG.decoding.jobs
+        resources:
+            mem_mb=lambda wildcards, attempt: 4000 * attempt,
+            runtime=lambda wildcards, attempt: 240 * attempt,
+        params:
+            depends=DEPENDS["alignment"],
+        shell:
+            "hadpsgd decode-gmm --config {input.config} --model {input.model} --graph {input.graph}"
+            " --data {input.data} --feats {input.feats} --out {output} --jobs {threads} 2> {log}"
+
+    rule adapt_first:
+        input:
+            config=ancient(CONFIG_FILE),
+            data=f"{OUT}/corpus/data/{{set}}",
+            feats=f"{OUT}/feats/mfcc/{{set}}",
+            model=f"{OUT}/ali/train",
+            lang=f"{OUT}/lang",
+            lattices=f"{OUT}/fmllr/{{set}}/first/lattices",
+        output:
+            directory(f"{OUT}/fmllr/{{set}}/first/trans"),
+        log:
+            f"{OUT}/logs/fmllr/adapt_first.{{set}}.log",
+        benchmark:
+            f"{OUT}/benchmarks/adapt_first.{{set}}.tsv"
+        wildcard_constraints:
+            set="|".join(name for name in SETS if name != "train"),
+        conda:
+            "../../envs/hadpsgd.yaml"
+        threads: 1
+        resources:
+            mem_mb=lambda wildcards, attempt: 4000 * attempt,
+            runtime=lambda wildcards, attempt: 120 * attempt,
+        params:
+            depends=DEPENDS["alignment"],
+        shell:
+            "hadpsgd adapt --config {input.config} --model {input.model} --lattices {input.lattices}"
+            " --data {input.data} --feats {input.feats} --lang {input.lang} --out {output} 2> {log}"
+
+    rule decode_adapted:
+        input:
+            config=ancient(CONFIG_FILE),
+            data=f"{OUT}/corpus/data/{{set}}",
+            feats=f"{OUT}/feats/mfcc/{{set}}",
+            model=f"{OUT}/ali/train",
+            graph=f"{OUT}/graph",
+            trans=f"{OUT}/fmllr/{{set}}/first/trans",
+        output:
+            temp(directory(f"{OUT}/fmllr/{{set}}/lattices")),
+        log:
+            f"{OUT}/logs/fmllr/decode_adapted.{{set}}.log",
+        benchmark:
+            f"{OUT}/benchmarks/decode_adapted.{{set}}.tsv"
+        wildcard_constraints:
+            set="|".join(name for name in SETS if name != "train"),
+        conda:
+            "../../envs/hadpsgd.yaml"
+        threads: CONFIG.decoding.jobs
+        resources:
+            mem_mb=lambda wildcards, attempt: 4000 * attempt,
+            runtime=lambda wildcards, attempt: 240 * attempt,
+        params:
+            depends=DEPENDS["alignment"],
+        shell:
+            "hadpsgd decode-gmm --config {input.config} --model {input.model} --graph {input.graph}"
+            " --data {input.data} --feats {input.feats} --trans {input.trans} --out {output}"
+            " --jobs {threads} 2> {log}"
+
+    rule adapt:
+        input:
+            config=ancient(CONFIG_FILE),
+            data=f"{OUT}/corpus/data/{{set}}",
+            feats=f"{OUT}/feats/mfcc/{{set}}",
+            model=f"{OUT}/ali/train",
+            lang=f"{OUT}/lang",
+            lattices=f"{OUT}/fmllr/{{set}}/lattices",
+            trans=f"{OUT}/fmllr/{{set}}/first/trans",
+        output:
+            directory(f"{OUT}/fmllr/{{set}}/trans"),
+        log:
+            f"{OUT}/logs/fmllr/adapt.{{set}}.log",
+        benchmark:
+            f"{OUT}/benchmarks/adapt.{{set}}.tsv"
+        wildcard_constraints:
+            set="|".join(name for name in SETS if name != "train"),
+        conda:
+            "../../envs/hadpsgd.yaml"
+        threads: 1
+        resources:
+            mem_mb=lambda wildcards, attempt: 4000 * attempt,
+            runtime=lambda wildcards, attempt: 120 * attempt,
+        params:
+            depends=DEPENDS["alignment"],
+        shell:
+            "hadpsgd adapt --config {input.config} --model {input.model} --lattices {input.lattices}"
+            " --data {input.data} --feats {input.feats} --lang {input.lang} --trans {input.trans}"
+            " --out {output} 2> {log}"
+
+    rule fmllr:
+        input:
+            config=ancient(CONFIG_FILE),
+            data=f"{OUT}/corpus/data/{{set}}",
+            feats=f"{OUT}/feats/mfcc/{{set}}",
+            model=f"{OUT}/ali/train",
+            trans=lambda wildcards: (
+                f"{OUT}/ali/train"
+                if wildcards.set == "train"
+                else f"{OUT}/fmllr/{wildcards.set}/trans"
+            ),
+        output:
+            directory(f"{OUT}/feats/fmllr/{{set}}"),
+        log:
+            f"{OUT}/logs/fmllr/apply.{{set}}.log",
+        benchmark:
+            f"{OUT}/benchmarks/fmllr.{{set}}.tsv"
+        conda:
+            "../../envs/hadpsgd.yaml"
+        threads: CONFIG.features.jobs
+        resources:
+            mem_mb=lambda wildcards, attempt: 4000 * attempt,
+            runtime=lambda wildcards, attempt: 120 * attempt,
+        params:
+            depends=DEPENDS["alignment"],
+        shell:
+            "hadpsgd fmllr-apply --config {input.config} --model {input.model} --trans {input.trans}"
+            " --data {input.data} --feats {input.feats} --out {output} --jobs {threads} 2> {log}"
