@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,11 +72,14 @@ class Judge:
         return judge
 
 
-def found_costs(folder: Path, data: DataDir, scaling: Scaling) -> dict[str, float]:
-    """Cost of the best path of every utterance of a decoding folder."""
+def found_costs(
+    folder: Path, data: DataDir, scaling: Scaling, wanted: Container[str]
+) -> dict[str, float]:
+    """Cost of the best path of the utterances `wanted` of a decoding folder."""
     return {
         utterance: best_paths(lattice, [scaling])[0].cost
         for utterance, lattice in lattices(folder, data)
+        if utterance in wanted
     }
 
 

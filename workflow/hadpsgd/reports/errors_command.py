@@ -51,7 +51,9 @@ def run(args: argparse.Namespace) -> int:
     graph = ReferenceGraph.read(args.graph, free)
     with atomic_folder(args.out) as folder:
         found = [_set(config, args, graph, words, name, folder) for name in names]
-        (folder / "index.html").write_text(_page(config, args.score.name, found), "utf-8")
+        synthetic = config.corpus.kind == "builtin"
+        made = page(config.name, args.score.name, synthetic, found)
+        (folder / "index.html").write_text(made, "utf-8")
         report = {each.name: each.as_json() for each in found}
         (folder / "errors.json").write_text(json.dumps(report, indent=1) + "\n", "utf-8")
     for each in found:
@@ -80,7 +82,7 @@ def _set(
         Judge(graph, scorer, scaling),
         data,
         words,
-        found_costs(args.decode / name, data, scaling),
+        found_costs(args.decode / name, data, scaling, set(wrong)),
         read_json(args.decode / name / "decode.json").get("partial", []),
         [utterance for utterance in dict.fromkeys(wrong) if utterance in there],
         args.jobs or config.decoding.jobs,
@@ -91,12 +93,13 @@ def _set(
         return errors.with_audio(found, reader, folder)
 
 
-def _page(config: Config, run: str, found: list[SetErrors]) -> str:
+def page(name: str, run: str, synthetic: bool, found: list[SetErrors]) -> str:
+    """The page as text: of a run of the config `name`."""
     return render(
         _TEMPLATE,
-        name=config.name,
+        name=name,
         run=run,
-        synthetic=config.corpus.kind == "builtin",
+        synthetic=synthetic,
         sets=found,
         top=errors.TOP,
         kinds=[k for k in CAUSES if any(each.causes[k]["sentences"] for each in found)],

@@ -1,0 +1,208 @@
+"""Error pages: costs of references against all paths, counts that add up, audio of the segment."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from corpus_data import RATE, make_data
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from search_problems import Scores, problems, walks
+
+from hadpsgd import kaldi_io
+from hadpsgd.config.decoding import Decoding
+from hadpsgd.corpus.datadir import AudioReader, DataDir, Utterance
+from hadpsgd.decoding.lattice import Scaling, best_paths
+from hadpsgd.decoding.reference import ReferenceGraph
+from hadpsgd.decoding.search import Searcher
+from hadpsgd.gmm import transition_model
+from hadpsgd.graph import arrays
+from hadpsgd.graph.arrays import Arrays
+from hadpsgd.graph.transitions import Transitions
+from hadpsgd.reports import errors
+from hadpsgd.reports.causes import (
+    CAUSES,
+    MODEL,
+    NO_PATH,
+    SEARCH,
+    UNKNOWN,
+    UNTESTED,
+    Cause,
+    Judge,
+    causes,
+    utterances_of,
+)
+from hadpsgd.reports.errors_command import page
+from hadpsgd.scoring.align import Edit
+from hadpsgd.scoring.formats import Segment, TimedWord
+from hadpsgd.scoring.hypotheses import Words
+from hadpsgd.scoring.nist import Sentence
+
+SCALE = 0.0833
+_FLAGS = np.zeros(3, bool)
+TWO_PDFS = Transitions(np.array([0, 0, 1], np.int32), np.zeros(3, np.int32), _FLAGS, _FLAGS)
+
+
+@given(problems(), st.lists(st.lists(st.integers(1, 2), max_size=3), min_size=3, max_size=3))
+@settings(max_examples=80, deadline=None)
+def test_the_best_path_of_given_words(
+    problem: tuple[Arrays, list[Scores]], words: list[list[int]]
+) -> None:
+    """Of three utterances side by side: the cheapest of all paths that say just these words."""
+    graph, scores = problem
+    scaling = Scaling(0.5, 0.25)
+    reference = ReferenceGraph(arrays.to_fst(graph), TWO_PDFS, (), None)
+    found = reference.best_paths(words, scores, scaling)
+    for said, matrix, path in zip(words, scores, found, strict=True):
+        ended, partial = walks(graph, matrix * np.float32(0.5))
+        costs = [c for _, spoken, c in ended if spoken == tuple(said) and not partial]
+        if path is None:
+            assert not costs
+        else:
+            assert path.words.tolist() == said and len(path.transitions) == len(matrix)
+            assert path.cost == pytest.approx(min(costs) + 0.25 * len(said), abs=1e-4)
+
+
+@given(problems(), st.lists(st.just(1), max_size=2))
+@settings(max_examples=50, deadline=None)
+def test_noise_may_stand_anywhere(problem: tuple[Arrays, list[Scores]], words: list[int]) -> None:
+    graph, scores = problem
+    reference = ReferenceGraph(arrays.to_fst(graph), TWO_PDFS, (2,), None)
+    [path] = reference.best_paths([words], scores[:1], Scaling(1.0))
+    ended, partial = walks(graph, scores[0])
+    costs = [c for _, said, c in ended if [w for w in said if w == 1] == words and not partial]
+    assert (path is None) == (not costs)
+    if path is not None:
+        assert path.cost == pytest.approx(min(costs), abs=1e-4)
+
+
+@pytest.fixture(scope="module")
+def graph(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Kaldi's own graph as a graph folder."""
+    kaldi, folder = shared / "kaldi_an4", tmp_path_factory.mktemp("graph")
+    (folder / "HCLG.fst").symlink_to(kaldi / "exp/tri3b/graph/HCLG.fst")
+    (folder / "words.txt").symlink_to(kaldi / "lang/words.txt")
+    model = transition_model.read(kaldi / "exp/tri3b/final.mdl")
+    Transitions.of(model).write(folder / "transitions.npz")
+    return folder
+
+
+def test_what_the_search_loses_is_a_search_error(shared: Path, graph: Path) -> None:
+    """Kaldi's best words as references: the same cost with a wide beam, lost with a narrow one."""
+    golden = shared / "kaldi_an4/golden"
+    words = Words.read(graph, ["<unk>"])
+    scores = dict(list(kaldi_io.iterate(golden / "gmm_loglikes_test20.ark.gz"))[:5])
+    lines = (golden / "bestpath_words_test20.txt").read_text().splitlines()
+    texts = {line.split()[0]: " ".join(line.split()[1:]) for line in lines}
+    data = DataDir(Path("x"), {})
+    for name in scores:
+        data.utterances[name] = Utterance(name, "s", name, texts[name])
+    scaling = Scaling(SCALE)
+    judge = Judge(ReferenceGraph.read(graph, ()), lambda: scores.__getitem__, scaling)
+
+    def judged(**options: float) -> dict[str, Cause]:
+        searcher = Searcher(graph, Decoding(acoustic_scale=SCALE, **options))
+        found = {}
+        for name, matrix in scores.items():
+            lattice = searcher(matrix).lattice
+            found[name] = best_paths(lattice, [scaling])[0].cost if lattice else np.inf
+        return dict(causes(judge, data, words, found, (), list(scores)))
+
+    wide = judged(beam=14.0)
+    assert {cause.kind for cause in wide.values()} == {MODEL}
+    assert all(abs(cause.margin or 0.0) < 0.01 for cause in wide.values())
+    assert Counter(c.kind for c in judged(beam=1.0, lattice_beam=0.5).values())[SEARCH] >= 3
+    worse = replace(data.utterances[name], text="ELEVEN")
+    data.utterances[name] = worse
+    [(_, cause)] = causes(judge, data, words, {name: 0.0}, (), [name])
+    assert cause.kind == MODEL and (cause.margin or 0) > 0
+    [(_, cause)] = causes(judge, data, words, {name: 0.0}, [name], [name])
+    assert cause.kind == SEARCH  # it reached no final state
+    data.utterances[name] = replace(worse, text="ELEVEN QUAGGAS QUAGGAS")
+    [(_, cause)] = causes(judge, data, words, {name: 0.0}, (), [name])
+    assert cause == Cause(UNKNOWN, None, ("QUAGGAS",))
+    data.utterances[name] = replace(worse, text=" ".join(["ELEVEN"] * 200))
+    [(_, cause)] = causes(judge, data, words, {name: 0.0}, (), [name])
+    assert cause.kind == NO_PATH
+
+
+def sentence(name: str, place: tuple[str, str, float, float], edits: str, first: str) -> Sentence:
+    """A scored segment whose edits are given by their kinds."""
+    made = []
+    for number, kind in enumerate(edits):
+        ref = None if kind == "I" else f"{first}{number}"
+        hyp = None if kind == "D" else ref if kind == "C" else f"<x{number}>"
+        made.append(Edit(kind, ref, hyp, 0, 0 if hyp is None else number + 1))  # type: ignore[arg-type]
+    file, channel, begin, end = place
+    words = tuple(TimedWord(file, channel, begin + i / 10, 0.1, "w", 0.5) for i in range(len(made)))
+    speaker = name.split("-")[0]
+    segment = Segment(file, channel, speaker, begin, end, "text")
+    return Sentence(name, speaker, made, segment, words)
+
+
+@pytest.fixture
+def scored() -> list[Sentence]:
+    return [
+        sentence("ann-000", ("call", "a", 0.5, 2.25), "CSD", "a"),
+        sentence("ann-001", ("call", "A", 3.0, 4.5), "CC", "b"),
+        sentence("bob-000", ("call", "B", 2.5, 3.5), "SIII", "c"),
+        sentence("bob-001", ("call", "B", 6.5, 9.99), "D", "d"),
+    ]
+
+
+def test_counts_add_up(tmp_path: Path, scored: list[Sentence]) -> None:
+    data = DataDir.read(make_data(tmp_path))
+    utterances = utterances_of(scored, data)
+    # the last one begins where no utterance does
+    assert utterances == {"ann-000": "ann-1", "ann-001": "ann-2", "bob-000": "bob-1"}
+    found = {"ann-1": Cause(MODEL, 2.5), "bob-1": Cause(SEARCH, -1.0)}
+    made = errors.analyse("test", scored, data, utterances, found, 2)
+    assert [w.sentence.name for w in made.wrong] == ["bob-000", "ann-000"] and made.unlisted == 1
+    assert [(who, gender, c.errors) for who, gender, c in made.speakers] == [
+        ("bob", "m", 5),
+        ("ann", "f", 2),
+    ]
+    assert sum(row["errors"] for row in made.causes.values()) == made.total.errors == 7
+    assert made.causes[UNTESTED] == {"sentences": 1, "errors": 1}
+    assert set(made.causes) == set(CAUSES)
+    lists = made.confusions
+    assert sum(n for _, _, n in lists.substituted) == made.total.sub == 2
+    assert sum(n for _, n in lists.deleted) == made.total.dele == 2
+    assert sum(n for _, n in lists.inserted) == made.total.ins == 3
+    assert made.wrong[1].columns[1][1] == "0.60 s, confidence 0.50"
+
+
+class _Links(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, _: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [str(value) for name, value in attrs if name in ("src", "href")]
+
+
+def test_the_page_and_its_audio(tmp_path: Path, scored: list[Sentence]) -> None:
+    data = DataDir.read(make_data(tmp_path))
+    utterances = utterances_of(scored, data)
+    found = {"ann-1": Cause(MODEL, 2.5), "bob-1": Cause(UNKNOWN, None, ("<z>",))}
+    made = errors.analyse("test", scored, data, utterances, found, 10)
+    with AudioReader(data, RATE) as reader:
+        made = errors.with_audio(made, reader, tmp_path / "page")
+        wanted = reader.read(data.utterances["bob-1"])
+    samples, rate = soundfile.read(tmp_path / "page" / made.wrong[0].audio, dtype="int16")
+    assert rate == RATE
+    np.testing.assert_array_equal(samples, np.rint(wanted))
+    html = page("demo", "single", True, [made])
+    links = _Links()
+    links.feed(html)
+    local = [link for link in links.found if not link.startswith("#")]
+    assert local and all((tmp_path / "page" / link).is_file() for link in local)
+    assert "&lt;x0&gt;" in html and "<x0>" not in html and "unknown word: &lt;z&gt;" in html
+    assert len(re.findall("<article", html)) == 3 and "margin +2.50" in html
