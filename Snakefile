@@ -22,6 +22,7 @@ include: "workflow/rules/training.smk"
 include: "workflow/rules/lm.smk"
 include: "workflow/rules/decoding.smk"
 include: "workflow/rules/reports.smk"
+include: "workflow/rules/quality.smk"
 
 
 rule all:
@@ -29,3 +30,5 @@ rule all:
     input:
         rules.report.output,
         rules.track.output,
+        rules.alignment_report.output,
+        rules.adaptation_report.output if "ivector" in ADAPTED or TRANSFORMS else [],

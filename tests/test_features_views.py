@@ -50,7 +50,7 @@ def test_wrong_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_online_ivectors_are_averaged(tmp_path: Path) -> None:
     frames = np.arange(6, dtype=np.float32).reshape(3, 2)
     folder = tmp_path / "iv"
-    kaldi_io.write_archive(folder / "feats.ark", [("a", frames)], folder / "feats.scp")
+    kaldi_io.write_archive(folder / "online.ark", [("a", frames)], folder / "ivector_online.scp")
     np.testing.assert_allclose(views.read_ivectors(folder)["a"], [2, 3])
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hadpsgd.errors import UserError
+from hadpsgd.features.ivector.extract import NAMES
 from hadpsgd.kaldi_io import iterate
 from hadpsgd.kaldi_stream import Kind
 
@@ -42,12 +43,15 @@ def log_determinants(transforms: Mapping[str, Matrix]) -> dict[str, float]:
 def read_ivectors(place: Path) -> dict[str, Doubles]:
     """i-vector of each speaker or utterance: float64 [dim]; online ones are averaged over time.
 
-    `place` is an archive or scp of vectors or matrices, or a folder with feats.scp.
+    `place` is an archive or scp of vectors or matrices, or the folder of an ivector stream.
 
     Raises:
         UserError: nothing there, something else, or i-vectors of different sizes.
     """
-    path = place / "feats.scp" if place.is_dir() else place
+    path = place
+    if place.is_dir():
+        there = [place / f"{name}.scp" for name in NAMES.values()]
+        path = next((scp for scp in there if scp.is_file()), place / "ivectors_spk.scp")
     if not path.is_file():
         raise UserError("no such file", where=path, fix="`hadpsgd ivector-extract` makes it")
     found = {
