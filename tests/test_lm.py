@@ -76,6 +76,18 @@ def test_the_same_text_gives_the_same_bytes(tmp_path: Path, lang: Path) -> None:
     assert arpa.check(tmp_path / "lm.arpa.gz")[0] == 6
 
 
+def test_words_of_any_script(tmp_path: Path) -> None:
+    """Letters of several bytes, one of them a byte that Latin-1 takes for a space."""
+    words = ["école", "à", "naïve", "東京", "▁it"]
+    (tmp_path / "words.txt").write_text("".join(f"{w} {i}\n" for i, w in enumerate(words)), "utf-8")
+    (tmp_path / "text").write_text(f"{' '.join(words)}\n" * 3 + "à école\n", "utf-8")
+    out = tmp_path / "lm.arpa.gz"
+    train.train(tmp_path / "text", Vocabulary.of_lang(tmp_path), 2, out)
+    assert {n.words[0] for n in arpa.read(out) if len(n.words) == 1} == {*words, "<s>", "</s>"}
+    prune(out, 1e-9, tmp_path / "pruned.arpa.gz")
+    assert ("à", "école") in {n.words for n in arpa.read(tmp_path / "pruned.arpa.gz")}
+
+
 def test_an4_as_kaldi(shared: Path, tmp_path: Path) -> None:
     lang = shared / "kaldi_an4" / "lang"
     out = tmp_path / "lm.arpa.gz"

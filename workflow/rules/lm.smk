@@ -3,14 +3,48 @@ LM_SOURCES = [
     *CONFIG.lm.sources.values(),
     *([CONFIG.lm.arpa] if CONFIG.lm.arpa else []),
 ]
+# An open vocabulary: language model and graph over pieces of words.
+LM_LANG = f"{OUT}/pieces/lang" if CONFIG.lm.pieces else f"{OUT}/lang"
+LM_TEXT = f"{OUT}/pieces" if CONFIG.lm.pieces else f"{OUT}/corpus/lm"
+
+
+if CONFIG.lm.pieces:
+
+    rule pieces:
+        input:
+            config=ancient(CONFIG_FILE),
+            text=f"{OUT}/corpus/lm/train.txt",
+            dev=f"{OUT}/corpus/lm/dev.txt",
+            dict=f"{OUT}/corpus/dict",
+            lang=f"{OUT}/lang",
+        output:
+            model=f"{OUT}/pieces/pieces.model",
+            text=f"{OUT}/pieces/train.txt",
+            dev=f"{OUT}/pieces/dev.txt",
+            lang=directory(f"{OUT}/pieces/lang"),
+        log:
+            f"{OUT}/logs/pieces.log",
+        benchmark:
+            f"{OUT}/benchmarks/pieces.tsv"
+        conda:
+            "../../envs/hadpsgd.yaml"
+        resources:
+            mem_mb=lambda wildcards, attempt: 4000 * attempt,
+            runtime=lambda wildcards, attempt: 60 * attempt,
+        params:
+            depends=DEPENDS["lm"],
+            out=subpath(output.model, parent=True),
+        shell:
+            "hadpsgd pieces --config {input.config} --text {input.text} --dev {input.dev}"
+            " --dict {input.dict} --lang {input.lang} --out {params.out} 2> {log}"
 
 
 rule lm:
     input:
         config=ancient(CONFIG_FILE),
-        text=f"{OUT}/corpus/lm/train.txt",
-        dev=f"{OUT}/corpus/lm/dev.txt",
-        lang=f"{OUT}/lang",
+        text=f"{LM_TEXT}/train.txt",
+        dev=f"{LM_TEXT}/dev.txt",
+        lang=LM_LANG,
         sources=LM_SOURCES,
     output:
         arpa=f"{OUT}/lm/{CONFIG.lm.order}gram.arpa.gz",
@@ -36,7 +70,7 @@ rule lm:
 rule graph:
     input:
         config=ancient(CONFIG_FILE),
-        lang=f"{OUT}/lang",
+        lang=LM_LANG,
         ali=f"{OUT}/ali/train",
         arpa=rules.lm.output.arpa,
         first_pass=FIRST_PASS,

@@ -12,8 +12,13 @@ from hadpsgd.config.base import PathText, Section
 class Lm(Section):
     """N-gram language model."""
 
-    order: int = Field(4, ge=2, le=5)
+    order: int = Field(4, ge=2, le=6)
     """Order of the n-gram."""
+    pieces: int = Field(0, ge=0)
+    """Pieces of words (sentencepiece, unigram), about so many, instead of words: language model
+    and graph are over pieces, which spell words outside the lexicon too, and are put together
+    before scoring. Needs lang.units: graphemes; pieces are short, so take a higher order. 0: words.
+    """
     arpa: PathText | None = None
     """An existing ARPA file (gzipped too) instead of training one."""
     tool: Literal["kaldingram", "lmplz"] = "kaldingram"

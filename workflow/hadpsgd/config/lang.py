@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from hadpsgd.config.base import Section
@@ -10,6 +12,9 @@ from hadpsgd.config.base import Section
 class Lang(Section):
     """Options of the lang folder; unused where Kaldi's is imported with the alignments."""
 
+    units: Literal["phones", "graphemes"] = "phones"
+    """Pronunciations of words: those of the lexicon, or their spelling, letter by letter (words of
+    noise keep theirs)."""
     position_dependent: bool = False
     """Mark phones by their position in the word (_B, _E, _I, _S), as Kaldi's recipes do."""
     silence_probability: float = Field(0.5, gt=0, lt=1)

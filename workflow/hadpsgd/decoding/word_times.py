@@ -84,7 +84,7 @@ class WordAligner:
             ends = [*starts[1:], len(path.transitions)]
             return [Span(*row) for row in zip(labels, starts, ends, strict=True)]
         return [
-            Span(label, phones[first].begin, phones[last - 1].end)
+            Span(label, *_frames(phones, first, last))
             for label, (first, last) in zip(labels, cuts, strict=True)
         ]
 
@@ -122,6 +122,14 @@ class WordAligner:
             cuts.append(found)
             phone = found[1]
         return cuts
+
+
+def _frames(phones: Sequence[Span], first: int, last: int) -> tuple[int, int]:
+    """Begin and end of phones first .. last - 1; of none, the place between."""
+    if first < last:
+        return phones[first].begin, phones[last - 1].end
+    place = phones[first].begin if first < len(phones) else phones[-1].end
+    return place, place
 
 
 def _after_silences(

@@ -27,9 +27,9 @@ def prune(path: Path, threshold: float, out: Path) -> None:
     with plain(path) as file, tempfile.TemporaryDirectory() as folder:
         pruned = Path(folder) / "arpa"
         with redirect_stderr(io.StringIO()):  # its progress bars
-            model = parser.loadf(str(file))[0]
+            model = parser.loadf(str(file), encoding="utf-8")[0]
             entropy_prune(model, threshold, 2)
-            parser.dumpf(model, str(pruned))
+            parser.dumpf(model, str(pruned), encoding="utf-8")
         if not model.order() > 1 or not any(True for _ in model._entries(2)):
             raise UserError(f"a threshold of {threshold:g} leaves no 2-gram", fix="Lower it")
         kept = [count for count in arpa.counts(pruned) if count]

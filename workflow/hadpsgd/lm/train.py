@@ -50,7 +50,7 @@ def _kaldingram(text: Path, order: int, out: Path) -> None:
         counts.cal_discounting_constants()
         counts.cal_f()
         counts.cal_bow()
-        with out.open("w", encoding="utf-8") as stream:
+        with out.open("w", encoding="latin-1") as stream:  # it takes bytes for letters
             counts.print_as_arpa(fout=stream)
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from pathlib import Path
 
 from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.corpus.lang import joined
 from hadpsgd.decoding import lattice_io
 from hadpsgd.decoding.lattice import Lattice, Scaling, best_paths
 from hadpsgd.decoding.lattice import Path as LatticePath
@@ -19,10 +19,14 @@ from hadpsgd.scoring.formats import Segment, TimedWord
 
 @dataclass(frozen=True)
 class Words:
-    """Names of word ids; `dropped` (lower case) are left out of hypotheses."""
+    """Names of word ids; `dropped` (lower case) are left out of hypotheses.
+
+    pieces: the names are pieces of words, which are put together.
+    """
 
     names: dict[int, str]
     dropped: frozenset[str]
+    pieces: bool = False
 
     @classmethod
     def read(cls, folder: Path, dropped: Sequence[str]) -> Words:
@@ -39,12 +43,20 @@ class Words:
             raise UserError("missing", where=path, fix="Decode again") from None
         except ValueError:
             raise UserError("not lines of `word number`", where=path) from None
-        return cls(names, frozenset(word.lower() for word in dropped))
+        return cls(
+            names, frozenset(word.lower() for word in dropped), joined.is_pieces(names.values())
+        )
+
+    def words(self, ids: Sequence[int]) -> list[tuple[str, range]]:
+        """The words that count, each with the places of its ids."""
+        names = [self.names[number] for number in ids]
+        places = joined.groups(names) if self.pieces else [range(i, i + 1) for i in range(len(ids))]
+        found = [(joined.joined([names[i] for i in place]), place) for place in places]
+        return [(word, place) for word, place in found if word and word.lower() not in self.dropped]
 
     def spoken(self, ids: Sequence[int]) -> list[str]:
         """Names of the words that count."""
-        names = (self.names[number] for number in ids)
-        return [name for name in names if name.lower() not in self.dropped]
+        return [word for word, _ in self.words(ids)]
 
 
 def lattices(folder: Path, data: DataDir) -> Iterator[tuple[str, Lattice]]:
@@ -91,18 +103,13 @@ class Timer:
         entry = self.data.utterances[utterance]
         file, channel = self.data.file_and_channel(entry)
         spans = self.aligner.words(path, phone_spans(path, self.transitions))
-        return [
-            TimedWord(
-                file,
-                channel,
-                entry.start + span.begin * FRAME_SHIFT,
-                (span.end - span.begin) * FRAME_SHIFT,
-                self.words.names[span.label],
-                confidence,
-            )
-            for span, confidence in zip(spans, sure or repeat(None), strict=False)
-            if self.words.names[span.label].lower() not in self.words.dropped
-        ]
+        timed = []
+        for word, place in self.words.words(path.words.tolist()):
+            begin, end = spans[place[0]].begin, spans[place[-1]].end
+            known = min(sure[i] for i in place) if sure else None
+            start = entry.start + begin * FRAME_SHIFT
+            timed.append(TimedWord(file, channel, start, (end - begin) * FRAME_SHIFT, word, known))
+        return timed
 
 
 def segments(data: DataDir, seconds: dict[str, float]) -> list[Segment]:

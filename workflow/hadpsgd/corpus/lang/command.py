@@ -10,6 +10,8 @@ from hadpsgd.config import load
 from hadpsgd.config.alignment import KaldiAlignment
 from hadpsgd.corpus.lang.dictionary import read_dictionary
 from hadpsgd.corpus.lang.directory import copy_lang, write_lang
+from hadpsgd.corpus.lang.graphemes import spelled
+from hadpsgd.errors import UserError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -23,11 +25,19 @@ def run(args: argparse.Namespace) -> int:
     """Write the lang folder; with imported alignments, copy theirs."""
     config = load(args.config)
     if isinstance(config.alignment, KaldiAlignment):
+        if config.lang.units != "phones":
+            raise UserError(
+                "lang.units: imported alignments bring their own phones",
+                where=args.config,
+                fix="Leave it out, or train the alignments here (alignment.kind: mono)",
+            )
         source = Path(config.alignment.lang_dir)
         copy_lang(source, args.out)
         print(f"lang: copied from {source}", file=sys.stderr)
         return 0
     dictionary = read_dictionary(args.dict)
+    if config.lang.units == "graphemes":
+        dictionary = spelled(dictionary)
     write_lang(dictionary, config.lang, args.out)
     words = len({entry.word for entry in dictionary.lexicon})
     print(f"lang: {words} words, {len(dictionary.lexicon)} pronunciations", file=sys.stderr)

@@ -14,10 +14,12 @@ from hadpsgd.corpus.lang import topology
 from hadpsgd.corpus.lang.dictionary import Dictionary, Groups
 from hadpsgd.corpus.lang.lexicon_fst import (
     Entry,
+    LexiconArcs,
     Silence,
     add_disambiguation,
     add_word_self_loops,
     compile_lexicon,
+    lexicon_arcs,
 )
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
@@ -77,8 +79,12 @@ def _positioned(phones: Sequence[str]) -> tuple[str, ...]:
     return (phones[0] + "_B", *(phone + "_I" for phone in phones[1:-1]), phones[-1] + "_E")
 
 
-def write_lang(dictionary: Dictionary, settings: Lang, out: Path) -> None:
+def write_lang(
+    dictionary: Dictionary, settings: Lang, out: Path, arcs: LexiconArcs = lexicon_arcs
+) -> None:
     """Write a lang folder: what Kaldi's utils/prepare_lang.sh leaves, its options from `settings`.
+
+    `arcs` makes the lexicon transducers: of words, or of pieces of words.
 
     Raises:
         UserError: the word for unknown words is not in the lexicon.
@@ -120,8 +126,9 @@ def write_lang(dictionary: Dictionary, settings: Lang, out: Path) -> None:
             lists.table("word_boundary", phones.boundaries)
         lists.alignment_lexicon(entries, optional, word_ids)
         lists.word_disambiguation(word_ids["#0"])
-        compile_lexicon(entries, plain, phone_ids, word_ids).write(str(folder / "L.fst"))
-        fst = compile_lexicon(marked, ended, phone_ids, word_ids)
+        fst = compile_lexicon(entries, plain, phone_ids, word_ids, arcs)
+        fst.write(str(folder / "L.fst"))
+        fst = compile_lexicon(marked, ended, phone_ids, word_ids, arcs)
         add_word_self_loops(fst, phone_ids["#0"], word_ids["#0"])
         fst.write(str(folder / "L_disambig.fst"))
 

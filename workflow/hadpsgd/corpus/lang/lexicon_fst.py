@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import kaldifst
@@ -16,6 +16,8 @@ Phones = tuple[str, ...]
 Entry = tuple[str, float, Phones]
 
 START, LOOP, SILENCE = 0, 1, 2
+WORD_START = "\u2581"
+"""First sign of a piece that begins a word (sentencepiece's)."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +73,45 @@ def lexicon_arcs(entries: Iterable[Entry], silence: Silence) -> Iterator[str]:
     yield f"{LOOP} 0"
 
 
+def piece_arcs(entries: Iterable[Entry], silence: Silence) -> Iterator[str]:
+    """The same for pieces of words: silence only where a piece begins a word, or at the end.
+
+    A piece without phones is passed by its disambiguation symbol.
+    """
+    inside, state = SILENCE + 1, SILENCE + 2  # after a piece; the next new state
+    for source in (START, inside):
+        yield f"{source} {LOOP} <eps> <eps> {-math.log(1.0 - silence.probability)}"
+        yield f"{source} {SILENCE} <eps> <eps> {-math.log(silence.probability)}"
+    if silence.disambig:
+        yield f"{SILENCE} {state} {silence.phone} <eps>"
+        yield f"{state} {LOOP} {silence.disambig} <eps>"
+        state += 1
+    else:
+        yield f"{SILENCE} {LOOP} {silence.phone} <eps>"
+    for piece, probability, phones in entries:
+        source = LOOP if piece.startswith(WORD_START) else inside
+        word, cost = piece, -math.log(probability)
+        for phone in phones[:-1]:
+            yield f"{source} {state} {phone} {word} {cost}"
+            source, word, cost, state = state, "<eps>", 0.0, state + 1
+        yield f"{source} {inside} {phones[-1] if phones else '<eps>'} {word} {cost}"
+    yield f"{LOOP} 0"
+
+
+LexiconArcs = Callable[[Iterable[Entry], Silence], Iterator[str]]
+"""Makes the lines of a lexicon transducer: of words, or of pieces of words."""
+
+
 def compile_lexicon(
-    entries: Iterable[Entry], silence: Silence, phones: dict[str, int], words: dict[str, int]
+    entries: Iterable[Entry],
+    silence: Silence,
+    phones: dict[str, int],
+    words: dict[str, int],
+    arcs: LexiconArcs = lexicon_arcs,
 ) -> kaldifst.StdVectorFst:
     """The transducer, arcs sorted by output label."""
     lines = []
-    for line in lexicon_arcs(entries, silence):
+    for line in arcs(entries, silence):
         fields = line.split(" ")
         if len(fields) > 2:
             fields[2], fields[3] = str(phones[fields[2]]), str(words[fields[3]])

@@ -1,0 +1,24 @@
+"""Pieces of words put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from hadpsgd.corpus.lang.lexicon_fst import WORD_START
+
+
+def is_pieces(names: Iterable[str]) -> bool:
+    """Whether a vocabulary is of pieces."""
+    return any(name.startswith(WORD_START) for name in names)
+
+
+def groups(pieces: Sequence[str]) -> list[range]:
+    """Which pieces make up each word: a word goes up to the next piece that begins one."""
+    begins = [i for i, piece in enumerate(pieces) if i == 0 or piece.startswith(WORD_START)]
+    ends = [*begins[1:], len(pieces)][: len(begins)]
+    return [range(begin, end) for begin, end in zip(begins, ends, strict=True)]
+
+
+def joined(pieces: Sequence[str]) -> str:
+    """The word of its pieces; empty for a lone word start."""
+    return "".join(pieces).removeprefix(WORD_START)
