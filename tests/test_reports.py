@@ -127,6 +127,16 @@ def test_page_needs_nothing_from_elsewhere(config: Config) -> None:
     assert png.startswith(b"\x89PNG")
 
 
+def test_page_leads_to_the_pages_of_errors(config: Config) -> None:
+    folder = f"errors/{run_key(config, 'ssgd-4')}"
+    (Path(config.results) / "demo" / folder).mkdir(parents=True)
+    (Path(config.results) / "demo" / folder / "index.html").write_text("")
+    write(config, Path(config.results) / "demo/wer.md")
+    parser = Resources()
+    parser.feed(Path(config.results, "demo/report.html").read_text())
+    assert parser.fetched == [f"{folder}/index.html"]
+
+
 def test_page_escapes_what_it_shows(config: Config) -> None:
     Path(config.results, "demo/benchmarks/a<b>.tsv").write_text("s\tmax_rss\tmean_load\n1\t1\t1\n")
     write(config, Path(config.results) / "demo/wer.md")

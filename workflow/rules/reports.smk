@@ -1,3 +1,41 @@
+rule error_analysis:
+    input:
+        config=ancient(CONFIG_FILE),
+        model=f"{OUT}/runs/{{run}}/final.pt",
+        graph=f"{OUT}/graph",
+        data=expand(f"{OUT}/corpus/data/{{set}}", set=CONFIG.tests),
+        streams=expand(
+            f"{OUT}/feats/{{stream}}/{{set}}",
+            stream=CONFIG.features.input,
+            set=CONFIG.tests,
+        ),
+        decode=expand(f"{OUT}/decode/{{{{run}}}}/{{set}}", set=CONFIG.tests),
+        tuned=f"{OUT}/score/{{run}}/tuned.json",
+        score=expand(f"{OUT}/score/{{{{run}}}}/{{set}}", set=CONFIG.tests),
+    output:
+        directory(f"{OUT}/errors/{{run}}"),
+    log:
+        f"{OUT}/logs/errors.{{run}}.log",
+    benchmark:
+        f"{OUT}/benchmarks/errors.{{run}}.tsv"
+    conda:
+        "../../envs/hadpsgd.yaml"
+    threads: CONFIG.decoding.jobs
+    resources:
+        mem_mb=lambda wildcards, attempt: 8000 * attempt,
+        runtime=lambda wildcards, attempt: 240 * attempt,
+    params:
+        data=lambda wildcards, input: Path(input.data[0]).parent,
+        streams=lambda wildcards, input: Path(input.streams[0]).parents[1],
+        decode=lambda wildcards, input: Path(input.decode[0]).parent,
+        score=subpath(input.tuned, parent=True),
+    shell:
+        "hadpsgd error-analysis --config {input.config} --model {input.model}"
+        " --graph {input.graph} --data {params.data} --streams {params.streams}"
+        " --decode {params.decode} --score {params.score} --out {output} --jobs {threads}"
+        " 2> {log}"
+
+
 rule report:
     input:
         config=ancient(CONFIG_FILE),
@@ -5,6 +43,7 @@ rule report:
             f"{OUT}/score/{{run}}/{{set}}", run=RUNS, set=["dev", *CONFIG.tests]
         ),
         summary=expand(f"{OUT}/runs/{{run}}/summary.json", run=RUNS),
+        errors=expand(f"{OUT}/errors/{{run}}", run=RUNS),
     output:
         wer=report(f"{OUT}/wer.md", caption="../report/wer.rst", category="Results"),
         page=report(

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from hadpsgd.config import Config
 from hadpsgd.reports import curves, differences, significance, stages, table
 from hadpsgd.tracking import provenance, training_run
-from hadpsgd.tracking.results import RunResult, sets
+from hadpsgd.tracking.results import RunResult, results_folder, sets
 from hadpsgd.tracking.sync import Tracked
 
 _TEMPLATE = "report.html.j2"
@@ -79,10 +79,17 @@ def _rows(
             ],
             "scale": table.acoustic_scale(result),
             "penalty": table.number(result.tuned.get("word_penalty")),
+            "errors": _error_page(config, result),
             "mlflow": ids.get(result.run.id) or table.NOT_UPLOADED,
         }
         for result in results
     ]
+
+
+def _error_page(config: Config, result: RunResult) -> str:
+    """Address of the run's page of errors, from report.html; empty where there is none."""
+    page = Path("errors", result.scored.name, "index.html")
+    return page.as_posix() if (results_folder(config) / page).is_file() else ""
 
 
 def _pictures(config: Config, results: Sequence[RunResult]) -> list[dict[str, Any]]:
