@@ -66,6 +66,8 @@ class Setup:
     sgd: Sgd = field(default_factory=lambda: Sgd(momentum=0.9))
     jitter: float = 0.0
     """Longest pause of a gradient, seconds; drawn anew for each."""
+    slow: float = 1.0
+    """How many times longer those of learner 0 are."""
 
 
 @dataclass
@@ -105,7 +107,7 @@ def learner(rank: int, setup: Setup) -> Result:
     with engine:
         while engine.steps < setup.steps:
             model.loss(*batch(rank, engine.steps, setup.dtype)).backward()
-            time.sleep(setup.jitter * draws.random())
+            time.sleep(setup.jitter * draws.random() * (1.0 if rank else setup.slow))
             engine.step(rate(engine.steps), last=engine.steps + 1 == setup.steps)
         while not engine.over:
             engine.serve()

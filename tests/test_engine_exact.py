@@ -12,7 +12,7 @@ from processes import run
 from torch.nn.parallel import DistributedDataParallel
 
 from hadpsgd.decentralized import dense
-from hadpsgd.decentralized.events import ledger_faults, staleness
+from hadpsgd.decentralized.events import Mix, Update, ledger_faults, staleness
 from hadpsgd.decentralized.schedules import SCHEDULES, create
 from hadpsgd.decentralized.sgd import Sgd
 from hadpsgd.decentralized.strategies import Choice
@@ -128,6 +128,21 @@ def test_hadpsgd(among: str, nodes: int, size: int, dtype: torch.dtype) -> None:
         assert all((m.weights == members[0].weights).all() for m in members)
         assert all(m.events == members[0].events for m in members)
     check_record(results[::size], setup)
+
+
+def test_a_slow_member_does_not_slow_the_mixing() -> None:
+    """Its super-learner mixes during its gradients as well, and stays exact."""
+    setup = Setup(Choice("adpsgd"), "ring", 6, 2, jitter=0.04, slow=5)
+    results = run_setup(setup)
+    for node in range(3):
+        one, other = results[2 * node : 2 * node + 2]
+        assert one.events == other.events
+        assert (one.weights == other.weights).all()
+    check_record(results[::2], setup)
+    # while the others are at work, each of their gradients brings a round
+    events = results[0].events
+    mixes = [place for place, event in enumerate(events) if isinstance(event, Mix)]
+    assert sum(isinstance(event, Update) for event in events[: mixes[15]]) < 10
 
 
 def check_record(results: list[Result], setup: Setup) -> None:

@@ -23,6 +23,7 @@ from hadpsgd.decentralized.exchange import (
 )
 from hadpsgd.decentralized.injectors import Injection
 from hadpsgd.decentralized.learner import Learner
+from hadpsgd.decentralized.members import MemberMixer
 from hadpsgd.decentralized.membership import Membership
 from hadpsgd.decentralized.mixer import FreeMixer, Mixer, NoMixer, StepMixer
 from hadpsgd.decentralized.mixing import MixingSchedule
@@ -189,10 +190,23 @@ def _mixer(
         pin=shard.is_cuda,
     )
     meeting.wait_for_all("address")
-    if strategy.synchronous or place.size > 1:
+    if strategy.synchronous:
         kind = PeerAverageExchange if strategy.collective else PeerExchange
         step = kind(learner, schedule, transport, coordination, place, made.members)
         return StepMixer(learner, strategy, step, coordination, clock), transport
+    if place.size > 1:
+        peers = PeerExchange(learner, schedule, transport, coordination, place, made.members)
+        together = MemberMixer(
+            learner,
+            strategy,
+            peers,
+            coordination,
+            clock,
+            wait=transport.wait,
+            wake=transport.wake,
+            gradients=made.gradients,
+        )
+        return together, transport
     membership = Membership(
         meeting.prefixed("mixing"),
         schedule,

@@ -96,7 +96,6 @@ class Reducer:
         self.group = group
         self.active = group.size > 1
         """Whether the next gradient is shared."""
-        self._control = Averaging(group, flat.control)
         self._buckets: list[Averaging] = []
         self._owners: dict[nn.Parameter, list[int]] = {}
         self._missing: list[int] = []
@@ -129,10 +128,6 @@ class Reducer:
         for bucket in self._buckets:
             bucket.wait()
         self._reset()
-
-    def agree(self) -> None:
-        """Average the control values alone."""
-        self._control.run()
 
     def culprits(self) -> list[int]:
         """Members of the group whose last gradient was not finite; every member must ask."""

@@ -114,6 +114,12 @@ class Connections:
         for link in early:
             self._file(link)
 
+    def drop(self, j: int) -> None:
+        """Let go of the connection to rank `j`, and of what was still to be sent on it."""
+        link = self.links.pop(j, None)
+        if link is not None:
+            self._close(link)
+
     def close(self) -> None:
         """Close all sockets."""
         for link in (*self.links.values(), *self._early):

@@ -107,8 +107,10 @@ class ElasticExchange(PeerExchange):
     def _give(self, newcomer: int, epoch: int) -> None:
         """This learner's weights to a newcomer; if that dies first, the next round will tell."""
         self.snapshot()
-        with contextlib.suppress(UnsettledError):
+        try:
             self.links.exchange(GIFT + epoch, [], [newcomer], self.note)
+        except UnsettledError:  # the rest must not be sent from a buffer that is used again
+            self.links.drop(newcomer)
 
     def _follow(self, decision: Decision) -> None:
         reports = decision.reports.values()

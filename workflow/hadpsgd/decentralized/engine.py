@@ -214,7 +214,8 @@ class DecentralizedEngine:
         waited = self.clock.now() - begin
         norm, skipped = self._norm()
         begin = self.clock.now()
-        self.mixer.before_update(self._take_control())
+        self._take_control()
+        self.mixer.before_update()
         waited += self.clock.now() - begin
         staleness = self.learner.update(rate, norm, skip=skipped)
         begin = self.clock.now()
@@ -237,22 +238,13 @@ class DecentralizedEngine:
 
     def _finish(self) -> None:
         with self.learner.changed:
-            self.mixer.finished = True
-            if self.strategy.synchronous or self.place.nodes == 1:
-                # the last gradient may have made an average due
-                due = self.strategy.mixes and self.strategy.may_start(self.mixer.counters())
-                self.mixer.coordination.request_stop(self.mixer.started + due, now=True)
-            else:
-                self.mixer.coordination.finish(self.mixer.started)
+            self.mixer.finish()
 
     def serve(self) -> None:
         """Take part in mixing for a while, without gradients."""
         self.mixer.serve()
         self._put_control()
-        if self.reducer.active:
-            self.reducer.agree()
-        self.mixer.before_update(self._take_control())
-        self.mixer.after_update()
+        self._take_control()
 
     @property
     def paused(self) -> bool:
@@ -358,21 +350,19 @@ class DecentralizedEngine:
 
     def _put_control(self) -> None:
         control = self.learner.flat.control
-        control[0] = float(self.mixer.arrived)
-        control[1] = float(self._wants_pause)
-        control[2] = float(self._wants_stop)
+        control[0] = float(self._wants_pause)
+        control[1] = float(self._wants_stop)
         self._wants_pause = self._wants_stop = False
 
-    def _take_control(self) -> bool:
-        """Whether every member's round has arrived; passes on wishes to pause and to stop."""
-        arrived, pause, stop = self.learner.flat.control[:3].tolist()
+    def _take_control(self) -> None:
+        """Pass on wishes to pause and to stop."""
+        pause, stop = self.learner.flat.control[:2].tolist()
         now = self._everyone and (self.reducer.active or self.place.world == 1)
         with self.learner.changed:
             if pause:
-                self.mixer.coordination.request_pause(self.mixer.started, now=now)
+                self.mixer.request_pause(now=now)
             if stop:
-                self.mixer.coordination.request_stop(self.mixer.started, now=now)
-        return arrived == 1.0
+                self.mixer.request_stop(now=now)
 
     def _choose_reduction(self) -> None:
         """Whether the next gradient is shared (its hooks must know before backward)."""

@@ -17,6 +17,7 @@ from hadpsgd.decentralized.learner import Learner
 from hadpsgd.decentralized.mixing import MixingSchedule
 from hadpsgd.decentralized.place import Place
 from hadpsgd.decentralized.transport import Arrival, Transport
+from hadpsgd.decentralized.wire import Note
 
 
 class Exchange(ABC):
@@ -129,7 +130,6 @@ class PeerExchange(Exchange):
     def _take(self, came: Mapping[int, Arrival], round_: int) -> None:
         """Make delta of what came from other nodes."""
         takes = self.schedule.round(round_).partners(self.place.node)
-        self.heard = [arrival.note for arrival in came.values()]
         self.mix = Mix(
             round_,
             self.note.version,
@@ -138,14 +138,18 @@ class PeerExchange(Exchange):
         if came:
             self._combine(came)
             self.members.gather(self.delta, self.delta[self.part])
+        for arrival in came.values():
+            self.coordination.heard(arrival.note, round_ + 1)
+
+    def agree(self, round_: int, note: Note) -> list[Note]:
+        """Tell the other members of the super-learner that a round begins; what they tell."""
+        notes = self.transport.agree(round_, self.place.others, note)
+        for other in notes:
+            self.coordination.heard(other, round_)
+        return notes
 
     def apply(self) -> None:
-        """Mix, and take in what the partners told."""
-        self._mix()
-        for note in self.heard:
-            self.coordination.heard(note, self.mix.round + 1)
-
-    def _mix(self) -> None:
+        """Mix."""
         if self.mix.takes:
             self.delta = self.learner.mix(self.mix, self.delta)
         else:
@@ -174,7 +178,9 @@ def combine(own: Tensor, total: float, others: Iterable[tuple[Tensor, float]], o
 class PeerAverageExchange(PeerExchange):
     """The mean of all super-learners' weights, shard by shard, from everybody to everybody."""
 
-    def _mix(self) -> None:
+    @override
+    def apply(self) -> None:
+        """The average takes the place of the weights."""
         self.learner.replace(self.mix, self.delta)
 
     def _combine(self, came: Mapping[int, Arrival]) -> None:

@@ -146,6 +146,7 @@ class Learner:
         with self._alone():
             self.weights.copy_(weights)
             self.velocity.zero_()
+            self.pending = None  # mixes of its former self, in a replay
             self._happened(join)
             self.read = self.version
 

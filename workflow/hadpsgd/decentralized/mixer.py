@@ -1,8 +1,8 @@
 """The communication thread: rounds of mixing beside the gradients, as the strategy allows.
 
-`FreeMixer` takes snapshots and mixes at any moment (asynchronous strategies, super-learners of
-one). `StepMixer` does so only between gradients, where the members of a super-learner can agree:
-synchronous strategies wait there for their round; asynchronous ones mix what all members have.
+`FreeMixer` takes snapshots and mixes at any moment, for asynchronous strategies (`members` has the
+one for super-learners). `StepMixer` does so only between gradients, where synchronous strategies
+wait for their round.
 """
 
 from __future__ import annotations
@@ -65,17 +65,30 @@ class Mixer(ABC):
         self.wake()
 
     @abstractmethod
-    def before_update(self, arrived: bool) -> None:
-        """Wait until the gradient may be applied; `arrived`: whether all members' rounds have."""
+    def before_update(self) -> None:
+        """Wait until the gradient may be applied."""
 
     @abstractmethod
     def after_update(self) -> None:
         """Wait until the next gradient may begin."""
 
-    @property
-    def arrived(self) -> bool:
-        """Whether this member's round has arrived and waits to be mixed in."""
-        return False
+    def request_pause(self, *, now: bool = False) -> None:
+        """Ask all learners for a pause; `now`: all ask at this same moment."""
+        self.coordination.request_pause(self.started, now=now)
+
+    def request_stop(self, *, now: bool = False) -> None:
+        """Ask all learners to end; `now`: all ask at this same moment."""
+        self.coordination.request_stop(self.started, now=now)
+
+    def finish(self) -> None:
+        """The last gradient is applied."""
+        self.finished = True
+        if self.strategy.synchronous:
+            # the last gradient may have made an average due
+            due = self.strategy.mixes and self.strategy.may_start(self.counters())
+            self.coordination.request_stop(self.started + due, now=True)
+        else:
+            self.coordination.finish(self.started)
 
     @property
     def paused(self) -> bool:
@@ -171,7 +184,7 @@ class FreeMixer(Mixer):
         self._wake()
 
     @override
-    def before_update(self, arrived: bool) -> None:
+    def before_update(self) -> None:
         """As the strategy says."""
         self._wait(lambda: self.strategy.may_update(self.counters()))
 
@@ -220,22 +233,16 @@ class StepMixer(Mixer):
         super().__init__(*args)  # type: ignore[arg-type]
         self._arrived = False
 
-    @property
-    def arrived(self) -> bool:
-        """Whether the round under way has come back."""
-        return self._arrived
-
     def start(self) -> None:
-        """Begin; a synchronous strategy's first round goes beside the first gradient."""
+        """Begin; the first round goes beside the first gradient."""
         super().start()
         self._start_round()
 
-    def before_update(self, arrived: bool) -> None:
-        """Mix what has arrived; wait for it if the strategy is synchronous."""
-        if self.strategy.synchronous:
-            self._wait(lambda: self._arrived or self.strategy.may_update(self.counters()))
-            arrived = self._arrived
-        if arrived:
+    @override
+    def before_update(self) -> None:
+        """Wait for the round that belongs to the update, and mix."""
+        self._wait(lambda: self._arrived or self.strategy.may_update(self.counters()))
+        if self._arrived:
             self._apply()
 
     def after_update(self) -> None:
@@ -252,7 +259,7 @@ class StepMixer(Mixer):
         self._wait(lambda: self._arrived or self.started == self.learner.rounds, SERVE_SECONDS)
 
     def _invited(self) -> bool:
-        return True  # the members must agree, and partners are always welcome between gradients
+        return False  # rounds belong to steps
 
     def _apply(self) -> None:
         self.exchange.apply()
@@ -289,7 +296,7 @@ class NoMixer(Mixer):
         """Nothing to start."""
 
     @override
-    def before_update(self, arrived: bool) -> None:
+    def before_update(self) -> None:
         """Never waits."""
 
     def after_update(self) -> None:

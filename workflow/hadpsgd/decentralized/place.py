@@ -38,6 +38,12 @@ class Place:
         """This rank's number inside its super-learner; also the shard that it exchanges."""
         return self.rank % self.size
 
+    @property
+    def others(self) -> list[int]:
+        """The ranks of the other members of its super-learner."""
+        first = self.node * self.size
+        return [rank for rank in range(first, first + self.size) if rank != self.rank]
+
     def counterpart(self, node: int) -> int:
         """The rank that holds the same shard in another super-learner."""
         return node * self.size + self.member

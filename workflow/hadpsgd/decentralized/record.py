@@ -97,11 +97,11 @@ class Recorder:
 
         `length` is how much of its record counts; None: all.
         """
-        if not self.path.exists() or length == 0:
+        content = self.path.read_bytes()[:length] if self.path.exists() else b""
+        begin = content.find(b"\n") + 1
+        if not begin:  # not even the header was written
             self.begin()
             return 0, 0
-        content = self.path.read_bytes()[:length]
-        begin = content.index(b"\n") + 1
         entries: list[Entry] = []
         whole = begin
         reader = _Bytes(content[begin:])

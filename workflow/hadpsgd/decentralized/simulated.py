@@ -116,6 +116,10 @@ class SimulatedTransport:
         self._held = [snapshot, *(arrival.weights for arrival in arrived.values())]
         return {j: arrived[j] for j in receives}
 
+    def agree(self, round_: int, others: Sequence[int], note: Note) -> list[Note]:
+        """A super-learner is one node here: nobody to agree with."""
+        raise NotImplementedError
+
     def wait(self, seconds: float) -> None:
         """Until a message arrives, `wake` is called or time is up."""
         self._changed.wait_for(lambda: self._woken, seconds)

@@ -140,10 +140,6 @@ class _SharedGradient:
             self._simulation.gradient.copy_(self._meet(self._simulation.mean_gradient))
             self._simulation.nodes[self._rank].shared = True
 
-    def agree(self) -> None:
-        """Average the control values alone."""
-        self._meet(lambda: None)
-
     def culprits(self) -> list[int]:
         """Gradients are taken too late to be looked at here."""
         return [self._rank]
@@ -377,7 +373,7 @@ class Simulation:
             return StepMixer(learner, strategy, average, coordination, self.clock)
         transport = self.network.transport(place.rank)
         peers = PeerExchange(learner, self.setting.schedule, transport, coordination, place, ALONE)
-        if strategy.synchronous or self.setting.size > 1:  # as `assembly.build`
+        if strategy.synchronous:
             return StepMixer(learner, strategy, peers, coordination, self.clock)
         wait, wake = transport.wait, transport.wake
         return FreeMixer(learner, strategy, peers, coordination, self.clock, wait=wait, wake=wake)

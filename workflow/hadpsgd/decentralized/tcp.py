@@ -88,6 +88,7 @@ class TcpTransport:
         self.wake = self._connections.wake
         self.wait = self._connections.events
         self.reset = self._connections.reset
+        self.drop = self._connections.drop
         self.lives = self._connections.lives
         self.close = self._connections.close
 
@@ -96,10 +97,10 @@ class TcpTransport:
         return self._snapshot
 
     def invited(self, round_: int) -> bool:
-        """Whether a snapshot of that round or of a later one is at the door."""
+        """Whether somebody that has begun that round or a later one is at the door."""
         return any(
             link.header is not None
-            and link.header.kind is Kind.WEIGHTS
+            and link.header.kind in (Kind.WEIGHTS, Kind.BEGIN)
             and link.header.round >= round_
             for link in list(self._connections.links.values())
         )
@@ -120,6 +121,41 @@ class TcpTransport:
             if lost or self.interrupted():
                 raise UnsettledError(self.rank, round_, current.arrived, lost)
             self._connections.events(LOOK_UP_SECONDS if self.delay is None else DELAY_SECONDS)
+
+    def agree(self, round_: int, others: Sequence[int], note: Note) -> list[Note]:
+        """Notes to and from other members of the super-learner, at the beginning of a round."""
+        waiting, unsent = set(others), set(others)
+        heard: dict[int, Note] = {}
+        deadline = time.monotonic() + self.timeout
+        while True:
+            lost = {j for j in sorted(waiting) if not self._greet(j, round_, note, unsent, heard)}
+            waiting = unsent | (set(others) - heard.keys())
+            if not waiting:
+                return [heard[j] for j in others]
+            if time.monotonic() > deadline:
+                lost = waiting
+            if lost:
+                raise UnsettledError(self.rank, round_, {}, lost)
+            self._connections.events(LOOK_UP_SECONDS)
+
+    def _greet(
+        self, j: int, round_: int, note: Note, unsent: set[int], heard: dict[int, Note]
+    ) -> bool:
+        """Tell `j`, hear it, as far as can be done now; False if it is lost."""
+        try:
+            link = self._connections.to(j)
+        except OSError:
+            return False
+        if link is None:
+            return True
+        if j in unsent:
+            unsent.discard(j)
+            link.outbox.append(memoryview(Header(Kind.BEGIN, self.rank, round_, note=note).pack()))
+        link.send()
+        if j not in heard and link.read_header():
+            assert link.header is not None and link.header.round == round_
+            heard[j], link.header = link.header.note, None
+        return not link.ended or j in heard
 
     def _proceed(self, current: _Round, j: int, note: Note) -> bool:
         """Do with partner `j` what can be done now; False if it is lost."""

@@ -54,8 +54,15 @@ class Transport(Protocol):
             UnsettledError: partners were lost.
         """
 
+    def agree(self, round_: int, others: Sequence[int], note: Note) -> list[Note]:
+        """Tell some ranks that this one begins a round, and hear the same from them all; blocks.
+
+        Raises:
+            UnsettledError: some were lost.
+        """
+
     def invited(self, round_: int) -> bool:
-        """Whether somebody has sent its snapshot of that round or of a later one already.
+        """Whether somebody has begun that round or a later one already: its snapshot is here.
 
         Who waits in a later round waits for all rounds before it.
         """

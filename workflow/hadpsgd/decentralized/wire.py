@@ -20,6 +20,8 @@ class Kind(IntEnum):
     """A snapshot for a round; the weights follow."""
     RECEIVED = 3
     """The partner's snapshot of the round has arrived whole."""
+    BEGIN = 4
+    """To another member of the super-learner: the round begins."""
 
 
 @dataclass(frozen=True)

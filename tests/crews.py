@@ -1,0 +1,297 @@
+"""Crews of learners that can be killed and replaced, and what their records must say of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from engine_task import batch, dense_gradient, make_model
+from engine_task import rate as steep_rate
+from processes import Outcome, Process, free_port, launch_rank
+
+from hadpsgd.decentralized import assembly, dense, rendezvous, strategies
+from hadpsgd.decentralized.buffers import flatten
+from hadpsgd.decentralized.events import Event, Join, Mix, Update, ledger_faults
+from hadpsgd.decentralized.learner import Learner
+from hadpsgd.decentralized.link import Link
+from hadpsgd.decentralized.record import Entry, Recorder, read
+from hadpsgd.decentralized.replay import Replay, events_of
+from hadpsgd.decentralized.schedules import create
+from hadpsgd.decentralized.sgd import Sgd
+
+SEED = 5
+
+
+def rate(step: int) -> float:
+    """Small enough for runs of thousands of steps: with `engine_task.rate` and momentum 0.9 the
+    smallest difference grows to a tenth of the weights within 1000 steps, so that no two ways of
+    rounding agree.
+    """
+    return 0.1 * steep_rate(step)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run whose learners are killed."""
+
+    folder: Path
+    learners: int = 4
+    schedule: str = "ring"
+    steps: int = 60
+    pause: float = 0.005
+    """Seconds of a gradient."""
+    still: bool = False
+    """No gradients (rate 0 everywhere), different weights at the start: only mixing acts."""
+    die_after_bytes: int = 0
+    """A process kills itself when it has sent so much, in the middle of a message."""
+
+
+@dataclass
+class Done:
+    """What a learner tells at its end."""
+
+    weights: np.ndarray
+    alive: tuple[int, ...]
+    longest_wait: float
+    """Seconds without a mix."""
+    steps: int
+    """Gradients applied, its former selves' included."""
+    velocity: np.ndarray
+
+
+def file_of(plan: Plan, node: int) -> Path:
+    """Its record."""
+    return plan.folder / f"node-{node}.bin"
+
+
+def learner(rank: int, plan: Plan) -> Done:
+    """One process."""
+    if plan.die_after_bytes:
+        die_in_mid_message(plan.die_after_bytes)
+    meeting = rendezvous.meet(plan.learners, 1, "same", 20)
+    model = make_model(torch.float64, seed=rank if plan.still else 0)
+    engine = assembly.build(
+        model,
+        Sgd(momentum=0.0 if plan.still else 0.9),
+        strategies.create(strategies.Choice("adpsgd")),
+        plan.schedule,
+        meeting,
+        seed=SEED,
+        recorder=lambda schedule: Recorder(file_of(plan, rank), {}, schedule, rank),
+    )
+    if meeting.joining:
+        engine.join(20)
+    rounds, since, longest = engine.rounds, time.monotonic(), 0.0
+    with engine:
+        while not engine.over:
+            if enough(meeting):
+                engine.request_stop()
+            if engine.steps < plan.steps:
+                if not plan.still:
+                    model.loss(*batch(rank, engine.steps, torch.float64)).backward()
+                time.sleep(plan.pause)
+                engine.step(rate(engine.steps), last=engine.steps + 1 == plan.steps)
+            else:
+                engine.serve()
+            if engine.rounds > rounds:
+                longest = max(longest, time.monotonic() - since)
+                rounds, since = engine.rounds, time.monotonic()
+        engine.learner.settle()
+        engine.state_dict()
+    return Done(
+        engine.weights.numpy().copy(),
+        tuple(engine.alive),
+        longest,
+        engine.steps,
+        engine.learner.velocity.numpy().copy(),
+    )
+
+
+def enough(meeting: rendezvous.Meeting) -> bool:
+    """Whether the test wants the run to end."""
+    return meeting.store is not None and meeting.store.check(["enough"])
+
+
+def die_in_mid_message(after: int) -> None:
+    """kill -9 from inside when the links have sent so many bytes."""
+    sent = 0
+    send = Link.send
+
+    def counting(link: Link) -> int:
+        nonlocal sent
+        if sent > after and link.outbox:
+            link.sock.send(link.outbox[0][:7])
+            os.kill(os.getpid(), signal.SIGKILL)
+        n = send(link)
+        sent += n
+        return n
+
+    Link.send = counting  # type: ignore[method-assign,assignment]
+
+
+class Crew:
+    """The processes of a run, and the store that outlives them."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        port = free_port()
+        self.store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
+        self.env = {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            rendezvous.AGENTS_STORE: "True",
+        }
+        self.running: dict[int, Process] = {}
+        self.done: dict[int, Outcome] = {}
+
+    def start(self, rank: int, plan: Plan | None = None, *, join: bool = False) -> None:
+        """A learner, from the beginning or as a newcomer."""
+        env = self.env | ({rendezvous.JOIN: "1"} if join else {})
+        self.running[rank] = launch_rank(
+            rank, self.plan.learners, learner, plan or self.plan, env=env
+        )
+
+    def under_way(self, size: int = 300) -> None:
+        """Wait until all have written so much of their records."""
+        files = [file_of(self.plan, rank) for rank in self.running]
+        while not all(file.exists() and file.stat().st_size > size for file in files):
+            time.sleep(0.01)
+
+    def wait_until_all_mix(self, seconds: float = 60.0) -> None:
+        """Until everybody has written more of its record."""
+        sizes = {r: file_of(self.plan, r).stat().st_size + 30 for r in self.running}
+        deadline = time.monotonic() + seconds
+        while stuck := [r for r, n in sizes.items() if file_of(self.plan, r).stat().st_size < n]:
+            assert time.monotonic() < deadline, f"learners {stuck} do not mix"
+            time.sleep(0.01)
+
+    def kill_and_replace(self, times: int, seed: int = 0) -> None:
+        """Again and again one is killed, and a newcomer takes its place."""
+        draws = np.random.default_rng(seed)
+        for _ in range(times):
+            victim = int(draws.integers(self.plan.learners))
+            self.kill(victim)
+            time.sleep(draws.uniform(0.0, 0.3))
+            self.start(victim, join=True)
+            time.sleep(draws.uniform(0.0, 0.5))
+
+    def enough(self) -> None:
+        """Let the run end."""
+        rendezvous.of_attempt(self.store, "0").set("enough", "")
+
+    def kill(self, rank: int) -> None:
+        """kill -9."""
+        os.kill(self.running[rank].pid, signal.SIGKILL)
+        self.wait([rank])
+
+    def wait(self, ranks: list[int], seconds: float = 30.0) -> None:
+        """Until these have ended."""
+        deadline = time.monotonic() + seconds
+        while (left := [r for r in ranks if r in self.running]) and time.monotonic() < deadline:
+            for rank in left:
+                outcome = self.running[rank].reap()
+                if outcome is not None:
+                    del self.running[rank]
+                    self.done[rank] = outcome
+            time.sleep(0.005)
+        assert not left, f"ranks {left} hang"
+
+    def results(self) -> dict[int, Done]:
+        """Of those that came to their end."""
+        self.wait(list(self.running))
+        failed = {r: o.error for r, o in self.done.items() if o.error and o.error != "died"}
+        assert not failed, "\n".join(failed.values())
+        return {rank: o.value for rank, o in self.done.items() if o.value is not None}
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        for process in self.running.values():
+            process.kill()
+
+
+def entries(plan: Plan) -> dict[int, list[Entry]]:
+    """Records of all learners, the dead included."""
+    schedule = create(plan.schedule, plan.learners, SEED)
+    return {n: read(file_of(plan, n), schedule) for n in range(plan.learners)}
+
+
+def records(plan: Plan) -> dict[int, list[Event]]:
+    """Their events."""
+    return {n: events_of(found) for n, found in entries(plan).items()}
+
+
+def starts(plan: Plan) -> dict[int, np.ndarray]:
+    """Initial weights."""
+    return {
+        n: flatten(
+            make_model(torch.float64, seed=n if plan.still else 0), shards=plan.learners
+        ).weights.numpy()
+        for n in range(plan.learners)
+    }
+
+
+def nothing(learner: int, step: int, weights: np.ndarray) -> np.ndarray:  # noqa: ARG001
+    """No gradient."""
+    return np.zeros_like(weights)
+
+
+def check(plan: Plan, results: dict[int, Done]) -> None:
+    """Records and weights fit; every exchange counts on both sides or on none.
+
+    One side alone may count an exchange only if the other died after it had acknowledged it.
+    """
+    record = records(plan)
+    assert not ledger_faults(record)
+    gradient = nothing if plan.still else dense_gradient()
+    versions = dense.evaluate(record, starts(plan), gradient, dense.Sgd(0 if plan.still else 0.9))
+    for node, done in results.items():
+        assert np.isfinite(done.weights).all()
+        # the file counts gradients by itself: hold that against the learner's own count
+        assert sum(isinstance(event, Update) for event in record[node]) == done.steps
+        wanted = versions[node][-1]
+        assert np.linalg.norm(done.weights - wanted) < 1e-9 * np.linalg.norm(wanted)
+    mixes = {
+        (node, event.round, partner): (weight, event.own, version)
+        for node, events in record.items()
+        for event in events
+        if isinstance(event, Mix)
+        for partner, weight, version in event.takes
+    }
+    for (node, round_, partner), (weight, own, version) in mixes.items():
+        if (partner, round_, node) not in mixes:
+            joins = [e for e in record[partner] if isinstance(e, Join)]
+            assert partner not in results or joins, f"only {node} counts round {round_}"
+        else:  # both took the same share of the same two snapshots: their mean stays
+            assert mixes[partner, round_, node] == (weight, version, own)
+
+
+def replayed(plan: Plan) -> tuple[dict[int, Learner], dict[int, list[float]]]:
+    """All learners after their records, and the losses of their minibatches, step by step."""
+    model = make_model(torch.float64)
+    flat = flatten(model, shards=plan.learners)
+    losses: dict[int, list[float]] = {n: [] for n in range(plan.learners)}
+
+    def gradient(node: int, learner: Learner) -> float:
+        flat.point_to(learner.model)
+        flat.gradient.zero_()
+        loss = model.loss(*batch(node, learner.steps, torch.float64))
+        loss.backward()
+        losses[node].append(float(loss.detach()))
+        return float(flat.gradient.norm())
+
+    learners = {n: Learner(flat.another(), Sgd(momentum=0.9)) for n in range(plan.learners)}
+    Replay(entries(plan), learners, gradient).run()
+    return learners, losses
+
+
+def check_bits(results: dict[int, Done], learners: dict[int, Learner]) -> None:
+    """Weights and momentum of those that came to their end are the replayed ones, bit for bit."""
+    for node, done in results.items():
+        np.testing.assert_array_equal(learners[node].weights.numpy(), done.weights)
+        np.testing.assert_array_equal(learners[node].velocity.numpy(), done.velocity)
