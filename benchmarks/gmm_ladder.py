@@ -11,12 +11,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
-import subprocess
-import sys
 import tempfile
-import time
 from pathlib import Path
+
+from commands import hadpsgd
 
 ROOT = Path(__file__).resolve().parents[1]
 KALDI = Path(os.environ.get("HADPSGD_SHARED", ROOT.parent / "shared")).resolve() / "kaldi_an4"
@@ -34,24 +32,6 @@ alignment:
   sat: {{leaves: 500, gaussians: 5000}}
 decoding: {{jobs: {jobs}}}
 """
-
-
-def hadpsgd(*arguments: object) -> tuple[float, float]:
-    """Run a stage; wall and processor seconds."""
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    words = [str(argument) for argument in arguments]
-    done = subprocess.run(
-        [sys.executable, "-m", "hadpsgd", *words],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        sys.exit(f"hadpsgd {' '.join(words)}\n{done.stderr[-2000:]}")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return time.monotonic() - began, used
 
 
 class Ladder:

@@ -38,6 +38,43 @@ def test_a_profile_is_found_by_its_bare_name(profile: str, config: str, tmp_path
     assert {"corpus", "features", "egs", "train", "graph", "decode", "score", "report"} <= planned
 
 
+LADDER = {"mono", "tri", "lda_mllt", "sat", "align"}
+ADAPTS = {"decode_first", "adapt_first", "decode_adapted", "adapt", "fmllr"}
+IVECTORS = {"ubm", "ivector_train", "ivector_extract"}
+
+
+@pytest.mark.parametrize(
+    ("config", "rules", "others"),
+    [
+        ("tiny_full", LADDER | ADAPTS | IVECTORS, {"import_fmllr", "import_alignment"}),
+        (
+            "an4_full",
+            {"import_alignment", "import_fmllr", "import_ivector"},
+            LADDER | ADAPTS | IVECTORS,
+        ),
+    ],
+)
+def test_all_260_inputs_are_planned(
+    config: str, rules: set[str], others: set[str], shared: Path, tmp_path: Path
+) -> None:
+    ran = snakemake(
+        "-n", "--profile", "local", "--configfile", f"config/{config}.yaml",
+        "--config", f"results={tmp_path}", HADPSGD_SHARED=str(shared.resolve()),
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    planned = set(re.findall(r"^\s*(?:local)?rule (\w+):", ran.stdout, re.MULTILINE))
+    both = {"egs", "train", "alignment_report", "adaptation_report"}
+    assert rules | both <= planned and not others & planned
+
+
+def test_fmllr_without_a_source_is_refused() -> None:
+    ran = snakemake(
+        "-n", "--configfile", "config/demo.yaml", "--config", "features={input: [fmllr, logmel]}"
+    )
+    assert ran.returncode != 0
+    assert "fmllr needs alignment.kind sat" in ran.stdout + ran.stderr
+
+
 def test_lint_finds_nothing() -> None:
     ran = snakemake("--lint", "--configfile", "config/demo.yaml")
     assert ran.returncode == 0, ran.stdout + ran.stderr

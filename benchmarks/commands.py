@@ -1,0 +1,27 @@
+"""Stages as the workflow calls them, timed."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import time
+
+
+def hadpsgd(*arguments: object) -> tuple[float, float]:
+    """Run a stage; wall and processor seconds. Ends the program where the stage fails."""
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    words = [str(argument) for argument in arguments]
+    done = subprocess.run(
+        [sys.executable, "-m", "hadpsgd", *words],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        sys.exit(f"hadpsgd {' '.join(words)}\n{done.stderr[-2000:]}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return time.monotonic() - began, used
