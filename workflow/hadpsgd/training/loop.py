@@ -10,7 +10,7 @@ from hadpsgd.training.board import Board
 from hadpsgd.training.evaluation import evaluate
 from hadpsgd.training.interrupt import Interrupt
 from hadpsgd.training.job import Job, record_file
-from hadpsgd.training.metrics import Meter, Metrics
+from hadpsgd.training.metrics import Meter, Metrics, say
 from hadpsgd.training.progress import Progress
 from hadpsgd.training.rate import rate
 
@@ -67,7 +67,7 @@ def train(job: Job) -> End:
             if engine.paused and not engine.over:
                 save(job)
         job.checkpoints.save(state(job), job.engine)
-        progress.finish()
+        progress.finish(10.0 if engine.steps == job.total else 1.0)
     return End.DONE if engine.steps == job.total else End.REQUEUE
 
 
@@ -96,6 +96,7 @@ def resume(job: Job) -> bool:
     engine, node = job.engine, job.engine.place.node
     if job.meeting.joining:
         engine.join(job.meeting.timeout.total_seconds())
+        say(f"{job.run.id}: learner {engine.place.rank} joined at its step {engine.steps}")
         return False
     saved = job.checkpoints.find()
     if saved is None:
@@ -107,6 +108,7 @@ def resume(job: Job) -> bool:
     else:
         lengths = [saved.load(other)["dead"].get(node, 0) for other in saved.parts()]
         engine.take_place(found, source, max(lengths))
+    say(f"{job.run.id}: learner {engine.place.rank} resumed at step {engine.steps}")
     if engine.steps == job.total:
         engine.no_more_gradients()
     return bool(found["complete"])
