@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from slurm_cluster import slurm  # noqa: F401  the fixture
+from small_workflow import small  # noqa: F401  the fixture
 
 import hadpsgd  # noqa: F401  before kaldifst: see hadpsgd/__init__.py
 

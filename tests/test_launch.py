@@ -18,11 +18,11 @@ from training_data import write_config, write_egs
 
 from hadpsgd.config import check, load, request_of
 from hadpsgd.errors import UserError
+from hadpsgd.locks import locked
 from hadpsgd.training import launch as launching
 from hadpsgd.training import slurm as slurm_job
 from hadpsgd.training.job import checkpoint_folder, identity
 from hadpsgd.training.launch import Launch, srun_command
-from hadpsgd.training.lock import locked
 from hadpsgd.training.ranks import JOIN_SECONDS, Ranks
 
 STOPS_AT_A_SIGNAL = """
@@ -147,7 +147,7 @@ def test_a_signal_before_training_and_more_after_it(moment: float, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("stopped", "state", "starts"),
-    [(False, "RUNNING", 3), (False, "", 3), (True, "RUNNING", 1), (False, "COMPLETING", 1)],
+    [(False, "RUNNING", 3), (False, "", 1), (True, "RUNNING", 1), (False, "COMPLETING", 1)],
 )
 def test_what_slurm_ends_is_not_started_again(
     stopped: bool, state: str, starts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -157,6 +157,7 @@ def test_what_slurm_ends_is_not_started_again(
     job = slurm_job.SlurmJob("7", ("a", "b"), "127.0.0.1")
     monkeypatch.setattr(launching.slurm, "current", lambda: job)
     monkeypatch.setattr(slurm_job.SlurmJob, "state", lambda _: state)
+    monkeypatch.setattr(slurm_job, "ASK_AGAIN_SECONDS", 0)
     attempts = []
 
     def crashes(*_: Any) -> tuple[int, bool]:
@@ -223,7 +224,7 @@ import sys
 sys.path[:0] = {[str(Path(__file__).parent)]!r}
 from pathlib import Path
 from test_launch import STOPS_AT_A_SIGNAL, ranks
-from hadpsgd.training.lock import locked
+from hadpsgd.locks import locked
 slow = STOPS_AT_A_SIGNAL.replace("sys.exit(75)", "(time.sleep(1), print('ended'), sys.exit(75))")
 with locked(Path({str(tmp_path / "lock")!r}), "the first") as lock:
     ranks(Path({str(tmp_path / "logs")!r}), "import os; print(os.getpid());" + slow,
@@ -265,7 +266,7 @@ def test_a_second_launch_is_refused_in_one_line(
     taken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two runs with one output directory, or one run with two."""
-    monkeypatch.setattr("hadpsgd.training.lock.GRACE_SECONDS", 0.3)
+    monkeypatch.setattr("hadpsgd.locks.GRACE_SECONDS", 0.3)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     wanted = launch_of(tmp_path, {"strategy": "single"})
     hash_ = identity(wanted.config, "single", wanted.egs)

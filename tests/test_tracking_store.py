@@ -44,6 +44,7 @@ def own_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     # a busy machine may start the follower late: here its last upload is waited for
     monkeypatch.setattr(follower, "LAST_UPLOAD_SECONDS", PATIENCE)
+    monkeypatch.setattr(follower, "INTERRUPTED_SECONDS", PATIENCE)
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+
+from hadpsgd.config import load
+from hadpsgd.locks import locked
+from hadpsgd.training.job import checkpoint_folder
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
@@ -84,6 +89,51 @@ def test_a_wrong_config_stops_the_workflow_with_the_keys_name() -> None:
     ran = snakemake("-n", "--configfile", "config/demo.yaml", "--config", "sead=3")
     assert ran.returncode != 0
     assert "sead" in ran.stdout + ran.stderr
+
+
+def test_two_workflows_in_one_results_folder(tmp_path: Path) -> None:
+    """The second is refused; a lock that a kill -9 left behind is none."""
+    (tmp_path / "tiny").mkdir()
+    file = tmp_path / "tiny/.workflow.lock"
+    command = ["--profile", "local", "--configfile", "config/tiny.yaml", "--cores", "1"]
+    command += ["--config", f"results={tmp_path}", "--until", "lang"]
+    with locked(file, "process 7 on b", does="runs a workflow here"):
+        ran = snakemake(*command)
+    assert ran.returncode != 0
+    assert "process 7 on b runs a workflow here already" in ran.stdout + ran.stderr
+    assert not (tmp_path / "tiny/corpus").exists()
+    assert file.read_text().strip() == "process 7 on b"
+    for profile in ("default", "local", "slurm"):
+        assert profile_of(profile)["nolock"] is True
+
+
+def profile_of(name: str) -> dict[str, Any]:
+    return yaml.safe_load((ROOT / "profiles" / name / "config.yaml").read_text())
+
+
+def test_profiles_keep_off_what_snakemake_and_slurm_trip_over() -> None:
+    for folder in (ROOT / "profiles").iterdir():
+        assert len([*folder.glob("profile.*"), *folder.glob("config.*")]) == 1, folder
+    # loaded before every profile, whose top-level keys it would replace
+    assert not {"executor", "default-resources"} & profile_of("default").keys()
+    slurm = profile_of("slurm")
+    assert slurm["retries"] > 0
+    for file in (ROOT / "workflow/rules").glob("*.smk"):  # they multiply with the executor's
+        assert not re.search(r"^\s*retries:", file.read_text(), re.MULTILINE), file
+    # without slurmdbd: squeue, and jobs that it still knows when it is asked
+    assert slurm["slurm-status-command"] == "squeue"
+    cluster = (ROOT / "tests/slurm/cluster.sh").read_text()
+    age = int(re.findall(r"MinJobAge=(\d+)", cluster)[0])
+    assert age >= 3 * slurm["slurm-init-seconds-before-status-checks"]
+    assert all("code" not in profile_of(name)["rerun-triggers"] for name in ("default", "slurm"))
+
+
+def test_a_failed_training_keeps_its_checkpoints() -> None:
+    """Snakemake deletes the outputs of a failed rule."""
+    config = load(ROOT / "config/tiny.yaml")
+    folder = checkpoint_folder(config, "single", "0" * 12)
+    outputs = Path(config.results) / config.name
+    assert outputs not in folder.parents
 
 
 def pins(lines: list[str]) -> set[str]:

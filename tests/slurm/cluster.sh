@@ -8,7 +8,7 @@ set -euo pipefail
 COMMAND=$1
 B=$2
 NODES=${TEST_SLURM_NODES:-3}
-CPUS=${TEST_SLURM_CPUS:-4} # a node; may exceed the host's
+CPUS=${TEST_SLURM_CPUS:-8} # a node; may exceed the host's
 GPUS=${TEST_SLURM_GPUS:-2} # a node; plain files stand for them
 PORT=${TEST_SLURM_PORT:-17000}
 export SLURM_CONF=$B/slurm.conf
@@ -57,7 +57,7 @@ SwitchType=switch/none
 ReturnToService=2
 SlurmdParameters=config_overrides
 MinJobAge=3600
-KillWait=15
+KillWait=30
 OverTimeLimit=0
 InactiveLimit=0
 SlurmctldTimeout=30

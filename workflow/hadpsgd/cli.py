@@ -11,6 +11,7 @@ import importlib
 import sys
 from types import ModuleType
 
+from hadpsgd import guard
 from hadpsgd.errors import UserError
 from hadpsgd.training import interrupt
 
@@ -124,6 +125,8 @@ def main(argv: list[str] | None = None) -> int:
     stage, *rest = arguments
     if stage in STOPPABLE:
         interrupt.catch()
+    if "--follow" not in rest:  # that one ends with the training that it follows
+        guard.watch(guard.stop if stage in STOPPABLE else guard.die)
     try:
         module = load(stage)
         parser = argparse.ArgumentParser(prog=f"hadpsgd {stage}", description=STAGES[stage][1])

@@ -1,8 +1,10 @@
 # The checked config and the names that all rules share.
+from contextlib import ExitStack
 from pathlib import Path
 
 from snakemake.utils import validate
 
+from hadpsgd import guard
 from hadpsgd.config import (
     asked,
     check,
@@ -13,7 +15,9 @@ from hadpsgd.config import (
     stage_folders,
     write_resolved,
 )
+from hadpsgd.locks import locked, myself
 
+guard.announce()  # stages end with this process
 CONFIG = check(config, "config")  # names the wrong key, which the JSON Schema does not
 validate(
     CONFIG.model_dump(mode="json"), "../schemas/config.schema.json", set_default=False
@@ -27,6 +31,15 @@ GMM = stage_folders(CONFIG, OUT)  # of our own stages: none with Kaldi's alignme
 SETS = ["train", "dev", *CONFIG.tests]
 # Names of the runs' folders: two configs of one name keep their runs apart.
 RUNS = [run_key(CONFIG, run.id) for run in CONFIG.training.runs]
+# One workflow at a time in a results folder. The profiles switch Snakemake's own lock off: it
+# outlives a kill -9, this one does not.
+LOCK = ExitStack()
+
+
+onstart:
+    LOCK.enter_context(
+        locked(Path(OUT) / ".workflow.lock", myself(), does="runs a workflow here")
+    )
 
 
 wildcard_constraints:

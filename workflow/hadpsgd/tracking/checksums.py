@@ -17,13 +17,19 @@ _BLOCKS = 64
 _HIDDEN = "."
 
 
-def checksum(path: Path) -> str:
+def checksum(path: Path, root: Path | None = None) -> str:
     """`sha256:...` of a file's content, or `sampled:...` of a large file's size and 64 blocks.
 
     The blocks of 1 MiB lie evenly from the first to the last byte: a feature archive of hundreds
-    of gigabytes is told from another without reading it.
+    of gigabytes is told from another without reading it. A table of files (`.scp`) below `root`
+    counts as if it named them relative to it.
     """
     size = path.stat().st_size
+    if root is not None and path.suffix == ".scp":
+        text = path.read_bytes()
+        for folder in (root.absolute(), root):
+            text = text.replace(f" {folder}/".encode(), b" ")
+        return "sha256:" + hashlib.sha256(text).hexdigest()
     with path.open("rb") as stream:
         if size <= WHOLE:
             return "sha256:" + hashlib.file_digest(stream, "sha256").hexdigest()
@@ -48,7 +54,7 @@ def checksums(root: Path, parts: Iterable[str], cache: Path | None = None) -> di
         state = path.stat()
         mark = [state.st_size, state.st_mtime_ns]
         entry = known.get(str(path.absolute()))
-        value = str(entry[2]) if entry and entry[:2] == mark else checksum(path)
+        value = str(entry[2]) if entry and entry[:2] == mark else checksum(path, root)
         found[name] = value
         kept[str(path.absolute())] = [*mark, value]
     if cache is not None and not all(known.get(path) == entry for path, entry in kept.items()):

@@ -28,6 +28,9 @@ from hadpsgd.tracking.uri import is_on
 
 LAST_UPLOAD_SECONDS = 60.0
 """Training waits at most this long for the follower at its end."""
+INTERRUPTED_SECONDS = 3.0
+"""And this long if it was told to stop: the scheduler is about to kill it, and the next attempt
+sends what is missing."""
 
 
 class Session:
@@ -104,8 +107,9 @@ def _publish_provenance(checkpoints: Path, out: Path) -> None:
 
 
 def _end(process: subprocess.Popen[bytes], status: Status) -> None:
+    seconds = INTERRUPTED_SECONDS if status == "KILLED" else LAST_UPLOAD_SECONDS
     try:
-        process.communicate(status.encode(), timeout=LAST_UPLOAD_SECONDS)
+        process.communicate(status.encode(), timeout=seconds)
     except (OSError, subprocess.TimeoutExpired):  # it died, or the store is very slow
         process.kill()
         process.wait()

@@ -73,6 +73,7 @@ def code() -> dict[str, Any]:
     """Version, git commit, whether files differ from it, and a hash of the difference."""
     top = repository()
     found: dict[str, Any] = {"version": _version("hadpsgd"), "commit": "", "dirty": False}
+    found["source"] = source_hash()
     if top is None:
         return found
     difference = diff()
@@ -81,6 +82,13 @@ def code() -> dict[str, Any]:
     found["dirty"] = bool(difference)
     found["diff_hash"] = hashlib.sha256(difference.encode()).hexdigest() if difference else ""
     return found
+
+
+def source_hash() -> str:
+    """Of the package's own files: the same code is the same in any commit."""
+    package = Path(hadpsgd.__file__).resolve().parent
+    files = sorted(path for end in ("*.py", "*.j2") for path in package.rglob(end))
+    return combined({path.relative_to(package).as_posix(): sha256(path) for path in files})
 
 
 def diff() -> str:

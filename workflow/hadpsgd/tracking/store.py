@@ -86,6 +86,23 @@ class Store:
             run = self.client.get_run(run_id)
         return run.info.run_name, run.info.experiment_id, run.data.params, run.data.metrics
 
+    def download(self, run_id: str, folder: Path) -> tuple[dict[str, str], dict[str, float]]:
+        """Tags and metrics of a run; its artifacts `provenance/` and `summary.json` go to a folder.
+
+        Raises:
+            NotStoredError: no such run, or no answer.
+        """
+        from mlflow.artifacts import download_artifacts
+
+        with _explained(self.uri):
+            run = self.client.get_run(run_id)
+            there = {item.path for item in self.client.list_artifacts(run_id)}
+            for path in sorted(there & {"provenance", "summary.json"}):
+                download_artifacts(
+                    run_id=run_id, artifact_path=path, dst_path=str(folder), tracking_uri=self.uri
+                )
+        return run.data.tags, run.data.metrics
+
     def experiment(self, name: str) -> str:
         """Id of an experiment, created where it is missing."""
         if name not in self._experiments:

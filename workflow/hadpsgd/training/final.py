@@ -2,54 +2,77 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
+from hadpsgd.egs.dataset import Dataset
 from hadpsgd.files import write_text
+from hadpsgd.models.blstm import BLSTM, Shape
 from hadpsgd.models.build import ModelMeta, SavedShape, save_model
 from hadpsgd.training.evaluation import evaluate, named
 from hadpsgd.training.job import Job
 
 
 def consensus(job: Job) -> float:
-    """Load the mean of all learners' last weights into the model; their distance from it.
-
-    The distance is sqrt(1/L sum_i |w_i - mean|^2) / |mean| over the L super-learners that lived;
-    summed in their order, in double precision.
-    """
+    """Load the mean of all learners' last weights into the model; their distance from it."""
     job.checkpoints.wait_until_complete(job.meeting.timeout.total_seconds())
-    nodes = sorted(job.checkpoints.last.parts())
-    mean = torch.zeros(job.engine.weights.shape, dtype=torch.float64)
-    for node in nodes:
-        mean += job.checkpoints.last.load(node)["weights"]
-    mean /= len(nodes)
-    squares = [
-        float((job.checkpoints.last.load(node)["weights"] - mean).square().sum()) for node in nodes
-    ]
+    last = job.checkpoints.last
+    mean, distance = average([last.load(node)["weights"] for node in sorted(last.parts())])
     job.engine.load_weights(mean)
-    return float(np.sqrt(np.mean(squares)) / mean.norm())
+    return distance
 
 
-def log_priors(counts: np.ndarray) -> torch.Tensor:
+def average(weights: Sequence[Tensor]) -> tuple[Tensor, float]:
+    """Mean of the learners' weights, and sqrt(1/L sum_i |w_i - mean|^2) / |mean|.
+
+    Over the L super-learners that lived, summed in their order, in double precision.
+    """
+    mean = torch.zeros(weights[0].shape, dtype=torch.float64)
+    for row in weights:
+        mean += row
+    mean /= len(weights)
+    squares = [float((row - mean).square().sum()) for row in weights]
+    return mean, float(np.sqrt(np.mean(squares)) / mean.norm())
+
+
+def log_priors(counts: np.ndarray) -> Tensor:
     """Log of each pdf-id's share of the frames; one never seen counts as seen once."""
     shares = np.maximum(counts, 1).astype(np.float64)
     return torch.from_numpy(np.log(shares / shares.sum())).float()
+
+
+def checksum(model: nn.Module) -> str:
+    """SHA-256 of all weights: equal where every bit is."""
+    digest = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def save(out: Path, model: BLSTM, shape: Shape, examples: Dataset) -> None:
+    """Write final.pt: weights in single precision, and what their user must know."""
+    meta = ModelMeta(
+        model_config=SavedShape.of(shape),
+        input_dim=examples.dim,
+        streams=tuple(examples.streams),
+        num_pdfs=examples.num_pdfs,
+        log_priors=log_priors(examples.pdf_counts),
+    )
+    save_model(out / "final.pt", model.float(), meta)
 
 
 def write(job: Job, seconds: float) -> None:
     """Average, score on all held-out examples, write final.pt and summary.json (the leader)."""
     distance = consensus(job)
     held_out = named(evaluate(job.model, job.dev_feed.share(0, 1)))
-    meta = ModelMeta(
-        model_config=SavedShape.of(job.config.model),
-        input_dim=job.train.dim,
-        streams=tuple(job.train.streams),
-        num_pdfs=job.train.num_pdfs,
-        log_priors=log_priors(job.train.pdf_counts),
-    )
     summary: dict[str, Any] = {
         "run": job.run.id,
         "identity": job.identity,
@@ -64,7 +87,8 @@ def write(job: Job, seconds: float) -> None:
         "parameters": sum(p.numel() for p in job.model.parameters()),
         "seconds": seconds,
         "consensus_distance": distance,
+        "weights": checksum(job.model.float()),
         **held_out,
     }
-    save_model(job.out / "final.pt", job.model.float(), meta)
+    save(job.out, job.model, job.config.model, job.train)
     write_text(job.out / "summary.json", json.dumps(summary, indent=2) + "\n")

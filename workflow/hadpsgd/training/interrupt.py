@@ -63,7 +63,9 @@ class Interrupt:
         trace: TracebackType | None,
     ) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, _keep if self._asked else handler)
+            # ignored: as it ends, Python takes its own handlers away
+            leaving = self._asked and handler is _keep
+            signal.signal(number, signal.SIG_IGN if leaving else handler)
 
     def _caught(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self._asked = True

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -31,13 +30,13 @@ from hadpsgd.config.training import Run
 from hadpsgd.decentralized import rendezvous
 from hadpsgd.errors import UserError
 from hadpsgd.files import explain_os_errors
+from hadpsgd.locks import locked, myself
 from hadpsgd.training import interrupt, slurm
 from hadpsgd.training.command import done
 from hadpsgd.training.job import checkpoint_folder, identity
-from hadpsgd.training.lock import locked
 from hadpsgd.training.loop import End
 from hadpsgd.training.metrics import say
-from hadpsgd.training.ranks import CRASHED, FORWARDED, Ranks, end_with_parent
+from hadpsgd.training.ranks import BAD_INPUT, CRASHED, FORWARDED, Ranks, end_with_parent
 from hadpsgd.training.slurm import SlurmJob
 
 LOCK = ".launch.lock"
@@ -93,8 +92,7 @@ def launch(wanted: Launch) -> int:
             path.mkdir(parents=True, exist_ok=True)
     job = slurm.current()
     nodes = _hosts(wanted, job)
-    who = f"process {os.getpid()} on {socket.gethostname()}"
-    who += f" (Slurm job {job.id})" if job else ""
+    who = myself(job.id if job else "")
     with ExitStack() as locks:
         # the folder of the checkpoints: one run; that of the results: whatever is written there
         held = [
@@ -114,10 +112,25 @@ def launch(wanted: Launch) -> int:
 
 
 def run_node(wanted: Launch) -> int:
-    """What srun starts on each host: the ranks of this one."""
+    """What srun starts on each host: the ranks of this one.
+
+    Stopped at a checkpoint is no failure, at which srun would kill the other hosts' ranks: the
+    head hears of it through the store.
+    """
     per_node = shape_of(wanted.config, wanted.run_id).per_node
     first = int(os.environ["SLURM_NODEID"]) * per_node
-    return _ranks(wanted, {}, range(first, first + per_node), []).run()
+    code = _ranks(wanted, {}, range(first, first + per_node), []).run()
+    if code == End.REQUEUE:
+        address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        dist.TCPStore(address, port, is_master=False).set(_stopped_key(), "")
+        return End.DONE
+    return code
+
+
+def _stopped_key(attempt: int | None = None) -> str:
+    """Set in the store where the ranks of an attempt stopped at a checkpoint."""
+    number = os.environ[rendezvous.RESTARTS] if attempt is None else attempt
+    return f"launch/stopped/{number}"
 
 
 def srun_command(wanted: Launch, nodes: int) -> list[str]:
@@ -169,6 +182,8 @@ def _until_it_ends(
         }
         if job:
             code, stopped = _on_all_hosts(wanted, env, nodes, descriptors)
+            if code == End.DONE and store.check([_stopped_key(attempt)]):
+                code = End.REQUEUE
         else:
             ranks = _ranks(wanted, env, range(wanted.run.learners), descriptors)
             code, stopped = ranks.run(), ranks.stopping
@@ -177,6 +192,9 @@ def _until_it_ends(
             return End.DONE
         if code != CRASHED or stopped or (job and job.ends()):
             return code
+        if job and job.lost_hosts():
+            say(f"Slurm job {job.id} lost a host; the learners cannot go on without it")
+            return End.REQUEUE
         if attempt + 1 < attempts:
             say("all ranks start again from the last checkpoint")
     return code
@@ -235,7 +253,7 @@ def _on_all_hosts(
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return code if code in (End.DONE, End.REQUEUE, 2) else CRASHED, stopped
+    return code if code in (End.DONE, BAD_INPUT) else CRASHED, stopped
 
 
 def _back_into_the_queue(job: SlurmJob) -> None:

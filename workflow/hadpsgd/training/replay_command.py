@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 import torch
@@ -19,7 +20,10 @@ from hadpsgd.decentralized.rendezvous import Meeting
 from hadpsgd.decentralized.replay import Replay
 from hadpsgd.decentralized.schedules import Complete, create
 from hadpsgd.egs.dataset import Dataset, Plan
+from hadpsgd.errors import UserError
+from hadpsgd.files import write_text
 from hadpsgd.models.blstm import BLSTM
+from hadpsgd.training import final
 from hadpsgd.training.checkpoints import Saved, newest
 from hadpsgd.training.data import Feed
 from hadpsgd.training.evaluation import pick_device
@@ -47,6 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoints", type=Path, help="folder of its checkpoints and record, if elsewhere"
     )
+    parser.add_argument("--out", type=Path, help="write final.pt and summary.json here")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -69,6 +74,10 @@ def run(args: argparse.Namespace) -> int:
         say(f"learner {node}: weights differ from the checkpoint's")
     if not different:
         say(f"{args.run}: learners {sorted(learners)} replayed, every bit the same")
+    if args.out and processes > 1:
+        raise UserError("--out needs all learners in one process: leave torchrun away")
+    if args.out:
+        _write(config, run_, args.egs, learners, args.out)
     if processes > 1:
         dist.barrier()
         dist.destroy_process_group()
@@ -141,6 +150,32 @@ def _average_gradient(
     elif learner.gradient.data_ptr() != flat.gradient.data_ptr():
         learner.gradient.copy_(flat.gradient)
     return float(torch.linalg.vector_norm(learner.gradient))
+
+
+def _write(config: Config, run_: Run, egs: Path, learners: dict[int, Learner], out: Path) -> None:
+    """What training leaves, of the replayed learners."""
+    dataset = Dataset(egs)
+    model = BLSTM(config.model, dataset.dim, dataset.num_pdfs, seed=config.seed)
+    flat = flatten(model.to(pick_device(config.training.device, 0)), shards=run_.learners)
+    mean, distance = final.average([learners[node].weights.cpu() for node in sorted(learners)])
+    with torch.no_grad():
+        flat.weights.copy_(mean)
+    out.mkdir(parents=True, exist_ok=True)
+    final.save(out, model, config.model, dataset)
+    first = learners[min(learners)]
+    summary = {
+        "run": run_.id,
+        "identity": identity(config, run_.id, egs),
+        "replayed": True,
+        "strategy": run_.strategy,
+        "learners": run_.learners,
+        "epochs": config.training.epochs,
+        "steps": first.steps,
+        "mixes": first.rounds,
+        "consensus_distance": distance,
+        "weights": final.checksum(model),
+    }
+    write_text(out / "summary.json", json.dumps(summary, indent=2) + "\n")
 
 
 def compare(saved: Saved, learners: dict[int, Learner]) -> list[int]:

@@ -9,10 +9,14 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hadpsgd.errors import UserError
+
+ASKED_TIMES = 5
+ASK_AGAIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -29,8 +33,21 @@ class SlurmJob:
         return _ask("squeue", "-h", "-j", self.id, "-o", "%T")
 
     def ends(self) -> bool:
-        """Whether Slurm is ending it: cancelled, preempted, out of time. Unknown counts as no."""
-        return self.state() not in ("RUNNING", "")
+        """Whether Slurm is ending it: cancelled, preempted, out of time. Silence counts as yes.
+
+        A signal to the whole job may kill squeue, too, so it is asked again.
+        """
+        for _ in range(ASKED_TIMES):
+            state = self.state()
+            if state:
+                return state != "RUNNING"
+            time.sleep(ASK_AGAIN_SECONDS)
+        return True
+
+    def lost_hosts(self) -> bool:
+        """Whether hosts died and the job goes on without them (sbatch --no-kill)."""
+        now = _ask("squeue", "-h", "-j", self.id, "-o", "%D")
+        return now.isdecimal() and int(now) < len(self.hosts)
 
     def requeue(self) -> bool:
         """Put the job back into the queue, which ends it here; False if Slurm refuses."""

@@ -1,10 +1,12 @@
-"""A lock that keeps two launches of a run apart."""
+"""A lock that keeps two launches of a run apart, and two workflows in one results folder."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import os
+import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,17 +15,18 @@ from pathlib import Path
 from hadpsgd.errors import UserError
 from hadpsgd.files import explain_os_errors
 from hadpsgd.training import interrupt
-from hadpsgd.training.metrics import say
 
-GRACE_SECONDS = 20.0
+GRACE_SECONDS = 10.0
 """How long one that is on its way out may still hold the lock."""
 _POLL_SECONDS = 0.2
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 
 
 @contextmanager
-def locked(path: Path, who: str, *, wait: bool = False) -> Iterator[int | None]:
-    """Hold a file's lock while the block runs; `who` is what another launch is told.
+def locked(
+    path: Path, who: str, *, wait: bool = False, does: str = "trains this run"
+) -> Iterator[int | None]:
+    """Hold a file's lock while the block runs; others are told `who` does what.
 
     Processes that inherit the descriptor keep the lock: after a kill -9 of the first it is free
     once the last of them has ended.
@@ -31,18 +34,18 @@ def locked(path: Path, who: str, *, wait: bool = False) -> Iterator[int | None]:
     Yields the descriptor, or None where the file system has no locks.
 
     Raises:
-        UserError: another launch holds it and does not end soon; with `wait`, only if a signal
+        UserError: another process holds it and does not end soon; with `wait`, only if a signal
             comes meanwhile.
     """
     with explain_os_errors(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        yield descriptor if _take(descriptor, path, who, wait=wait) else None
+        yield descriptor if _take(descriptor, path, who, does, wait=wait) else None
     finally:
         os.close(descriptor)
 
 
-def _take(descriptor: int, path: Path, who: str, *, wait: bool) -> bool:
+def _take(descriptor: int, path: Path, who: str, does: str, *, wait: bool) -> bool:
     deadline, told = time.monotonic() + GRACE_SECONDS, False
     while not (taken := _try(descriptor, path)):
         if taken is None:
@@ -50,17 +53,22 @@ def _take(descriptor: int, path: Path, who: str, *, wait: bool) -> bool:
         holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
         if interrupt.asked() or (not wait and time.monotonic() > deadline):
             raise UserError(
-                f"{holder or 'another launch'} trains this run already",
+                f"{holder or 'another process'} {does} already",
                 where=path.parent,
-                fix="Wait for its end or stop it; `--wait` does the first",
+                fix="Wait for its end, or stop it",
             )
         if not told:
-            say(f"{path.parent}: {holder or 'another launch'} trains this run; waiting for its end")
+            _say(f"{path.parent}: {holder or 'another process'} {does}; waiting for its end")
             told = True
         time.sleep(_POLL_SECONDS)
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{who}\n".encode(), 0)
     return True
+
+
+def myself(job: str = "") -> str:
+    """This process, for others to read."""
+    return f"process {os.getpid()} on {socket.gethostname()}" + (f" (Slurm job {job})" * bool(job))
 
 
 def _try(descriptor: int, path: Path) -> bool | None:
@@ -72,6 +80,10 @@ def _try(descriptor: int, path: Path) -> bool | None:
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
-        say(f"warning: {path.parent}: no locks on this file system; launch a run only once")
+        _say(f"warning: {path.parent}: no locks on this file system; launch a run only once")
         return None
     return True
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

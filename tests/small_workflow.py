@@ -1,0 +1,104 @@
+"""The smallest workflow from audio to word error rates, run once a session for several tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hadpsgd.config import load, run_key
+
+ROOT = Path(__file__).resolve().parents[1]
+BIN = Path(sys.executable).parent
+SYNCHRONOUS = {"strategy": "hadpsgd", "learners": 4, "super_learner": 2, "among": "dpsgd"}
+ASYNCHRONOUS = {"strategy": "hadpsgd", "learners": 4, "super_learner": 2}
+CONFIG: dict[str, Any] = {
+    "name": "small",
+    "corpus": {
+        "kind": "builtin",
+        "train_minutes": 1.5,
+        "dev_minutes": 0.3,
+        "test_minutes": 0.3,
+        "speakers": 8,
+        "lm_sentences": 300,
+    },
+    "alignment": {"kind": "mono", "gaussians": 80, "iterations": 6},
+    "model": {"layers": 1, "cells": 24, "projection": 24},
+    "training": {
+        "epochs": 2,
+        "batch": 8,
+        "threads": 1,
+        "learning_rate": {"base": 0.1, "base_batch": 16, "anneal_after": 1},
+        "cluster": {"learners_per_node": 2},
+        "runs": [SYNCHRONOUS, ASYNCHRONOUS],
+    },
+    "decoding": {"beam": 8, "jobs": 1},
+    "scoring": {"lm_weights": [8, 10], "word_penalties": [0.0]},
+}
+
+
+@dataclass(frozen=True)
+class Small:
+    """A results folder and what it was made with."""
+
+    folder: Path
+    config: Path
+
+    @property
+    def results(self) -> Path:
+        """All results."""
+        return self.folder / "results"
+
+    @property
+    def out(self) -> Path:
+        """Those of the config."""
+        return self.results / "small"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """For its commands."""
+        path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+        store = f"sqlite:///{self.folder}/mlflow.db"
+        return {**os.environ, "PATH": path, "MLFLOW_TRACKING_URI": store, "OMP_NUM_THREADS": "1"}
+
+    def key(self, run: str) -> str:
+        """Name of a run's folders."""
+        return run_key(load(self.config), run)
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a program of the project from the repository."""
+        program, *rest = arguments
+        return subprocess.run(
+            [str(BIN / program), *rest],
+            cwd=ROOT,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+def write(folder: Path, **changes: Any) -> Path:
+    """The config with results in a folder of its own."""
+    content = CONFIG | {"results": str(folder / "results")} | changes
+    file = folder / "small.yaml"
+    file.write_text(yaml.safe_dump(content))
+    return file
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
+    """Made with the local profile."""
+    folder = tmp_path_factory.mktemp("small")
+    made = Small(folder, write(folder))
+    ran = made.command(
+        *("snakemake", "--profile", "local", "--cores", "2", "--configfile", str(made.config))
+    )
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
+    return made

@@ -1,0 +1,173 @@
+"""The workflow elsewhere: conda, containers, as a module of another workflow, on many GPUs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from hadpsgd.config import load
+
+ROOT = Path(__file__).resolve().parents[1]
+BIN = Path(sys.executable).parent
+GOLDEN = ROOT / "tests" / "golden" / "sbatch.txt"
+# what Snakemake asks conda in a dry run; where there is a conda, nothing is installed either
+CONDA = """#!/bin/sh
+case "$*" in
+"info --json") echo '{"conda_prefix": "/nowhere", "platform": "linux-64"}' ;;
+"--version") echo "conda 25.1.0" ;;
+*channel_priority*) echo '{"get": {"channel_priority": "strict"}}' ;;
+*) exit 1 ;;
+esac
+"""
+
+
+def run(*command: str, cwd: Path, path: str = "") -> str:
+    """Output of a command that must not fail."""
+    search = os.pathsep.join(filter(None, (path, str(BIN), os.environ["PATH"])))
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**os.environ, "PATH": search},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    return done.stdout + done.stderr
+
+
+def rules() -> dict[str, str]:
+    """Every rule's text by its name."""
+    files = [ROOT / "Snakefile", *sorted((ROOT / "workflow/rules").glob("*.smk"))]
+    text = "\n".join(file.read_text() for file in files)
+    parts = re.split(r"^ *rule (\w+):\n", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def test_every_rule_has_the_environment() -> None:
+    found = rules()
+    assert {"corpus", "import_alignment", "ubm", "train", "report"} <= found.keys()
+    without = {name for name, text in found.items() if "conda:" not in text}
+    assert without == {"all"}  # it runs nothing
+    named = {name: re.findall(r'conda:\s+"([^"]+)"', text) for name, text in found.items()}
+    del named["all"]
+    for name, files in named.items():
+        for file in files:
+            assert (ROOT / "workflow/rules" / file).resolve() == ROOT / "envs/hadpsgd.yaml", name
+
+
+def test_dry_run_with_conda(tmp_path: Path) -> None:
+    conda = tmp_path / "bin" / "conda"
+    conda.parent.mkdir()
+    conda.write_text(CONDA)
+    conda.chmod(0o755)
+    shown = run(
+        *("snakemake", "--sdm", "conda", "-n", "--directory", str(tmp_path)),
+        *("--snakefile", str(ROOT / "Snakefile"), "--configfile", "config/demo.yaml"),
+        cwd=ROOT,
+        path=str(conda.parent),
+    )
+    assert re.search(r"Conda environment \S*envs/hadpsgd.yaml will be created", shown)
+    assert "train" in shown
+
+
+def test_the_environment_gets_the_package_too() -> None:
+    script = ROOT / "envs/hadpsgd.post-deploy.sh"
+    assert os.access(script, os.R_OK)
+    run("bash", "-n", str(script), cwd=ROOT)
+    assert (script.parent / ".." / "pyproject.toml").is_file()
+
+
+def test_a_module_of_another_workflow(tmp_path: Path) -> None:
+    (tmp_path / "Snakefile").write_text(f"""
+configfile: "mine.yaml"
+
+module speech:
+    snakefile: "{ROOT}/Snakefile"
+    config: config["speech"]
+
+use rule * from speech as speech_*
+
+rule mine:
+    default_target: True
+    input: rules.speech_report.output.wer
+    output: "best.txt"
+    shell: "tail -1 {{input}} > {{output}}"
+""")
+    inner = yaml.safe_load((ROOT / "config/tiny.yaml").read_text())
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"speech": inner}))
+    shown = run("snakemake", "-n", cwd=tmp_path)
+    planned = set(re.findall(r"^\s*(?:local)?rule (\w+):", shown, re.MULTILINE))
+    assert {"mine", "speech_train", "speech_decode", "speech_report"} <= planned
+    assert "speech_track" not in planned  # nobody asked for it
+
+
+def test_container_and_catalog() -> None:
+    text = (ROOT / "Containerfile").read_text()
+    copied = [
+        word for line in re.findall(r"^COPY (.*)", text, re.MULTILINE) for word in line.split()
+    ]
+    missing = [name for name in copied if name != "./" and not (ROOT / name).exists()]
+    assert not missing
+    catalog = yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text())
+    flags = catalog["usage"]["mandatory-flags"]["flags"].split()
+    assert (ROOT / flags[1]).is_dir()
+    assert load(ROOT / flags[3]).name == "demo"
+
+
+def sbatch_lines(folder: Path) -> str:
+    """What would be submitted for 64 and for 128 GPUs, 8 on each host, and for one."""
+    profile = (ROOT / "profiles/slurm/config.yaml").read_text()
+    for name in ("account", "partition", "gpu-partition"):
+        pattern = rf"# (slurm_\w+: your-{name})\b.*"
+        profile, count = re.subn(pattern, r"\1", profile)
+        assert count == 1, f"{name} has its place in the profile"
+    (folder / "profile").mkdir()
+    (folder / "profile/config.yaml").write_text(profile.replace("# qos: your", "qos: your"))
+    many = [{"strategy": "hadpsgd", "learners": n, "super_learner": 8} for n in (64, 128)]
+    training = {"device": "cuda", "batch": 2560, "runs": [*many, {"strategy": "single"}]}
+    training["cluster"] = {"learners_per_node": 8, "cpus": 4, "memory_mb": 16000}
+    config = {"name": "many", "corpus": {"kind": "builtin"}, "training": training}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    soon = ("--slurm-init-seconds-before-status-checks", "1")
+    done = subprocess.run(
+        [
+            *(sys.executable, str(ROOT / "tests/sbatch_lines.py"), "--profile", "profile"),
+            *("--snakefile", str(ROOT / "Snakefile"), "--configfile", "config.yaml"),
+            *("--latency-wait", "1", "--seconds-between-status-checks", "1", *soon),
+            *("--", "results/many/wer.md"),
+        ],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    # other settings give other keys; the lines are of all others
+    return re.sub(r"-[0-9a-f]{8}(?![0-9a-f])", "-KEY", done.stdout)
+
+
+def test_sbatch_lines_of_64_and_128_gpus(tmp_path: Path) -> None:
+    """`python tests/test_deployment.py` writes them anew; look at the difference."""
+    found = sbatch_lines(tmp_path)
+    assert found.splitlines() == GOLDEN.read_text().splitlines()
+    train = [line for line in found.splitlines() if "rule_train_" in line]
+    assert ["--nodes=8 " in line and "--gres=gpu:8" in line for line in train] == [
+        False,
+        True,
+        False,
+    ]
+    assert not re.search("--gpus-per-task|--ntasks-per-gpu", found)  # they run a script often
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as temporary:
+        GOLDEN.parent.mkdir(exist_ok=True)
+        GOLDEN.write_text(sbatch_lines(Path(temporary)))

@@ -1,0 +1,157 @@
+"""`hadpsgd rerun RUN`: make a run again from what it recorded; the same bits, or what differs.
+
+Everything is made anew in a folder of its own, corpus included, by the workflow itself. A
+synchronous run is trained again; the weights of an asynchronous one follow from the order of its
+gradients and mixes, which its record holds, so it is replayed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import hadpsgd
+from hadpsgd.config import Config, run_key, write_resolved
+from hadpsgd.config.training import Run
+from hadpsgd.errors import UserError
+from hadpsgd.files import write_text
+from hadpsgd.rerun import comparison
+from hadpsgd.rerun.comparison import Item
+from hadpsgd.rerun.original import COUNTS, Original, find
+from hadpsgd.tracking import provenance
+from hadpsgd.tracking.uri import VARIABLE
+
+DIFFERENT = 1
+NAMED = 3
+"""Differing files of data that an error names."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument(
+        "run", metavar="RUN", help="its key (hadpsgd-2x2-1a2b3c4d), folder, or MLflow run id"
+    )
+    parser.add_argument("--results", type=Path, default=Path("results"), help="where keys lie")
+    parser.add_argument(
+        "--tracking-uri",
+        default=os.environ.get(VARIABLE, "sqlite:///mlflow.db"),
+        help=f"store of MLflow run ids; {VARIABLE} without it",
+    )
+    parser.add_argument("--out", type=Path, help="results folder of the rerun; reruns/KEY without")
+    parser.add_argument("--cores", type=int, default=os.cpu_count(), help="for the workflow")
+    parser.add_argument(
+        "--anyway", action="store_true", help="go on where code or data are not those of then"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what the arguments say; 1 if weights or word errors differ."""
+    original = find(args.run, args.results, args.tracking_uri)
+    out = (args.out or Path("reruns") / original.key).absolute()
+    config = original.config.model_copy(
+        update={
+            "results": str(out),
+            "training": original.config.training.model_copy(update={"runs": [original.run]}),
+        }
+    )
+    items = _around(original, config, anyway=args.anyway)
+    file = write_resolved(config, out / "rerun.yaml")
+    base = out / config.name
+    _workflow(file, args.cores, [base / "egs/train", base / "egs/dev"])
+    items += _data(original, config, anyway=args.anyway)
+    if _asynchronous(original.run):
+        _replay(original, config, file)
+    scores = base / "score" / original.key
+    _workflow(file, args.cores, [scores / name for name in ("dev", *config.tests)])
+    items += _outcome(original, base)
+    report = comparison.page(f"Rerun of {original.key}", items)
+    write_text(out / "rerun.md", report)
+    print(report, end="")
+    results = [item for item in items if item.kind in ("weights", "word errors")]
+    return 0 if all(item.same for item in results) else DIFFERENT
+
+
+def _asynchronous(run: Run) -> bool:
+    """Whether the order of gradients and mixes is left to chance."""
+    kind = run.among if run.strategy == "hadpsgd" else run.strategy
+    return kind in ("adpsgd", "rand")
+
+
+def _around(original: Original, config: Config, *, anyway: bool) -> list[Item]:
+    now = provenance.collect(config)
+    items = comparison.surroundings(original.provenance, now)
+    other = [item for item in items if item.kind == "code" and not item.same]
+    source = [item for item in other if item.name != "commit"]
+    if source and not anyway:
+        code = original.provenance["code"]
+        changed = f", then `git apply` its {provenance.DIFF}" if code.get("dirty") else ""
+        raise UserError(
+            f"{' and '.join(item.name for item in source)} are not those of run {original.key}",
+            fix=f"`git checkout {code.get('commit') or 'its commit'}`{changed}; or --anyway",
+        )
+    key = run_key(config, original.run.id)
+    if key != original.key:
+        raise UserError(
+            f"this version of the code takes the settings of {original.key} for {key}",
+            fix=f"`git checkout {original.provenance['code'].get('commit')}`",
+        )
+    return items
+
+
+def _data(original: Original, config: Config, *, anyway: bool) -> list[Item]:
+    now = provenance.collect(config)["data"]
+    items = comparison.data(original.provenance["data"], now)
+    other = [item.name for item in items if not item.same]
+    if other and not anyway:
+        named = ", ".join(other[:NAMED]) + (
+            f" and {len(other) - NAMED} more" * (len(other) > NAMED)
+        )
+        raise UserError(
+            f"{len(other)} of {len(items)} files are not those of run {original.key}: {named}",
+            where=Path(config.results) / config.name,
+            fix="Was the corpus changed? --anyway trains on what is here",
+        )
+    return items
+
+
+def _workflow(file: Path, cores: int, targets: list[Path]) -> None:
+    """The workflow up to these outputs."""
+    snakefile = Path(hadpsgd.__file__).resolve().parents[2] / "Snakefile"
+    if not snakefile.is_file():
+        raise UserError("no workflow beside the package", where=snakefile, fix="Use a checkout")
+    command = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile)]
+    command += ["--cores", str(cores), "--configfile", str(file), "--rerun-incomplete"]
+    command += ["--rerun-triggers", "mtime", "params", "input", "--", *map(str, targets)]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(command, env={**os.environ, "PATH": path}, stdout=sys.stderr, check=False)
+    if done.returncode:
+        raise UserError("the workflow failed; its messages are above", where=file)
+
+
+def _replay(original: Original, config: Config, file: Path) -> None:
+    """The weights that follow from the record."""
+    folder = original.checkpoints
+    if folder is None:
+        raise UserError(
+            f"{original.key} is asynchronous: without its record there is no second one like it",
+            fix="Run this where its results folder lies, with checkpoints/",
+        )
+    base = Path(config.results) / config.name
+    command = [sys.executable, "-m", "hadpsgd", "replay", "--config", str(file)]
+    command += ["--run-id", original.run.id, "--egs", str(base / "egs/train")]
+    command += ["--checkpoints", str(folder), "--out", str(base / "runs" / original.key)]
+    if subprocess.run(command, stdout=sys.stderr, check=False).returncode:
+        raise UserError("the replay failed or differs; its messages are above", where=folder)
+
+
+def _outcome(original: Original, base: Path) -> list[Item]:
+    summary = json.loads((base / "runs" / original.key / "summary.json").read_text("utf-8"))
+    scores = {}
+    for name in original.scores:
+        row = json.loads((base / "score" / original.key / name / "wer.json").read_text("utf-8"))
+        scores[name] = {count: int(row[count]) for count in COUNTS}
+    return comparison.outcome(original.summary, summary, original.scores, scores)

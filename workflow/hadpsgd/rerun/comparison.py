@@ -1,0 +1,110 @@
+"""What differs between a run and its rerun, item by item."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hadpsgd.reports.table import Table
+
+SHOWN = 12
+"""Digits of a checksum that are shown."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing that was recorded then and measured now."""
+
+    kind: str
+    name: str
+    then: str
+    now: str
+
+    @property
+    def same(self) -> bool:
+        """Whether it did not change."""
+        return self.then == self.now
+
+
+def surroundings(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[Item]:
+    """Code, lock, packages, machine and seed of two provenances."""
+    items = [
+        Item("code", "commit", then["code"].get("commit", ""), now["code"].get("commit", "")),
+        Item("code", "source", then["code"].get("source", ""), now["code"].get("source", "")),
+        Item("code", "requirements.lock", then.get("lock", ""), now.get("lock", "")),
+        Item("seed", "seed", str(then["seed"]), str(now["seed"])),
+    ]
+    for kind in ("packages", "machine"):
+        names = dict.fromkeys([*then[kind], *now[kind]])
+        items += [Item(kind, n, _text(then[kind].get(n)), _text(now[kind].get(n))) for n in names]
+    return items
+
+
+def data(then: Mapping[str, str], now: Mapping[str, str]) -> list[Item]:
+    """Checksums of the files that the original was made from."""
+    return [Item("data", name, value, now.get(name, "missing")) for name, value in then.items()]
+
+
+def outcome(
+    then: Mapping[str, Any],
+    now: Mapping[str, Any],
+    scores_then: Mapping[str, Mapping[str, int]],
+    scores_now: Mapping[str, Mapping[str, int]],
+) -> list[Item]:
+    """Weights and word errors."""
+    items = [Item("weights", "final.pt", _text(then.get("weights")), _text(now.get("weights")))]
+    for name, counts in scores_then.items():
+        items.append(Item("word errors", name, rate(counts), rate(scores_now.get(name, {}))))
+    return items
+
+
+def rate(counts: Mapping[str, int]) -> str:
+    """`9.70 % (4 sub, 1 ins, 2 del of 72)`."""
+    if not counts.get("words"):
+        return "missing"
+    errors = counts["sub"] + counts["ins"] + counts["del"]
+    parts = f"{counts['sub']} sub, {counts['ins']} ins, {counts['del']} del"
+    return f"{100 * errors / counts['words']:.2f} % ({parts} of {counts['words']})"
+
+
+def page(title: str, items: list[Item]) -> str:
+    """The report: first what came out, then what differs; what is the same is counted."""
+    results = [item for item in items if item.kind in ("weights", "word errors")]
+    around = [item for item in items if item not in results]
+    differing = [item for item in around if not item.same]
+    verdict = "identical" if all(item.same for item in results) else "DIFFERENT"
+    lines = [f"# {title}: {verdict}", "", _table(results, same=True), ""]
+    if differing:
+        lines += ["What differs around it:", "", _table(differing)]
+    else:
+        lines += ["Nothing differs around it."]
+    same = [item for item in around if item.same]
+    kinds = {kind: sum(item.kind == kind for item in same) for kind in _kinds(same)}
+    counted = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    return "\n".join([*lines, "", f"The same: {counted or 'nothing'}."]) + "\n"
+
+
+def _kinds(items: list[Item]) -> list[str]:
+    return list(dict.fromkeys(item.kind for item in items))
+
+
+def _table(items: list[Item], *, same: bool = False) -> str:
+    rows = [[item.kind, item.name, _short(item.then), _short(item.now)] for item in items]
+    heads = ["what", "name", "then", "now"]
+    if same:
+        rows = [[*r, "yes" if i.same else "no"] for r, i in zip(rows, items, strict=True)]
+        heads.append("same")
+    return Table(heads, rows, frozenset(heads)).markdown().rstrip()
+
+
+def _short(text: str) -> str:
+    bare = text.rpartition(":")[2]
+    digits = set(bare) <= set("0123456789abcdef")
+    return bare[:SHOWN] if digits and len(bare) >= 40 else text or "-"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)

@@ -1,0 +1,132 @@
+"""The run that is to be made again: its config, where it came from, what came out."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hadpsgd.config import Config, check, run_of
+from hadpsgd.config.tracking import check_uri
+from hadpsgd.config.training import Run
+from hadpsgd.errors import UserError
+from hadpsgd.tracking import provenance
+from hadpsgd.tracking.training_run import CONFIG
+
+COUNTS = ("words", "sub", "ins", "del")
+_MLFLOW_ID = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True)
+class Original:
+    """A finished run."""
+
+    key: str
+    """Name of its folders."""
+    config: Config
+    provenance: dict[str, Any]
+    summary: dict[str, Any]
+    scores: dict[str, dict[str, int]] = field(default_factory=dict)
+    """By set, the counts of its word errors."""
+    results: Path | None = None
+    """Folder of all results, where it is here."""
+
+    @property
+    def run(self) -> Run:
+        """Its settings."""
+        run = self.key.rpartition("-")[0]
+        return run_of(self.config, run)
+
+    @property
+    def checkpoints(self) -> Path | None:
+        """Folder of its checkpoints and its record, if it is here."""
+        if self.results is None:
+            return None
+        name = f"{self.run.id}-{self.summary['identity']}"
+        folder = self.results / "checkpoints" / self.config.name / name
+        return folder if folder.is_dir() else None
+
+
+def find(name: str, results: Path, uri: str) -> Original:
+    """A run by its folder, by its key in a results folder, or by its id in MLflow.
+
+    Args:
+        name: `RESULTS/NAME/runs/KEY`, `KEY`, or 32 hexadecimal digits.
+        results: where keys are looked for.
+        uri: the MLflow store.
+
+    Raises:
+        UserError: there is no such run, it is not finished, or it recorded too little.
+    """
+    if _MLFLOW_ID.fullmatch(name):
+        return _from_store(name, uri)
+    folder = Path(name)
+    if not folder.is_dir():
+        found = sorted(results.glob(f"*/runs/{name}"))
+        if len(found) > 1:
+            raise UserError(f"run '{name}' is there twice", fix=f"Give its folder: {found[0]}")
+        if not found:
+            known = sorted({path.name for path in results.glob("*/runs/*-*")})
+            raise UserError(
+                f"no run '{name}' in {results}",
+                fix=f"There are: {', '.join(known) or 'none'}; or give an MLflow run id",
+            )
+        folder = found[0]
+    return _from_folder(folder.resolve())
+
+
+def _from_folder(folder: Path) -> Original:
+    for file in (CONFIG, provenance.FILE, "summary.json"):
+        if not (folder / file).is_file():
+            raise UserError(f"has no {file}", where=folder, fix="Only finished runs are rerun")
+    base = folder.parents[1]
+    scored = (base / "score" / folder.name).glob("*/wer.json")
+    scores = {file.parent.name: json.loads(file.read_text(encoding="utf-8")) for file in scored}
+    return Original(
+        key=folder.name,
+        config=_config(folder / CONFIG),
+        provenance=provenance.read(folder),
+        summary=json.loads((folder / "summary.json").read_text(encoding="utf-8")),
+        scores={name: {c: int(row[c]) for c in COUNTS} for name, row in scores.items()},
+        results=base.parent,
+    )
+
+
+def _config(file: Path) -> Config:
+    return check(yaml.safe_load(file.read_text(encoding="utf-8")), file)
+
+
+def _from_store(run_id: str, uri: str) -> Original:
+    from hadpsgd.tracking.store import NotStoredError, Store
+
+    try:
+        check_uri(uri)
+    except ValueError as error:
+        raise UserError(str(error), fix="Give the store with --tracking-uri") from None
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        try:
+            tags, metrics = Store(uri, folder / "spool").download(run_id, folder)
+        except NotStoredError as error:
+            raise UserError(str(error)) from None
+        if not (folder / "summary.json").is_file() or "run_key" not in tags:
+            raise UserError(
+                f"run {run_id} has no summary.json and no run_key",
+                fix="Only finished trainings are rerun; `hadpsgd track` uploads what is missing",
+            )
+        names = [metric.removeprefix("WER/") for metric in metrics if metric.startswith("WER/")]
+        config = _config(folder / "provenance" / CONFIG)
+        results = Path(config.results)
+        return Original(
+            key=tags["run_key"],
+            config=config,
+            provenance=provenance.read(folder / "provenance"),
+            summary=json.loads((folder / "summary.json").read_text(encoding="utf-8")),
+            scores={name: {c: int(metrics[f"{c}/{name}"]) for c in COUNTS} for name in names},
+            results=results.absolute() if results.is_dir() else None,
+        )
