@@ -12,6 +12,7 @@ rule train:
         f"{OUT}/logs/train.{{run}}.log",
     benchmark:
         f"{OUT}/benchmarks/train.{{run}}.tsv"
+    priority: 1  # the longest stage: the graph is made beside it
     conda:
         "../../envs/hadpsgd.yaml"
     threads: asked(CONFIG, "cpus_per_task")
