@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tracking_data import ERRORS, RUNS, WORDS, make_config, scored, write_results
 
 from hadpsgd import cli
-from hadpsgd.config import Config, run_key
+from hadpsgd.config import Config, run_key, run_of
 from hadpsgd.errors import UserError
 from hadpsgd.reports import compare, curves, differences, significance, stages, table
 from hadpsgd.reports.command import FILES, write
@@ -242,3 +242,19 @@ def test_leaders_are_the_best_and_those_like_it() -> None:
     values = (("a", "b", 0.01), ("a", "c", 0.3), ("b", "c", 0.05))
     pairs = [{"first": one, "second": two, "p": p} for one, two, p in values]
     assert significance.leaders({"runs": runs, "pairs": pairs}) == {"b", "c"}
+
+
+def test_a_run_of_former_settings_is_found_by_its_key(config: Config) -> None:
+    """It has folders of its own, which a run of the same name with new settings leaves alone."""
+    key = run_key(config, "ssgd-4")
+    folder = Path(config.results) / "demo/runs" / key
+    shutil.copy(Path(config.results) / "demo/config.yaml", folder / "config.yaml")
+    training = config.training.model_copy(update={"momentum": 0.5})
+    changed = config.model_copy(update={"training": training})
+    assert run_key(changed, "ssgd-4") != key
+    (now,), (former,) = (compare.find(name, changed) for name in ("ssgd-4", key))
+    assert former.label == key and now.label == "ssgd-4"
+    assert former.settings["training.momentum"] == "0.9" and now.settings != former.settings
+    assert "WER swb" in former.metrics and not now.metrics
+    with pytest.raises(UserError, match=f"'{key}' was trained with other settings"):
+        run_of(changed, key)

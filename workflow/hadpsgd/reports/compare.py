@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,7 +12,7 @@ from hadpsgd.config import Config, check
 from hadpsgd.errors import UserError
 from hadpsgd.reports import differences, significance, table
 from hadpsgd.tracking import identity, training_run
-from hadpsgd.tracking.results import read_results
+from hadpsgd.tracking.results import read_results, results_folder
 from hadpsgd.tracking.scoring_run import WER
 from hadpsgd.tracking.store import known_run
 from hadpsgd.tracking.uri import redacted, spool_folder, tracking_uri
@@ -26,6 +26,8 @@ class Compared:
     """One column: `mlflow_run` is empty where the run is not in the store."""
 
     label: str
+    key: str
+    """Name of its folders; empty for a run of the store."""
     settings: dict[str, str]
     metrics: dict[str, str]
     mlflow_run: str = ""
@@ -38,8 +40,8 @@ def find(name: str, config: Config) -> list[Compared]:
     """The runs that a name stands for.
 
     Args:
-        name: a run of the config, `CONFIG/RUN` or `CONFIG/` for all of another config's runs in
-            the same results folder, or the id of an MLflow run.
+        name: a run of the config, the key of one of former settings, `CONFIG/RUN` or `CONFIG/`
+            for all of another config's runs in the same results folder, or the id of an MLflow run.
         config: names the results folder and the store.
 
     Raises:
@@ -50,7 +52,11 @@ def find(name: str, config: Config) -> list[Compared]:
         return [from_store(name, config)]
     owner = _config_named(config_name, config) if config_name else config
     found = from_results(owner, config.name)
-    chosen = [run for run in found if run_id in ("", run.label.rpartition("/")[2])]
+    chosen = [run for run in found if run_id in ("", run.label.rpartition("/")[2], run.key)]
+    own = results_folder(owner) / "runs" / run_id / "config.yaml"
+    if not chosen and own.is_file():  # of settings that the config does not have any more
+        former = from_results(_config_in(own), config.name)
+        chosen = [replace(run, label=run.key) for run in former if run.key == run_id]
     if not chosen:
         names = ", ".join(run.label for run in found)
         raise UserError(f"no run '{name}'", fix=f"There are: {names}; or give an MLflow run id")
@@ -71,6 +77,7 @@ def from_results(config: Config, here: str) -> list[Compared]:
         columns.append(
             Compared(
                 prefix + result.run.id,
+                result.key,
                 training_run.parameters(config, result.run.id),
                 metrics,
                 known.get("run_id", ""),
@@ -97,7 +104,7 @@ def from_store(run_id: str, config: Config) -> Compared:
         if metric.startswith(f"{WER}/") or metric in _SUMMARY
     }
     shown = {metric: table.number(value) for metric, value in values.items()}
-    return Compared(f"{name} {run_id[:6]}", params, shown, run_id, experiment)
+    return Compared(f"{name} {run_id[:6]}", "", params, shown, run_id, experiment)
 
 
 def page(runs: Sequence[Compared]) -> str:
@@ -142,11 +149,15 @@ def server_command(uri: str) -> str:
 
 
 def _config_named(name: str, config: Config) -> Config:
-    import yaml
-
     file = Path(config.results) / name / "config.yaml"
     if not file.is_file():
         raise UserError(f"no results of a config '{name}'", where=file)
+    return _config_in(file)
+
+
+def _config_in(file: Path) -> Config:
+    import yaml
+
     return check(yaml.safe_load(file.read_text(encoding="utf-8")), file)
 
 
