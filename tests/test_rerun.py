@@ -1,0 +1,134 @@
+"""`hadpsgd rerun`: the same weights and words from the record alone, or what differs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from small_workflow import Small
+
+from hadpsgd import cli
+from hadpsgd.rerun import comparison
+from hadpsgd.rerun.comparison import Item
+from hadpsgd.rerun.original import find
+
+THEN: dict[str, Any] = {
+    "code": {"commit": "a" * 40, "source": "b" * 64},
+    "lock": "c" * 64,
+    "packages": {"torch": "2.13.0", "numpy": "2.4.6"},
+    "machine": {"processor": "X", "cores": 8, "gpus": []},
+    "seed": 1,
+}
+COUNTS = {"words": 100, "sub": 5, "ins": 1, "del": 2}
+
+
+def weights(file: Path) -> dict[str, torch.Tensor]:
+    return torch.load(file, weights_only=True)["state_dict"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("run", ["hadpsgd-2x2-dpsgd", "hadpsgd-2x2"])
+def test_a_rerun_has_the_same_bits(
+    run: str, small: Small, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The synchronous run is trained again, the asynchronous one follows its record."""
+    out = tmp_path_factory.getbasetemp() / "rerun"  # both share features and alignments
+    key = small.key(run)
+    ran = small.command(
+        *("hadpsgd", "rerun", key, "--results", str(small.results), "--out", str(out)),
+        *("--cores", "2"),
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr[-3000:]
+    assert f"# Rerun of {key}: identical" in ran.stdout
+    assert (out / "rerun.md").read_text() in ran.stdout
+    ours, theirs = (weights(f / f"small/runs/{key}/final.pt") for f in (small.results, out))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert (small.out / f"runs/{key}/final.pt").stat().st_ino != (
+        out / f"small/runs/{key}/final.pt"
+    ).stat().st_ino
+    for name in ("dev", "swb", "ch"):
+        scored = [f / f"small/score/{key}/{name}/wer.json" for f in (small.results, out)]
+        assert scored[0].read_bytes() == scored[1].read_bytes()
+    summary = json.loads((out / f"small/runs/{key}/summary.json").read_text())
+    assert summary.get("replayed", False) == (run == "hadpsgd-2x2")
+
+
+@pytest.mark.slow
+def test_other_code_or_data_are_refused(small: Small, tmp_path: Path) -> None:
+    key = small.key("hadpsgd-2x2-dpsgd")
+    folder = tmp_path / "results/small/runs" / key
+    shutil.copytree(small.out / "runs" / key, folder)
+    changed = json.loads((folder / "provenance.json").read_text())
+    changed["code"]["source"] = "0" * 64
+    (folder / "provenance.json").write_text(json.dumps(changed))
+    ran = small.command("hadpsgd", "rerun", str(folder), "--out", str(tmp_path / "again"))
+    assert ran.returncode == 2
+    assert ran.stderr.count("\n") == 1
+    assert f"source are not those of run {key}" in ran.stderr.replace(" and requirements.lock", "")
+    assert "git checkout" in ran.stderr and "--anyway" in ran.stderr
+
+
+def test_the_report_names_what_differs() -> None:
+    now = THEN | {"machine": {"processor": "Y", "cores": 8, "gpus": ["H100"]}, "lock": "d" * 64}
+    around = comparison.surroundings(THEN, now)
+    assert [item.name for item in around if not item.same] == [
+        "requirements.lock",
+        "processor",
+        "gpus",
+    ]
+    data = comparison.data(
+        {"egs/train/meta.json": "sha256:1", "lang/topo": "2"}, {"lang/topo": "2"}
+    )
+    assert [item.now for item in data] == ["missing", "2"]
+    outcome = comparison.outcome({"weights": "e"}, {"weights": "e"}, {"ch": COUNTS}, {"ch": COUNTS})
+    page = comparison.page("Rerun of x", [*around, *data, *outcome])
+    assert page.startswith("# Rerun of x: identical")
+    assert "8.00 % (5 sub, 1 ins, 2 del of 100)" in page
+    assert "processor" in page and "numpy" not in page
+    assert "2 packages" in page
+
+
+@pytest.mark.parametrize("what", ["weights", "word errors"])
+def test_one_other_result_is_a_different_run(what: str) -> None:
+    items = [Item("weights", "final.pt", "a", "a"), Item("word errors", "ch", "1 %", "1 %")]
+    items = [Item(i.kind, i.name, i.then, "b") if i.kind == what else i for i in items]
+    assert comparison.page("x", items).startswith("# x: DIFFERENT")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("single-00000000", "no run 'single-00000000'"),
+        ("f" * 32, "no server answers"),
+        (".", "has no config.yaml"),
+    ],
+)
+def test_a_run_that_is_not_there(
+    name: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["rerun", name if name != "." else str(tmp_path), "--results", str(tmp_path)]
+    assert cli.main([*arguments, "--tracking-uri", "http://127.0.0.1:9"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and said in error
+
+
+@pytest.mark.slow
+def test_a_run_is_found_by_its_mlflow_id(small: Small) -> None:
+    tracked = json.loads((small.out / "tracking.json").read_text())["runs"]
+    run_id = next(run["mlflow_run"] for run in tracked if run["run"] == "hadpsgd-2x2-dpsgd")
+    key = small.key("hadpsgd-2x2-dpsgd")
+    uri = small.env["MLFLOW_TRACKING_URI"]
+    by_id, by_key = find(run_id, Path("nowhere"), uri), find(key, small.results, uri)
+    assert by_id.key == by_key.key == key
+    assert by_id.summary == by_key.summary and by_id.scores == by_key.scores
+    assert by_id.provenance == by_key.provenance
+    assert by_id.checkpoints == by_key.checkpoints is not None
+    config = yaml.safe_load((small.out / f"runs/{key}/config.yaml").read_text())
+    assert config["training"]["batch"] == by_id.config.training.batch
