@@ -169,6 +169,26 @@ def test_what_slurm_ends_is_not_started_again(
     assert len(attempts) == starts
 
 
+@pytest.mark.parametrize(("in_step", "by_srun"), [(False, True), (True, False)])
+def test_one_host_of_a_job(
+    in_step: bool, by_srun: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By srun from the job's script, directly from a shell that srun started."""
+    wanted = launch_of(tmp_path, {"strategy": "single"})
+    job = slurm_job.SlurmJob("7", ("a",), "127.0.0.1", in_step)
+    monkeypatch.setattr(launching.slurm, "current", lambda: job)
+    used: list[bool] = []
+
+    def remember(srun: bool) -> Any:
+        used.append(srun)
+        return (0, False) if srun else 0
+
+    monkeypatch.setattr(launching, "_on_all_hosts", lambda *_: remember(True))
+    monkeypatch.setattr(Ranks, "run", lambda _: remember(False))
+    assert launching.launch(wanted) == 0
+    assert used == [by_srun]
+
+
 def test_bad_input_of_one_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hadpsgd.training.ranks.GRACE_SECONDS", 0.5)
     script = "import os, sys, time; sys.exit(2) if os.environ['RANK'] == '1' else time.sleep(60)"

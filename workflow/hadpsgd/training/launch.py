@@ -141,7 +141,7 @@ def srun_command(wanted: Launch, nodes: int) -> list[str]:
         *("srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"),
         f"--cpus-per-task={laid.per_node * laid.cpus}",
         *([f"--gres={laid.gres}"] if laid.gres else []),
-        *("--mem=0", "--mpi=none", "--export=ALL", "--input=none", "--wait=0"),
+        *("--mem=0", "--overlap", "--mpi=none", "--export=ALL", "--input=none", "--wait=0"),
         *(["--kill-on-bad-exit=0", "--no-kill"] if go_on else ["--kill-on-bad-exit=1"]),
         *(sys.executable, "-m", "hadpsgd", "launch", "--node", *wanted.arguments),
         *("--logs", str(wanted.logs), "--restarts", str(wanted.restarts)),
@@ -180,7 +180,8 @@ def _until_it_ends(
             rendezvous.AGENTS_STORE: "True",
             rendezvous.RESTARTS: str(attempt),
         }
-        if job:
+        # in a job's script always by srun: Slurm warns of the time limit those alone
+        if job and (nodes > 1 or not job.in_step):
             code, stopped = _on_all_hosts(wanted, env, nodes, descriptors)
             if code == End.DONE and store.check([_stopped_key(attempt)]):
                 code = End.REQUEUE

@@ -27,6 +27,8 @@ class SlurmJob:
     hosts: tuple[str, ...]
     address: str
     """Of the host that we are on, as Slurm knows it."""
+    in_step: bool = False
+    """Whether srun started us (an interactive shell, say), not the job's script."""
 
     def state(self) -> str:
         """RUNNING, COMPLETING, CANCELLED, ...; empty if Slurm does not say."""
@@ -73,7 +75,8 @@ def current(env: Mapping[str, str] = os.environ) -> SlurmJob | None:
             f"Slurm does not tell the hosts of job {job}",
             fix="Are squeue and scontrol in PATH? Outside of a job, unset SLURM_JOB_ID",
         )
-    return SlurmJob(job, hosts, _address(env.get("SLURMD_NODENAME", hosts[0])))
+    address = _address(env.get("SLURMD_NODENAME", hosts[0]))
+    return SlurmJob(job, hosts, address, "SLURM_STEP_ID" in env)
 
 
 def _address(host: str) -> str:
