@@ -128,13 +128,27 @@ def test_an_update_raises_the_likelihood(seed: int) -> None:
     features = random.standard_normal((600, 4)).astype(np.float32) * 2 + ids[:, None]
     sums = accumulate(before, features, ids, pdf_of_id)
     assert sums.frames == (ids > 0).sum()
-    after = estimate(before, sums, 1.0)
+    after = estimate(before, sums, 1.0, prior=0.0)
     again = accumulate(after, features, ids, pdf_of_id)
     assert again.likelihood >= sums.likelihood - 1e-3
     # a pdf of one Gaussian has the mean and variance of its frames
     own = features[ids == 1].astype(np.float64)
     np.testing.assert_allclose(after.means[0], own.mean(axis=0), atol=1e-4)
     np.testing.assert_allclose(after.variances[0], own.var(axis=0), rtol=1e-3)
+
+
+def test_variances_of_few_frames_are_drawn_to_the_pdfs_mean() -> None:
+    random = np.random.default_rng(4)
+    before = mixtures(random, [3], 2)
+    sums = Statistics.zeros(3, 2, 1)
+    sums.occupancy[:] = [20, 200, 2000]
+    own = np.array([[0.1, 4.0], [1.0, 1.0], [2.0, 3.0]])
+    sums.second[:] = own * sums.occupancy[:, None]  # means are 0
+    shared = (own * sums.occupancy[:, None]).sum(axis=0) / sums.occupancy.sum()
+    found = estimate(before, sums, prior=40.0).variances
+    expected = (own * sums.occupancy[:, None] + 40 * shared) / (sums.occupancy[:, None] + 40)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(estimate(before, sums, prior=0.0).variances, own, rtol=1e-5)
 
 
 def test_gaussians_with_too_few_frames_go_but_the_last_one_stays() -> None:

@@ -17,6 +17,8 @@ MIN_WEIGHT = 1e-5
 MIN_VARIANCE = 1e-3
 PERTURB = 0.01
 MIN_SPLIT_COUNT = 20.0
+PRIOR_FRAMES = 40.0
+"""Frames that the mean variance of a pdf's Gaussians weighs in the variance of each."""
 TRANSITION_FLOOR = 0.01
 MIN_TRANSITION_COUNT = 5.0
 
@@ -41,12 +43,14 @@ def update(
 
 
 def estimate(
-    mixtures: Mixtures, sums: Statistics, min_occupancy: float = 10.0, *, remove: bool = True
-) -> Mixtures:
+    mixtures: Mixtures, sums: Statistics, min_occupancy: float = 10.0, *, remove: bool = True,
+    prior: float = PRIOR_FRAMES,
+) -> Mixtures:  # fmt: skip
     """Weights, means and variances from statistics (Kaldi's MleDiagGmmUpdate).
 
     A Gaussian of fewer frames is removed, unless it is the last of its pdf (or `remove` is
-    false): then it is kept as it was.
+    false): then it is kept as it was. Variances are drawn to their mean over the pdf's Gaussians
+    as by so many frames as `prior` says: those of few frames would be too narrow.
     """
     pdf_of = mixtures.pdf_of
     totals = mixtures.per_pdf(sums.occupancy)
@@ -55,6 +59,7 @@ def estimate(
         share = np.where(totals[pdf_of] > 0, sums.occupancy / totals[pdf_of], 1 / sizes[pdf_of])
         means = sums.first / sums.occupancy[:, None]
         variances = sums.second / sums.occupancy[:, None] - means**2
+    variances = _drawn_together(variances, sums.occupancy, mixtures, prior)
     enough = (sums.occupancy > min_occupancy) & (share > MIN_WEIGHT)
     # of a pdf without any Gaussian that has enough frames, the fullest one stays
     none = mixtures.per_pdf(enough.astype(np.float64)) == 0
@@ -68,6 +73,21 @@ def estimate(
     new_sizes = np.bincount(pdf_of[kept], minlength=mixtures.num_pdfs)
     weights /= np.repeat(_sums(weights, new_sizes), new_sizes)
     return diag_gmm.make(new_sizes, weights, means, np.maximum(variances, MIN_VARIANCE))
+
+
+def _drawn_together(
+    variances: NDArray[np.float64],
+    occupancy: NDArray[np.float64],
+    mixtures: Mixtures,
+    prior: float,
+) -> NDArray[np.float64]:
+    """Maximum a posteriori variances, about the mean of those of a pdf's Gaussians."""
+    weighted = np.where(occupancy[:, None] > 0, variances * occupancy[:, None], 0.0)
+    totals = np.maximum(mixtures.per_pdf(occupancy), 1e-10)[:, None]
+    shared = np.add.reduceat(weighted, mixtures.offsets[:-1], axis=0) / totals
+    return (weighted + prior * shared[mixtures.pdf_of]) / np.maximum(occupancy + prior, 1e-10)[
+        :, None
+    ]
 
 
 def _sums(values: NDArray[np.float64], sizes: NDArray[np.integer]) -> NDArray[np.float64]:
