@@ -2,7 +2,7 @@
 
     python docs/make_pictures.py --config results/demo/config.yaml
 
-writes docs/pictures/{report,mlflow-runs,mlflow-compare}.png. Needs the package chromium.
+writes docs/pictures/{report,mlflow-compare}.png. Needs the package chromium.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import argparse
 import sys
 import tempfile
 from pathlib import Path
+
+from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -21,7 +23,9 @@ from servers import mlflow_server  # noqa: E402
 from hadpsgd.config import load  # noqa: E402
 from hadpsgd.reports import compare  # noqa: E402
 from hadpsgd.tracking.results import results_folder  # noqa: E402
-from hadpsgd.tracking.uri import tracking_uri  # noqa: E402
+from hadpsgd.tracking.uri import database_file, tracking_uri  # noqa: E402
+
+WIDTH, HEIGHT, ASSISTANT = 1530, 1100, 530
 
 
 def main() -> None:
@@ -35,15 +39,21 @@ def main() -> None:
     page = (results_folder(config) / "report.html").absolute().as_uri()
     browser.screenshot(page, args.out / "report.png", 1200, 1700)
     runs = [run for entry in config.training.runs for run in compare.find(entry.id, config)]
+    uri = tracking_uri(config)
+    file = database_file(uri)  # the server runs elsewhere
     with (
         tempfile.TemporaryDirectory() as scratch,
-        mlflow_server(tracking_uri(config), Path(scratch)) as server,
+        mlflow_server(f"sqlite:///{file}" if file else uri, Path(scratch)) as server,
     ):
-        runs_page = f"{server}/#/experiments/{runs[0].mlflow_experiment}/runs"
-        charts = f"{runs_page}?compareRunsMode=CHART"
-        browser.screenshot(charts, args.out / "mlflow-runs.png", 1800, 1100)
-        comparison = compare.link(runs, server)
-        browser.screenshot(comparison, args.out / "mlflow-compare.png", 1800, 1100)
+        picture = args.out / "mlflow-compare.png"
+        browser.screenshot(compare.link(runs, server), picture, WIDTH + ASSISTANT, HEIGHT)
+        without_assistant(picture)
+
+
+def without_assistant(picture: Path) -> None:
+    """Cut off MLflow's chat at the right, which a fresh browser shows; 256 colours do."""
+    whole = Image.open(picture)
+    whole.crop((0, 0, WIDTH, HEIGHT)).convert("P", palette=Image.Palette.ADAPTIVE).save(picture)
 
 
 if __name__ == "__main__":

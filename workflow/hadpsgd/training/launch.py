@@ -262,6 +262,6 @@ def _back_into_the_queue(job: SlurmJob) -> None:
     if job.ends():
         return
     say(f"Slurm job {job.id} goes back into the queue and will go on from its checkpoint")
-    if job.requeue():
+    if job.requeue() or job.ends():  # the end that it brings may come before its answer
         time.sleep(REQUEUE_SECONDS)
     say(f"Slurm did not requeue job {job.id} (sbatch --requeue allows it): run it again")
