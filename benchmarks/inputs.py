@@ -35,7 +35,8 @@ def prepare(path: Path, config: Config, jobs: int) -> Path:
     sets = ["train", "dev", *config.tests]
     targets = [f"{out}/feats/{stream}/{name}" for stream in INPUTS[-1] for name in sets]
     targets += [f"{out}/ali/train", f"{out}/ali/dev", f"{out}/graph"]
-    command = ["snakemake", "--profile", "local", "--cores", jobs, "--configfile", path, *targets]
+    options = ["--profile", "local", "--cores", jobs, "--configfile", path]
+    command = ["snakemake", *targets, *options]
     path_of_tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path_of_tools}
     subprocess.run([str(word) for word in command], env=environment, stdout=sys.stderr, check=True)

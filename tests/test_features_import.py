@@ -59,6 +59,26 @@ def test_all_streams_from_kaldi(an4: Path, tmp_path: Path, monkeypatch: pytest.M
     assert not list(tmp_path.glob("feats/logmel/test/*.ark"))  # nothing is copied
 
 
+def test_several_sources_are_taken_together(
+    an4: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del an4
+    folders = ["exp/tri3b_ali", "exp/tri3b_decode_test"]
+    vectors = [f"exp/ivector/ivectors_{name}.ark" for name in ("train", "test")]
+    imports: dict[str, object] = {
+        "fmllr": {"trans": folders, "model": "exp/tri3b"},
+        "ivector": {"ivectors": vectors, "per": "speaker"},
+    }
+    assert run(tmp_path, "fmllr", imports, "--feats", "data/test") == 0
+    assert run(tmp_path, "ivector", imports) == 0
+    assert len(kaldi_io.Scp(tmp_path / "feats/ivector/test/ivectors_spk.scp", "vector")) == 10
+    imports["fmllr"] = {"trans": [folders[1]] * 2, "model": "exp/tri3b"}
+    imports["ivector"] = {"ivectors": [vectors[1]] * 2, "per": "speaker"}
+    for stream in imports:
+        assert run(tmp_path, stream, imports, "--feats", "data/test") == 2
+        assert "is there twice" in capsys.readouterr().err
+
+
 def test_statistics_are_computed_where_kaldi_left_none(an4: Path, tmp_path: Path) -> None:
     assert run(tmp_path, "logmel", {"logmel": {"feats": "data/{set}/feats.scp"}}) == 0
     for speaker, stats in kaldi_io.iterate(tmp_path / "feats/logmel/test/cmvn.scp"):
