@@ -189,6 +189,26 @@ def test_one_host_of_a_job(
     assert used == [by_srun]
 
 
+@pytest.mark.parametrize(
+    ("states", "requeued", "waits"),
+    [
+        (["RUNNING"], True, True),
+        (["RUNNING", "COMPLETING"], False, True),  # the end came before scontrol's answer
+        (["RUNNING", "RUNNING"], False, False),  # --no-requeue
+        (["COMPLETING"], True, False),  # cancelled
+    ],
+)
+def test_back_into_the_queue(
+    states: list[str], requeued: bool, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, slept = iter(states), []
+    monkeypatch.setattr(slurm_job.SlurmJob, "state", lambda _: next(told))
+    monkeypatch.setattr(slurm_job.SlurmJob, "requeue", lambda _: requeued)
+    monkeypatch.setattr(launching.time, "sleep", slept.append)
+    launching._back_into_the_queue(slurm_job.SlurmJob("7", ("a",), "127.0.0.1"))
+    assert bool(slept) == waits
+
+
 def test_bad_input_of_one_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hadpsgd.training.ranks.GRACE_SECONDS", 0.5)
     script = "import os, sys, time; sys.exit(2) if os.environ['RANK'] == '1' else time.sleep(60)"
