@@ -1,5 +1,7 @@
 # Pictures to judge alignments and speaker adaptation by; `snakemake --report` shows them.
 ADAPTED = [stream for stream in ("fmllr", "ivector") if stream in CONFIG.features.input]
+# Kaldi's alignments come without likelihoods.
+ALIGNED = ["durations", "silence", *(["likelihoods"] if GMM else [])]
 TRANSFORMS = f"{OUT}/ali/train" if CONFIG.estimates_fmllr else []
 
 
@@ -9,16 +11,14 @@ rule alignment_report:
         lang=f"{OUT}/lang",
         data=f"{OUT}/corpus/data/train",
     output:
-        durations=report(
-            f"{OUT}/quality/alignment/durations.png",
-            caption="../report/durations.rst",
-            category="Quality",
-        ),
-        silence=report(
-            f"{OUT}/quality/alignment/silence.png",
-            caption="../report/silence.rst",
-            category="Quality",
-        ),
+        pictures=[
+            report(
+                f"{OUT}/quality/alignment/{picture}.png",
+                caption=f"../report/{picture}.rst",
+                category="Quality",
+            )
+            for picture in ALIGNED
+        ],
         summary=f"{OUT}/quality/alignment/report.json",
     log:
         f"{OUT}/logs/alignment_report.log",

@@ -88,8 +88,13 @@ class GmmScorer:
 
         return score
 
+    def utterances(self) -> list[str]:
+        """Utterances that have features."""
+        data = DataDir.read(self.data, audio=False, text=False)
+        return Inputs(data, self.feats, Frontend(0, 0), self.max_skipped).utterances
+
     def inputs(self, dim: int) -> Inputs:
-        """Features of the data set, not adapted."""
+        """Features of the data set for a model of `dim` dimensions, not adapted."""
         data = DataDir.read(self.data, audio=False, text=False)
         return Inputs(data, self.feats, frontend_of(self.folder, dim), self.max_skipped)
 

@@ -41,7 +41,6 @@ def run(args: argparse.Namespace) -> int:
     options = settings.decoding.model_copy(update=scale)
     skipped = settings.features.max_skipped
     scorer = GmmScorer(args.model, args.data, args.feats, args.trans, skipped)
-    utterances = scorer.inputs(0).utterances
     work = Work(Searcher(args.graph, options), scorer)
-    decode(work, utterances, args.out, args.jobs or options.jobs, options.max_failed)
+    decode(work, scorer.utterances(), args.out, args.jobs or options.jobs, options.max_failed)
     return 0
