@@ -19,11 +19,12 @@ from hadpsgd.cli import main
 from hadpsgd.config.decoding import Decoding
 from hadpsgd.decoding import lattice, lattice_io
 from hadpsgd.decoding.confidence import confidences
-from hadpsgd.decoding.decode import Scorer, Work, decode
+from hadpsgd.decoding.decode import Scorer, Work, batched, decode
 from hadpsgd.decoding.forward_backward import ForwardBackward, arc_posteriors
 from hadpsgd.decoding.grammar import Grammar
 from hadpsgd.decoding.lattice import ARC, Lattice, Scaling, best_paths, topologically_sorted
 from hadpsgd.decoding.nbest import nbest
+from hadpsgd.decoding.network import by_length
 from hadpsgd.decoding.rescore import Rescorer
 from hadpsgd.decoding.search import Searcher
 from hadpsgd.decoding.word_times import Span, WordAligner, phone_spans
@@ -259,6 +260,46 @@ def test_states_in_any_order_are_sorted(lat: Lattice, order: list[int]) -> None:
     assert np.all(back.arcs["next"] > back.sources)
     for scaling in SCALINGS:
         assert sorted(paths_of(back, scaling)) == sorted(paths_of(lat, scaling))
+
+
+@given(st.integers(1, 300), st.integers(1, 40), st.integers(1, 9))
+def test_batches_are_even_and_as_many_for_each(number: int, size: int, jobs: int) -> None:
+    batches = batched(range(number), size, jobs)
+    assert [item for batch in batches for item in batch] == list(range(number))
+    sizes = [len(batch) for batch in batches]
+    assert 1 <= min(sizes) and max(sizes) <= size and max(sizes) - min(sizes) <= 1
+    assert len(batches) % jobs == 0 or len(batches) == number
+
+
+def test_utterances_of_like_length_go_together(tmp_path: Path) -> None:
+    (tmp_path / "utt2num_frames").write_text("a 20\nb 300\nc 20\n")
+    table = [tmp_path / "utt2num_frames"]
+    assert by_length(["a", "b", "c"], table) == ["b", "a", "c"]
+    assert by_length(["c", "a"], []) == ["c", "a"]
+
+
+def test_nothing_said_has_no_confidences() -> None:
+    arcs = np.array([(1, 0, 0.0, 0.0, 1), (1, 5, 3.0, 0.0, 1)], ARC)
+    final = np.array([[np.inf, np.inf], [0, 0]], np.float32)
+    lat = Lattice(final, np.array([0, 2, 2]), arcs)
+    [path] = best_paths(lat, [Scaling(1.0)])
+    assert len(path.words) == 0 and confidences(lat, path, Scaling(1.0)) == []
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_a_single_path_comes_back(size: int) -> None:
+    """Chains are read at once; one state whose arc leads elsewhere is no chain."""
+    final = np.full((size, 2), np.inf, np.float32)
+    final[-1] = 1.5, 2.0
+    rows = [(i + 3, i % 2, i / 2, -i / 4, i + 1) for i in range(size - 1)]
+    arcs = np.array(rows, ARC)
+    first = np.append(np.arange(size), size - 1)
+    for change in (None, "next") if size > 2 else (None,):
+        if change:
+            arcs["next"][0] = 2
+        back = lattice_io.parse(lattice_io.encode(Lattice(final, first, arcs)))
+        assert back.arcs.tolist() == arcs.tolist()
+        assert np.array_equal(back.final, final) and np.array_equal(back.first, first)
 
 
 def test_damaged_archives_are_named(tmp_path: Path) -> None:

@@ -281,6 +281,30 @@ def test_tune_and_score_commands(decoded: tuple[Path, Path], tmp_path: Path) -> 
     assert "Eval: S" in (out / "alignments.txt").read_text()
 
 
+def test_nbest_and_phone_times_of_a_decoding(decoded: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, data = decoded
+    (folder / "phones.txt").write_text("<eps> 0\nAH 1\n#0 2\n")
+    config, tuned = tmp_path / "config.yaml", tmp_path / "tuned.json"
+    config.write_text("name: t\ncorpus: {kind: an4}\n")
+    tuned.write_text('{"lm_weight": 10, "word_penalty": 0}')
+    common = ["--decode", str(folder), "--data", str(data), "--tuned", str(tuned)]
+    out = tmp_path / "nbest"
+    assert main(["nbest", "--config", str(config), *common, "--out", str(out)]) == 0
+    # the best first; silence is no word
+    assert (out / "text").read_text() == "a-1-1 no\na-1-2 yes\na-2-1\n"
+    assert (out / "graph_costs").read_text() == "a-1-1 0.5000\na-1-2 1.0000\na-2-1 0.0000\n"
+    assert (out / "acoustic_costs").read_text().splitlines()[0] == "a-1-1 0.0000"
+    arguments = ["nbest", "--config", str(config), *common, "--out", str(out), "--count"]
+    assert main([*arguments, "1"]) == 0
+    assert (out / "text").read_text() == "a-1-1 no\na-2-1\n"
+    assert main([*arguments, "0"]) == 2
+    assert main(["phone-ctm", *common, "--out", str(tmp_path / "phones.ctm")]) == 0
+    lines = (tmp_path / "phones.ctm").read_text().splitlines()
+    assert lines == ["a-1 1 0.00 0.01 AH", "a-2 1 0.00 0.01 AH"]
+    (folder / "phones.txt").write_text("<eps> 0\n")
+    assert main(["phone-ctm", *common, "--out", str(tmp_path / "phones.ctm")]) == 2
+
+
 def test_segments_of_a_data_directory(decoded: tuple[Path, Path]) -> None:
     _, data = decoded
     made = segments(DataDir.read(data, audio=False), {"a-1": 2.0})

@@ -31,7 +31,7 @@ def search(
     graph: SearchGraph, columns: NDArray[np.int64], scores: list[Scores], beams: Beams, every: int
 ) -> tuple[list[Lattice | None], NDArray[np.bool_]]:
     """Lattices of a batch, pruned every few frames; which utterances reached no final state."""
-    passing = TokenPassing(graph, columns, scores, beams)
+    passing = TokenPassing(graph, columns, scores, 1.0, beams)
     pruner = Pruner(graph, passing.lengths, beams.lattice_beam)
     for time in range(1, int(passing.lengths.max()) + 1):
         passing.advance()
@@ -152,7 +152,7 @@ def test_active_states_are_limited(golden: tuple[Path, NDArray[np.int32], list[S
     columns = pdf[graph.emitting.label].astype(np.int64)
     flat = [np.zeros_like(matrix[:60]) for matrix in scores[:3]]  # scores that say nothing
     for limit in (200, 1000):
-        passing = TokenPassing(graph, columns, flat, Beams(13.0, 6.0, limit))
+        passing = TokenPassing(graph, columns, flat, 1.0, Beams(13.0, 6.0, limit))
         for _ in range(60):
             passing.advance()
             links = passing.frames[-2].emitting

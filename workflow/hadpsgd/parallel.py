@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -42,6 +43,7 @@ def map_in_order(
             function = make()
             yield from map(function, items)
         return
+    gc.freeze()  # a collection in a child would touch, and so copy, what it shares
     with ProcessPoolExecutor(jobs, initializer=_start, initargs=(make,)) as pool:
         source = iter(items)
         waiting: deque[Future[Result]] = deque(
@@ -54,5 +56,6 @@ def map_in_order(
                     waiting.append(pool.submit(_call, item))
                 yield result
         finally:
+            gc.unfreeze()
             for future in waiting:
                 future.cancel()

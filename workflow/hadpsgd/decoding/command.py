@@ -20,6 +20,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--streams", type=Path, required=True, help="folder of <stream>/<set>/")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--jobs", type=int, default=0, help="processes (default: decoding.jobs)")
+    parser.add_argument(
+        "--device", choices=["cpu", "cuda"], default="cpu", help="where the network runs (cpu)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -27,7 +30,8 @@ def run(args: argparse.Namespace) -> int:
     settings = config.load(args.config)
     options = settings.decoding
     searcher = Searcher(args.graph, options)
-    scorer = NetworkScorer(settings, args.model, args.data, args.streams)
+    scorer = NetworkScorer(settings, args.model, args.data, args.streams, args.device)
+    scorer.share()
     work = Work(searcher, scorer)
     jobs = args.jobs or options.jobs
     decode(work, scorer.utterances(), args.out, jobs, options.max_failed)

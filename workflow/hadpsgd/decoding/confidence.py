@@ -16,6 +16,8 @@ def confidences(lattice: Lattice, path: Path, scaling: Scaling) -> list[float] |
     """
     if len(lattice.arcs) <= lattice.num_states - 1:
         return None
+    if not len(path.words):
+        return []
     spoken = np.flatnonzero(lattice.arcs["olabel"] > 0)
     posteriors = arc_posteriors(lattice, scaling)[spoken]
     words = lattice.arcs["olabel"][spoken]

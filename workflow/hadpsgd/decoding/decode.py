@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +28,9 @@ Scorer = Callable[[str], NDArray[np.float32]]
 """Utterance to log-likelihoods, float32 [frames, pdfs]."""
 
 Item = TypeVar("Item")
+
+# utterances that all processes search at a time, which takes memory; at least so many each
+_TOGETHER, _LEAST = 64, 4
 
 # what scoring needs of the graph: words, and phones with their transition-ids for word times
 _KEPT = ("words.txt", "phones.txt", "transitions.npz")
@@ -121,7 +125,8 @@ def decode(
     progress = Progress(lambda seconds: f"{tally.utterances} utterances in {seconds:.0f} s")
     with atomic_folder(out) as folder:
         with (folder / "lat.1.gz").open("wb") as archive:
-            batches = batched(utterances, work.searcher.batch, jobs)
+            size = min(work.searcher.batch, max(_LEAST, _TOGETHER // jobs))
+            batches = batched(utterances, size, jobs)
             for batch in map_in_order(work, batches, jobs):
                 tally.scoring += batch.scoring
                 tally.search += batch.search
@@ -142,9 +147,11 @@ def decode(
 
 
 def batched(items: Sequence[Item], size: int, jobs: int) -> list[Sequence[Item]]:
-    """Items in batches of at most `size`, small enough that every process has several."""
-    size = max(1, min(size, -(-len(items) // (4 * jobs))))
-    return [items[i : i + size] for i in range(0, len(items), size)]
+    """Items in even batches of at most `size`, as many for every process."""
+    count = -(-len(items) // max(size, 1))
+    count = max(1, min(-(-count // jobs) * jobs, len(items)))
+    bounds = [len(items) * i // count for i in range(count + 1)]
+    return [items[low:high] for low, high in pairwise(bounds)]
 
 
 def _check(tally: Tally, max_failed: float, out: Path) -> None:

@@ -19,6 +19,7 @@ _VECTOR, _LATTICE = b"vector", b"lattice4"
 _HEADER = struct.Struct("<iiQqqq")
 _STATE = struct.Struct("<ffq")
 _VERSION, _PROPERTIES = 2, 3  # expanded and mutable; nothing else is claimed
+_LINK = np.dtype([("final", "<f4", 2), ("count", "<i8"), ("arc", ARC)])
 _BLOCK = 1 << 18
 
 
@@ -131,9 +132,12 @@ class _Source:
         names = [self._take(*struct.unpack("<i", self._take(4))) for _ in range(2)]
         if names != [_VECTOR, _LATTICE]:
             raise ValueError(f"lattices of kind {names[1].decode(errors='replace')}")
-        _version, _flags, _properties, start, num_states, _arcs = _HEADER.unpack(
+        _version, _flags, _properties, start, num_states, num_arcs = _HEADER.unpack(
             self._take(_HEADER.size)
         )
+        few = num_arcs in (0, num_states - 1)  # kaldifst says 0
+        if start == 0 and few and (chain := self._chain(num_states)):
+            return chain
         heads, at = [], 0
         unpack = _STATE.unpack_from
         for _ in range(num_states):
@@ -141,6 +145,23 @@ class _Source:
             heads.append(unpack(self._data, self._at + at))
             at += _STATE.size + heads[-1][2] * ARC.itemsize
         return _assemble(self._take(at), heads, max(start, 0))
+
+    def _chain(self, num_states: int) -> Lattice | None:
+        """A lattice that is one path, every state's arc leading to the next; None if it is not."""
+        size = num_states * _LINK.itemsize - ARC.itemsize
+        try:
+            self._need(size, 0)
+        except EOFError:
+            return None
+        links = np.frombuffer(self._data, _LINK, num_states - 1, self._at)
+        last = _STATE.unpack_from(self._data, self._at + size - _STATE.size)
+        ahead = np.arange(1, num_states)
+        if last[2] or (links["count"] != 1).any() or (links["arc"]["next"] != ahead).any():
+            return None
+        self._at += size
+        final = np.concatenate([links["final"], np.array([last[:2]], np.float32)])
+        first = np.append(np.arange(num_states), num_states - 1)
+        return Lattice(final, first, links["arc"].copy())
 
 
 def _assemble(content: bytes, heads: list[tuple[float, float, int]], start: int) -> Lattice:

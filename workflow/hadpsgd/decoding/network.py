@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +13,12 @@ from numpy.typing import NDArray
 
 from hadpsgd.config import Config
 from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.corpus.tables import read_table
 from hadpsgd.decoding.decode import Scorer
 from hadpsgd.errors import UserError
 from hadpsgd.features.fusion import Fusion
-from hadpsgd.models.build import load_model
+from hadpsgd.models.blstm import BLSTM
+from hadpsgd.models.build import ModelMeta, load_model
 
 # a pdf that training hardly saw cannot be judged: it is made unlikely instead
 PRIOR_FLOOR = 1e-9
@@ -37,7 +41,7 @@ class NetworkScorer:
         Raises:
             UserError: model and features do not fit.
         """
-        model, meta = load_model(self.model, self.device)
+        model, meta = _loaded(self.model, self.device)
         if list(meta.streams) != list(self.config.features.input):
             raise UserError(
                 f"trained on {list(meta.streams)}, config has {self.config.features.input}",
@@ -61,9 +65,35 @@ class NetworkScorer:
 
         return score
 
+    def share(self) -> None:
+        """Load the model before processes fork, which then share its memory; not from a GPU,
+        which they cannot share.
+
+        Raises:
+            UserError: the model is missing or damaged.
+        """
+        if self.device == "cpu":
+            torch.set_num_threads(1)  # a fork after threads have run would hang
+            _loaded(self.model, self.device)
+
     def utterances(self) -> list[str]:
-        """Utterances with features, in the order of the data."""
-        return Fusion(self.config, self.streams, read_data(self.data)).utterances
+        """Utterances with features; those of like length, searched together, side by side."""
+        fusion = Fusion(self.config, self.streams, read_data(self.data))
+        return by_length(fusion.utterances, self.streams.glob(f"*/{self.data.name}/utt2num_frames"))
+
+
+@lru_cache(maxsize=1)
+def _loaded(path: Path, device: str) -> tuple[BLSTM, ModelMeta]:
+    return load_model(path, device)
+
+
+def by_length(utterances: Sequence[str], tables: Iterable[Path]) -> list[str]:
+    """Utterances, the longest first, by the first table of frames (utt2num_frames) there is."""
+    path = next(iter(sorted(tables)), None)
+    if path is None:
+        return list(utterances)
+    frames = {name: int(value) for name, value in read_table(path).items()}
+    return sorted(utterances, key=lambda name: (-frames.get(name, 0), name))
 
 
 def read_data(path: Path) -> DataDir:

@@ -138,7 +138,7 @@ def lattices(
     place = _order(frames, base)
     used = np.zeros(len(utterance), bool)
     used[source] = used[target] = used[final < np.inf] = True
-    used[: len(lengths)] = True  # where each utterance starts
+    used[np.searchsorted(frames[0].utterance, np.arange(len(lengths)))] = True  # their starts
     tokens = np.flatnonzero(used)
     tokens = tokens[np.lexsort((place[tokens], utterance[tokens]))]
     first = np.searchsorted(utterance[tokens], np.arange(len(lengths) + 1))

@@ -71,8 +71,8 @@ class ReferenceGraph:
         graph = SearchGraph.of(together)
         columns = self.transitions.pdf[graph.emitting.label].astype(np.int64)
         scale = scaling.acoustic_scale
-        scaled = [scores[i] * np.float32(scale) for i in there]
-        found = all_paths(graph, columns, scaled, _EVERYTHING, scale, starts)
+        some = [scores[i] for i in there]
+        found = all_paths(graph, columns, some, scale, _EVERYTHING, starts)
         for i, (lattice, partial) in zip(there, found, strict=True):
             if lattice is not None and not partial:
                 lattice = self.rescorer(lattice) if self.rescorer else lattice

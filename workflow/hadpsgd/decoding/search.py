@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,14 +19,14 @@ from hadpsgd.decoding.lattice import Lattice
 from hadpsgd.decoding.pruning import Pruner
 from hadpsgd.decoding.rescore import Rescorer
 from hadpsgd.decoding.search_graph import Indices, SearchGraph
-from hadpsgd.decoding.token_passing import Beams, TokenPassing
+from hadpsgd.decoding.token_passing import Beams, Scratch, TokenPassing
 from hadpsgd.errors import UserError
 from hadpsgd.graph import arrays
 from hadpsgd.graph.transitions import Transitions
 
 Scores = NDArray[np.float32]
 
-_BATCH = 16  # utterances searched side by side, fewer where the graph is large
+_BATCH = 32  # utterances searched side by side, fewer where the graph is large
 _BATCH_STATES = 1 << 24
 _PRUNE_EVERY, _PRUNE_BACK = 50, 75  # frames
 
@@ -60,7 +61,7 @@ class Searcher:
         if self.options.one_best:
             self._fst = kaldifst.StdConstFst(arrays.to_fst(graph))
         else:
-            self._graph = SearchGraph.of(graph)
+            self._graph, self._scratch = SearchGraph.of(graph), Scratch()
             self._columns = self.transitions.pdf[self._graph.emitting.label].astype(np.int64)
         self._rescorer = Rescorer.of_graph(self.folder)
         states = max(len(graph.final), 1)
@@ -86,8 +87,7 @@ class Searcher:
         """
         for matrix in scores:
             self._check(matrix)
-        scale = np.float32(self.options.acoustic_scale)
-        some = {i: matrix * scale for i, matrix in enumerate(scores) if len(matrix)}
+        some = {i: matrix for i, matrix in enumerate(scores) if len(matrix)}
         search = self._best if self.options.one_best else self._all
         found = dict(zip(some, search(list(some.values())) if some else [], strict=True))
         return [
@@ -108,57 +108,62 @@ class Searcher:
         if not np.isfinite(scores).all():
             raise UserError("scores that are not finite (NaN or infinite)", fix="Train again")
 
-    def _all(self, scaled: Sequence[Scores]) -> list[tuple[Lattice | None, bool]]:
+    def _all(self, scores: Sequence[Scores]) -> list[tuple[Lattice | None, bool]]:
         """Lattices."""
         options = self.options
         beams = Beams(options.beam, options.lattice_beam, options.max_active)
-        found = all_paths(self._graph, self._columns, scaled, beams, options.acoustic_scale)
+        scale = options.acoustic_scale
+        found = all_paths(self._graph, self._columns, scores, scale, beams, scratch=self._scratch)
         if self._rescorer is None:
             return found
         return [(self._rescorer(lat) if lat is not None else None, cut) for lat, cut in found]
 
-    def _best(self, scaled: Sequence[Scores]) -> list[tuple[Lattice | None, bool]]:
+    def _best(self, scores: Sequence[Scores]) -> list[tuple[Lattice | None, bool]]:
         """Lattices of the best path alone."""
         options = kaldi_decoder.FasterDecoderOptions(
             beam=self.options.beam, max_active=self.options.max_active
         )
         results: list[tuple[Lattice | None, bool]] = []
-        for matrix in scaled:
-            decoder = kaldi_decoder.FasterDecoder(self._fst, options)
-            # it reads column ilabel - 1: one column for each transition-id
-            decoder.decode(
-                kaldi_decoder.DecodableCtc(matrix.take(self.transitions.pdf[1:], axis=1))
-            )
-            ok, path = decoder.get_best_path()
-            partial = not decoder.reached_final()
-            if not ok or path.num_states == 0:
-                results.append((None, partial))
-                continue
-            scale = kaldifst.lattice_scale(1.0, 1.0 / self.options.acoustic_scale)
-            kaldifst.scale_lattice(scale, path)
-            results.append((lattice_io.parse(_bytes(path)), partial))
+        pdfs, scale = self.transitions.pdf[1:], np.float32(self.options.acoustic_scale)
+        with tempfile.TemporaryDirectory(prefix="hadpsgd", dir=_memory()) as scratch:
+            for matrix in scores:
+                decoder = kaldi_decoder.FasterDecoder(self._fst, options)
+                # it reads column ilabel - 1: one column for each transition-id
+                spread = (matrix * scale).take(pdfs, axis=1)
+                decoder.decode(kaldi_decoder.DecodableCtc(spread))
+                ok, path = decoder.get_best_path()
+                partial = not decoder.reached_final()
+                if not ok or path.num_states == 0:
+                    results.append((None, partial))
+                    continue
+                found = _through_file(path, Path(scratch) / "lattice")
+                found.arcs["acoustic"] /= scale
+                found.final[:, 1] /= scale
+                results.append((found, partial))
         return results
 
 
 def all_paths(
     graph: SearchGraph,
     columns: Indices,
-    scaled: Sequence[Scores],
-    beams: Beams,
+    scores: Sequence[Scores],
     acoustic_scale: float,
+    beams: Beams,
     starts: Indices | None = None,
+    scratch: Scratch | None = None,
 ) -> list[tuple[Lattice | None, bool]]:
     """Lattices of utterances searched side by side, and whether they are partial.
 
     Args:
         graph: what is searched.
         columns: int64 [emitting arcs], the column of scores that each arc reads.
-        scaled: of each utterance, float32 [frames, columns], log-likelihoods times acoustic_scale.
+        scores: of each utterance, float32 [frames, columns], log-likelihoods, not scaled.
+        acoustic_scale: their scale while searching; lattices keep acoustic costs without it.
         beams: limits.
-        acoustic_scale: lattices keep acoustic costs without it.
         starts: int64 [utterances], where each one starts; None: where the graph does.
+        scratch: arrays that an earlier search of the same graph used.
     """
-    passing = TokenPassing(graph, columns, scaled, beams, starts)
+    passing = TokenPassing(graph, columns, scores, acoustic_scale, beams, starts, scratch)
     pruner = Pruner(graph, passing.lengths, beams.lattice_beam)
     for time in range(1, int(passing.lengths.max()) + 1):
         passing.advance()
@@ -171,8 +176,13 @@ def all_paths(
     return list(zip(found, pruner.partial.tolist(), strict=True))
 
 
-def _bytes(lattice: kaldifst.Lattice) -> bytes:
-    with tempfile.NamedTemporaryFile(prefix="hadpsgd") as file:
-        if not lattice.write(file.name):
-            raise UserError("cannot write a temporary file", where=file.name, fix="Free some space")
-        return Path(file.name).read_bytes()
+def _memory() -> str | None:
+    """A folder in memory for small files, where the system has one."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+def _through_file(lattice: kaldifst.Lattice, path: Path) -> Lattice:
+    """Our lattice of kaldifst's, which only a file leads out of."""
+    if not lattice.write(str(path)):
+        raise UserError("cannot write a temporary file", where=path, fix="Free some space")
+    return lattice_io.parse(path.read_bytes())

@@ -44,14 +44,13 @@ class Arcs:
         )
 
     def leaving(self, states: Indices) -> tuple[Indices, Indices]:
-        """All arcs that leave the states: (index into `states`, arc) of each."""
-        counts = self.count[states]
-        ends = np.cumsum(counts)
+        """How many arcs leave each state, and all these arcs, state by state."""
+        counts = self.count.take(states)
+        ends: Indices = counts.cumsum()
         total = int(ends[-1]) if len(ends) else 0
-        source = np.repeat(np.arange(len(states)), counts)
-        arcs = np.repeat(self.first[states] - (ends - counts), counts)
+        arcs: Indices = (self.first.take(states) - (ends - counts)).repeat(counts)
         arcs += np.arange(total)
-        return source, arcs
+        return counts, arcs
 
 
 @dataclass(frozen=True)
