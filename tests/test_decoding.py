@@ -267,7 +267,7 @@ def test_batches_are_even_and_as_many_for_each(number: int, size: int, jobs: int
     batches = batched(range(number), size, jobs)
     assert [item for batch in batches for item in batch] == list(range(number))
     sizes = [len(batch) for batch in batches]
-    assert 1 <= min(sizes) and max(sizes) <= size and max(sizes) - min(sizes) <= 1
+    assert min(sizes) >= 1 and max(sizes) <= size and max(sizes) - min(sizes) <= 1
     assert len(batches) % jobs == 0 or len(batches) == number
 
 
