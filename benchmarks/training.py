@@ -1,30 +1,24 @@
 """Steps a second of training with L processes, one thread each: ours beside its peers.
 
-    python benchmarks/training.py                       # nothing injected, 4 and 8 processes
-    python benchmarks/training.py --slow 5              # learner 1 needs 5 times as long
-    python benchmarks/training.py --only "torch DDP" ssgd "adpsgd ring" --learners 4
+    make bench-training                                        # all scenarios, the table in docs/
+    python benchmarks/training.py --scenario equal --learners 4 --only "torch DDP" ssgd
+    python benchmarks/training.py --scenario links             # as root: network namespaces
 
-All contestants run one after the other, several times over, so that what else the machine does
-hits all alike; shown are medians and the spread from the slowest to the fastest repetition.
-A contestant's steps count while all its processes are at work.
+Contestants run one after the other, several times over, so that what else the machine does hits
+all alike; shown are medians and the spread from the slowest to the fastest repetition. A
+contestant's steps count while all its processes are at work.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
-import pickle
-import random
-import signal
-import socket
 import statistics
 import sys
 import time
-import traceback
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
@@ -33,200 +27,308 @@ import torch._dynamo  # DDP imports it: once here, not in every process
 torch.set_num_threads(1)
 sys.path.insert(0, str(Path(__file__).parent))
 
-from training_contestants import CONTESTANTS, Task  # noqa: E402
+import training_links  # noqa: E402
+from training_contestants import CONTESTANTS, MOMENTUM, RATE, Task, plain_sgd  # noqa: E402
+from training_race import WARM_UP, Race, Score, run  # noqa: E402
 
-WARM_UP = 5
-TIMEOUT = 300.0
+from hadpsgd.decentralized import assembly, rendezvous, strategies  # noqa: E402
+from hadpsgd.decentralized.sgd import Sgd  # noqa: E402
+from hadpsgd.files import write_text  # noqa: E402
 
-
-@dataclass(frozen=True)
-class Trial:
-    """What one process saw."""
-
-    moments: list[float]
-    """End of each step, seconds of a clock that all processes share."""
-    loss: float
-    rounds: int
-    sent: int
-    waited: float
-    """Share of the time spent waiting for communication; NaN where it is not known."""
-
-
-@dataclass(frozen=True)
-class Score:
-    """A contestant in one repetition."""
-
-    steps_per_second: float
-    """Of all processes together."""
-    others: float
-    """Of those that are not slow, each."""
-    mixes_per_step: float
-    waited: float
-    megabytes_per_step: float
-    loss: float
+DDP = "torch DDP"
+SLOW_FACTOR = 5
+MBIT = 100.0
+SLOWED = (
+    "no communication",
+    DDP,
+    "torch post-local",
+    "Decent-DP ring",
+    "torchft",
+    "ssgd",
+    "adpsgd ring",
+    "adpsgd pairwise",
+    "hadpsgd",
+)
+"""Contestants beside a slow learner."""
+LINKED = (DDP, "torch post-local", "Decent-DP ring", "ssgd", "adpsgd ring", "adpsgd pairwise")
+"""Contestants between namespaces; torchft's servers listen on one host's loopback."""
+Scores = dict[str, list[Score]]
 
 
-def process(rank: int, world: int, name: str, task: Task, steps: int, slow: float) -> Trial:
-    """One process of a contestant."""
-    moments: list[float] = []
-    losses: list[float] = []
-    with CONTESTANTS[name](task, rank, world) as running:
-        batches = task.batches(rank)
-        for number in range(steps):
+class Bench:
+    """What the arguments ask for.
+
+    Args:
+        task: what is trained.
+        steps: of each of 4 processes after the warm-up; more processes do fewer.
+        repeat: repetitions.
+        only: contestants.
+    """
+
+    def __init__(self, task: Task, steps: int, repeat: int, only: Sequence[str]) -> None:
+        self.task = task
+        self.steps = steps
+        self.repeat = repeat
+        self.only = only
+        self.found: dict[str, dict[str, list[dict[str, object]]]] = {}
+
+    def race(self, title: str, race: Race, names: Sequence[str]) -> tuple[Scores, dict[str, str]]:
+        """All repetitions of a scenario, and why contestants failed."""
+        scores: Scores = {name: [] for name in names if name in self.only}
+        failed: dict[str, list[str]] = {}
+        for _ in range(self.repeat):
+            for name in scores:
+                if len(failed.get(name, [])) > 1:
+                    continue
+                result = run(name, self.task, race)
+                if isinstance(result, str):
+                    failed.setdefault(name, []).append(result)
+                    print(f"{title}: {name} failed: {result}", file=sys.stderr, flush=True)
+                else:
+                    scores[name].append(result)
+                    print(
+                        f"{title}: {name}: {result.steps_per_second:.1f} steps/s",
+                        file=sys.stderr,
+                        flush=True,
+                    )
+        scores = {name: row for name, row in scores.items() if row}
+        self.found[title] = {name: [asdict(s) for s in row] for name, row in scores.items()}
+        return scores, {
+            f"{name} ({len(why)} of {self.repeat} times)": why[0] for name, why in failed.items()
+        }
+
+    def equal(self, world: int) -> str:
+        """Nothing injected."""
+        title = f"{world} processes, nothing injected"
+        race = Race(world, self.steps * 4 // world + WARM_UP)
+        scores, failed = self.race(title, race, list(CONTESTANTS))
+        return section(title, table(scores), failed)
+
+    def slow(self, world: int) -> str:
+        """One learner slower: beside the speed of the others, what they had without it."""
+        title = f"{world} processes, learner 1 {SLOW_FACTOR}x slower"
+        race = Race(world, self.steps * 2 // world + WARM_UP, slow=SLOW_FACTOR)
+        scores, failed = self.race(title, race, SLOWED)
+        before = self.found.get(f"{world} processes, nothing injected", {})
+        return section(title, slow_table(scores, before), failed)
+
+    def links(self, world: int) -> str:
+        """Each process on a host of its own, links shaped."""
+        title = f"{world} hosts, links of {MBIT:g} Mbit/s"
+        if not training_links.possible():
+            return section(title, "Not run: it needs root and `ip`, `tc`.", {})
+        with training_links.shaped(world, MBIT) as hosts:
+            race = Race(world, 2 * self.steps + WARM_UP, held_out=True, hosts=hosts)
+            scores, failed = self.race(title, race, LINKED)
+        return section(title, links_table(scores), failed)
+
+    def overhead(self, world: int) -> str:  # noqa: ARG002
+        """One learner of ours and a bare loop, step by step in turn in one process."""
+        bare, engine = bare_step(self.task), engine_step(self.task)
+        ratios = []
+        batches = self.task.batches(0)
+        for number in range(2 * self.steps + WARM_UP):
             x, y = next(batches)
-            begin = time.perf_counter()
-            if slow > 1 and rank == 1:
-                running.module(x, y).backward()  # how long a gradient takes, and thrown away
-                for p in running.module.parameters():
-                    if p.grad is not None:
-                        p.grad.zero_()
-                time.sleep((slow - 2) * (time.perf_counter() - begin))
-            losses.append(running.step(x, y, number + 1 == steps))
-            moments.append(time.monotonic())
-        running.finish()
-        rounds, sent = running.rounds(), running.sent()
-    span = moments[-1] - moments[0]
-    waited = sum(running.waited[1:]) / span if running.waited else float("nan")
-    return Trial(moments, statistics.mean(losses[-5:]), rounds, sent, waited)
+            pair = [(bare, 0), (engine, 1)]
+            seconds = [0.0, 0.0]
+            for step, place in pair if number % 2 else reversed(pair):
+                begin = time.perf_counter()
+                step(x, y)
+                seconds[place] = time.perf_counter() - begin
+            ratios.append(seconds[1] / seconds[0] - 1)
+        kept = sorted(ratios[WARM_UP:])
+        quarter = len(kept) // 4
+        text = (
+            f"{100 * statistics.median(kept):+.1f} % (median of {len(kept)} pairs of steps; half "
+            f"of them between {100 * kept[quarter]:+.1f} and {100 * kept[-quarter - 1]:+.1f} %)."
+        )
+        return section("Overhead of one learner over a bare PyTorch loop", text, {})
 
 
-def race(name: str, world: int, task: Task, steps: int, slow: float) -> Score | str:
-    """Run a contestant once; a line of why if it failed."""
-    env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(world)}
-    env |= {"LOCAL_WORLD_SIZE": str(world), "FT_PORT": str(free_port())}
-    lighthouse = None
-    if name == "torchft":
-        from torchft.coordination import LighthouseServer
-
-        lighthouse = LighthouseServer(bind="127.0.0.1:0", min_replicas=world)
-        env["FT_LIGHTHOUSE"] = lighthouse.address()
-    pipes = [fork(rank, env, (rank, world, name, task, steps, slow)) for rank in range(world)]
-    trials = [collect(pid, pipe) for pid, pipe in pipes]
-    if lighthouse is not None:
-        lighthouse.shutdown()
-    errors = [trial for trial in trials if isinstance(trial, str)]
-    return errors[0] if errors else score([t for t in trials if isinstance(t, Trial)], slow)
+Step = Callable[[torch.Tensor, torch.Tensor], object]
 
 
-def score(trials: Sequence[Trial], slow: float) -> Score:
-    """Steps that ended while all processes were at work."""
-    begin = max(trial.moments[WARM_UP - 1] for trial in trials)
-    end = min(trial.moments[-1] for trial in trials)
-    counts = [sum(begin < moment <= end for moment in trial.moments) for trial in trials]
-    quick = [n for rank, n in enumerate(counts) if slow <= 1 or rank != 1]
-    steps = len(trials[0].moments)
-    return Score(
-        sum(counts) / (end - begin),
-        statistics.mean(quick) / (end - begin),
-        statistics.mean(trial.rounds for trial in trials) / steps,
-        statistics.mean(trial.waited for trial in trials),
-        statistics.mean(trial.sent for trial in trials) / steps / 1e6,
-        statistics.mean(trial.loss for trial in trials),
+def bare_step(task: Task) -> Step:
+    """A bare PyTorch loop's step."""
+    module = task.model()
+    optimizer = plain_sgd(module)
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> float:
+        optimizer.zero_grad()
+        loss = module(x, y)
+        loss.backward()
+        optimizer.step()
+        return float(loss.detach())
+
+    return step
+
+
+def engine_step(task: Task) -> Step:
+    """The step of an engine with one learner."""
+    module = task.model()
+    engine = assembly.build(
+        module,
+        Sgd(MOMENTUM),
+        strategies.create(strategies.Choice("ssgd")),
+        "complete",
+        rendezvous.meet(1, 1, "bench"),
     )
+    engine.__enter__()
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> float:
+        loss = module(x, y)
+        loss.backward()
+        engine.step(RATE)
+        return float(loss.detach())
+
+    return step
 
 
-def fork(rank: int, env: dict[str, str], arguments: tuple[object, ...]) -> tuple[int, int]:
-    """A process with a pipe for its trial."""
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid:
-        os.close(writing)
-        return pid, reading
-    os.close(reading)
-    os.environ.update(env, RANK=str(rank))
-    signal.alarm(int(TIMEOUT))
-    if arguments[2] == "torchft":  # it reports every quorum
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    result: Trial | str
-    try:
-        result = process(*arguments)  # type: ignore[arg-type]
-    except BaseException as error:
-        result = "".join(traceback.format_exception_only(error)).strip().splitlines()[0]
-    with os.fdopen(writing, "wb") as stream:
-        pickle.dump(result, stream)
-    os._exit(0)
+def section(title: str, text: str, failed: dict[str, str]) -> str:
+    """Markdown."""
+    lines = [f"## {title}", "", text, ""]
+    lines += [f"- {name} failed: {why}" for name, why in failed.items()]
+    return "\n".join([*lines, ""] if failed else lines)
 
 
-def collect(pid: int, pipe: int) -> Trial | str:
-    """Its trial, or why there is none."""
-    with os.fdopen(pipe, "rb") as stream:
-        content = stream.read()
-    os.waitpid(pid, 0)
-    return pickle.loads(content) if content else f"no answer within {TIMEOUT:.0f} s"
+def median(row: Sequence[Score], what: str) -> float:
+    """Over the repetitions."""
+    return statistics.median(getattr(score, what) for score in row)
 
 
-def free_port() -> int:
-    """A port outside of the range that connections take theirs from."""
-    while True:
-        port = random.randrange(15000, 32000)
-        with socket.socket() as sock, contextlib.suppress(OSError):
-            sock.bind(("127.0.0.1", port))
-            return port
+def spread(row: Sequence[Score], what: str = "steps_per_second") -> str:
+    """Slowest to fastest repetition."""
+    values = [getattr(score, what) for score in row]
+    return f"{min(values):.1f}-{max(values):.1f}"
 
 
-def table(scores: dict[str, list[Score]], yardstick: str) -> str:
-    """Markdown: one row a contestant."""
-    base = [s.steps_per_second for s in scores.get(yardstick, [])]
-    base_others = [s.others for s in scores.get(yardstick, [])]
+def share(value: float) -> str:
+    """Per cent, empty where unknown."""
+    return "" if value != value else f"{100 * value:.1f} %"
+
+
+def mixes(row: Sequence[Score]) -> str:
+    """Per step; gradient allreduces are none."""
+    value = median(row, "mixes_per_step")
+    return f"{value:.2f}" if value else ""
+
+
+def table(scores: Scores) -> str:
+    """One row a contestant, beside DDP."""
+    base = median(scores[DDP], "steps_per_second") if DDP in scores else float("nan")
     lines = [
-        f"| | steps/s | spread | / {yardstick} | others, steps/s | others / {yardstick} | "
-        "mixes/step | exposed | MB/step | loss |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| | steps/s, all | spread | / DDP | mixes/step | exposed | MB sent/step | loss |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for name, row in scores.items():
-        speeds = [s.steps_per_second for s in row]
-        speed, others = statistics.median(speeds), statistics.median(s.others for s in row)
-        ratio = f"{speed / statistics.median(base):.2f}" if base else ""
-        ratio_others = f"{others / statistics.median(base_others):.2f}" if base else ""
-        waited = statistics.median(s.waited for s in row)
+        speed, sent = median(row, "steps_per_second"), median(row, "megabytes_per_step")
         lines.append(
-            f"| {name} | {speed:.1f} | {min(speeds):.1f}-{max(speeds):.1f} | {ratio} | "
-            f"{others:.2f} | {ratio_others} | "
-            f"{statistics.median(s.mixes_per_step for s in row):.2f} | "
-            f"{'' if waited != waited else f'{100 * waited:.1f} %'} | "
-            f"{statistics.median(s.megabytes_per_step for s in row):.1f} | "
-            f"{statistics.median(s.loss for s in row):.3f} |"
+            f"| {name} | {speed:.1f} | {spread(row)} | {speed / base:.2f} | {mixes(row)} | "
+            f"{share(median(row, 'waited'))} | {f'{sent:.1f}' if sent else ''} | "
+            f"{median(row, 'loss'):.3f} |"
         )
     return "\n".join(lines)
 
 
+def slow_table(scores: Scores, before: dict[str, list[dict[str, object]]]) -> str:
+    """Learners 2 and 3 beside their speed without the slow one."""
+    lines = [
+        "| | learners 2 and 3, steps/s | spread | / without the slow one | mixes/step | loss |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, row in scores.items():
+        speed = median(row, "each")
+        usual = [float(score["each"]) for score in before.get(name, [])]  # type: ignore[arg-type]
+        kept = share(speed / statistics.median(usual)) if usual else ""
+        lines.append(
+            f"| {name} | {speed:.2f} | {spread(row, 'each')} | {kept} | {mixes(row)} | "
+            f"{median(row, 'loss'):.3f} |"
+        )
+    return "\n".join(lines)
+
+
+def links_table(scores: Scores) -> str:
+    """Speed, and the time to DDP's last held-out loss."""
+    lines = [
+        "| | steps/s, all | spread | mixes/step | exposed | s to DDP's loss | DDP's / its |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    ddp = scores.get(DDP, [])
+    goal = statistics.median(score.held_out[-1][1] for score in ddp) if ddp else 0.0
+    theirs = statistics.median(reaches(score, goal) for score in ddp) if ddp else float("nan")
+    for name, row in scores.items():
+        seconds = statistics.median(reaches(score, goal) for score in row)
+        known = seconds != float("inf")
+        lines.append(
+            f"| {name} | {median(row, 'steps_per_second'):.1f} | {spread(row)} | {mixes(row)} | "
+            f"{share(median(row, 'waited'))} | {f'{seconds:.1f}' if known else 'not reached'} | "
+            f"{f'{theirs / seconds:.2f}' if known else ''} |"
+        )
+    return "\n".join([*lines, "", f"The held-out loss is {goal:.3f}, DDP's at its last look."])
+
+
+def reaches(score: Score, goal: float) -> float:
+    """Seconds until the held-out loss is there, between two looks by a straight line."""
+    for (t, high), (u, low) in zip(score.held_out, score.held_out[1:], strict=False):
+        if low <= goal:
+            return t + (u - t) * min(1.0, (high - goal) / (high - low)) if high > goal else t
+    return float("inf")
+
+
+def cpu() -> str:
+    """Its name, as far as Linux tells."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    return next((line.split(": ")[1] for line in lines if line.startswith("model name")), "")
+
+
 def main() -> None:
-    """Run what the arguments ask for and print the tables."""
+    """Run what the arguments ask for; print it, or write it into a page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--learners", type=int, nargs="+", default=[4, 8])
+    scenarios = ["overhead", "equal", "slow", "links"]
+    parser.add_argument("--scenario", nargs="+", choices=scenarios, default=scenarios)
+    parser.add_argument("--learners", type=int, nargs="+", default=[4, 8], help="nothing injected")
     parser.add_argument("--only", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS))
-    parser.add_argument("--steps", type=int, default=40, help="of each process")
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--slow", type=float, default=1.0, help="factor of learner 1 (2 or more)")
+    parser.add_argument("--steps", type=int, default=20, help="of each of 4 processes")
+    parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--cells", type=int, default=Task.cells)
     parser.add_argument("--batch", type=int, default=Task.batch)
     parser.add_argument("--json", type=Path, help="write all scores here")
+    parser.add_argument("--out", type=Path, help="write the page here")
     args = parser.parse_args()
-    task = Task(cells=args.cells, batch=args.batch)
-    found = {}
-    for world in args.learners:
-        scores: dict[str, list[Score]] = {name: [] for name in args.only}
-        failed: dict[str, str] = {}
-        for _ in range(args.repeat):
-            for name in args.only:
-                if name in failed:
-                    continue
-                result = race(name, world, task, args.steps, args.slow)
-                if isinstance(result, str):
-                    failed[name] = result
-                else:
-                    scores[name].append(result)
-                    print(f"{world} {name}: {result.steps_per_second:.1f}", file=sys.stderr)
-        done = {name: row for name, row in scores.items() if row}
-        parameters = sum(p.numel() for p in task.model().parameters())
-        slow = f", learner 1 {args.slow:g}x slower" if args.slow > 1 else ""
-        print(f"\n{world} processes, {parameters / 1e6:.2f} M parameters{slow}\n")
-        print(table(done, "torch DDP"))
-        for name, why in failed.items():
-            print(f"\n{name} failed: {why}")
-        found[world] = {name: [asdict(s) for s in row] for name, row in done.items()}
+    task = replace(Task(), cells=args.cells, batch=args.batch)
+    bench = Bench(task, args.steps, args.repeat, args.only)
+    begin = time.monotonic()
+    parts = []
+    for scenario in args.scenario:
+        for world in args.learners if scenario == "equal" else [4]:
+            parts.append(getattr(bench, scenario)(world))
+            print(f"\n{parts[-1]}", flush=True)
+    parameters = sum(p.numel() for p in task.model().parameters())
+    head = (
+        f"Made by `{' '.join(['python', *sys.argv])}` in {(time.monotonic() - begin) / 60:.0f} "
+        f"minutes on {os.cpu_count()} cores ({cpu()}), torch {torch.__version__}. "
+        f"A BLSTM of {parameters / 1e6:.2f} M parameters ({parameters * 4 / 1e6:.1f} MB), "
+        f"{task.batch} subsequences of {task.frames} frames a step and learner, one thread a "
+        f"process; medians and spread of {args.repeat} repetitions."
+    )
     if args.json:
-        args.json.write_text(json.dumps(found, indent=1) + "\n")
+        args.json.write_text(json.dumps(bench.found, indent=1) + "\n")
+    if args.out:
+        write_text(args.out, "\n".join([INTRODUCTION, head, "", *parts]))
+
+
+INTRODUCTION = """\
+# Training beside its peers
+
+- steps/s: gradients of all processes together. / DDP: beside torch's DistributedDataParallel.
+- mixes/step: rounds of mixing of weights for each gradient of a learner.
+- exposed: share of the time that a learner waited for communication (ours alone tells).
+- MB sent/step: by each process, as far as the contestant counts.
+- loss: mean training loss of the last 5 steps (of few: it shows that all learn, not who learns
+  best).
+- A slow learner computes its gradient, and four more for nothing: it leaves the cores no freer.
+  Shown are learners 2 and 3, in hadpsgd the super-learner without the slow one.
+"""
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from hadpsgd.decentralized.sgd import Sgd
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.training.job import LossOf
 
-RATE, MOMENTUM = 0.05, 0.9
+RATE, MOMENTUM = 0.5, 0.9
 Step = Callable[[Tensor, Tensor, bool], float]
 """(features, pdf-ids, whether it is the last) -> loss."""
 
@@ -98,10 +98,22 @@ def alone(task: Task, rank: int, world: int) -> Iterator[Running]:  # noqa: ARG0
 @contextmanager
 def process_group(rank: int, world: int) -> Iterator[None]:
     """torch's default group."""
-    dist.init_process_group("gloo", rank=rank, world_size=world, timeout=timedelta(seconds=120))
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(address, port, world, rank == 0, wait_for_workers=False)
+    dist.init_process_group(
+        "gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=60)
+    )
     yield
     dist.barrier()
     dist.destroy_process_group()
+    leave_together(store, rank, world)
+
+
+def leave_together(store: dist.Store, rank: int, world: int) -> None:
+    """Rank 0 hosts the store that others may still talk to: it leaves last."""
+    store.set(f"left/{rank}", "")
+    if rank == 0:
+        rendezvous.wait_for_keys(store, [f"left/{other}" for other in range(world)], 60)
 
 
 @contextmanager
@@ -184,7 +196,7 @@ def torchft_ddp(task: Task, rank: int, world: int) -> Iterator[Running]:
 @contextmanager
 def ours(
     task: Task,
-    rank: int,  # noqa: ARG001
+    rank: int,
     world: int,
     strategy: str,
     schedule: str = "ring",
@@ -218,6 +230,8 @@ def ours(
             sent=lambda: engine.bytes_sent,
             waited=waited,
         )
+    if meeting.store is not None:
+        leave_together(meeting.store, rank, world)
 
 
 Contestant = Callable[[Task, int, int], AbstractContextManager[Running]]

@@ -202,9 +202,9 @@ class Crew:
             time.sleep(0.005)
         assert not left, f"ranks {left} hang"
 
-    def results(self) -> dict[int, Done]:
+    def results(self, seconds: float = 30.0) -> dict[int, Done]:
         """Of those that came to their end."""
-        self.wait(list(self.running))
+        self.wait(list(self.running), seconds)
         failed = {r: o.error for r, o in self.done.items() if o.error and o.error != "died"}
         assert not failed, "\n".join(failed.values())
         return {rank: o.value for rank, o in self.done.items() if o.value is not None}

@@ -10,14 +10,19 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch._dynamo  # DDP would import it in every process, for seconds
+import torch.distributed as dist
 from processes import run
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from hadpsgd.decentralized import assembly, rendezvous, strategies
 from hadpsgd.decentralized.buffers import flatten
 from hadpsgd.decentralized.events import Event
+from hadpsgd.decentralized.injectors import Injection
 from hadpsgd.decentralized.sgd import Sgd
 from hadpsgd.models.blstm import BLSTM
+from hadpsgd.training.job import LossOf
 
 SHAPE = SimpleNamespace(layers=1, cells=4, projection=4, dropout=0.0)
 DIM, PDFS, FRAMES, BATCH = 3, 5, 4, 3
@@ -68,6 +73,7 @@ class Setup:
     """Longest pause of a gradient, seconds; drawn anew for each."""
     slow: float = 1.0
     """How many times longer those of learner 0 are."""
+    injection: Injection | None = None
 
 
 @dataclass
@@ -88,6 +94,34 @@ def rate(step: int) -> float:
     return 0.5 / (1 + step % 3)
 
 
+def leave_together(meeting: rendezvous.Meeting) -> None:
+    """Rank 0 hosts the store that the others may still talk to: it leaves last."""
+    if meeting.store is None:
+        return
+    store, place = meeting.prefixed("left"), meeting.place
+    store.set(str(place.rank), "")
+    if place.rank == 0:
+        rendezvous.wait_for_keys(store, [str(rank) for rank in range(place.world)], 20)
+
+
+def ddp_learner(rank: int, setup: Setup) -> np.ndarray:
+    """One process of torch DDP on the same task, nothing of the engine; its parameters."""
+    meeting = rendezvous.meet(setup.learners, 1, "same", 20)
+    rendezvous.process_group("ddp", meeting, rank, setup.learners)
+    model = DistributedDataParallel(LossOf(make_model(setup.dtype)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=setup.sgd.momentum)
+    for step in range(setup.steps):
+        optimizer.param_groups[0]["lr"] = rate(step)
+        optimizer.zero_grad()
+        model(*batch(rank, step, setup.dtype)).backward()
+        optimizer.step()
+    flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach().double().numpy()
+    dist.barrier()  # nobody closes connections that others still read from
+    dist.destroy_process_group()
+    leave_together(meeting)
+    return flat
+
+
 def learner(rank: int, setup: Setup) -> Result:
     """One process."""
     events: list[Event] = []
@@ -101,6 +135,7 @@ def learner(rank: int, setup: Setup) -> Result:
         meeting,
         seed=5,
         record=events.append,
+        injection=setup.injection,
     )
     start = engine.learner.weights.double().numpy().copy()
     draws = np.random.default_rng([11, rank])
@@ -112,6 +147,7 @@ def learner(rank: int, setup: Setup) -> Result:
         while not engine.over:
             engine.serve()
         engine.learner.settle()
+    leave_together(meeting)
     return Result(
         start,
         engine.learner.weights.double().numpy().copy(),

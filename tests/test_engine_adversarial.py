@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from hadpsgd.decentralized import dense, link
 from hadpsgd.decentralized.buffers import flatten
 from hadpsgd.decentralized.connections import Address
-from hadpsgd.decentralized.events import Event, Mix, Update, ledger_faults, staleness
+from hadpsgd.decentralized.events import Event, Join, Mix, Update, ledger_faults, staleness
 from hadpsgd.decentralized.learner import Learner
 from hadpsgd.decentralized.membership import Decision, Report
 from hadpsgd.decentralized.schedules import SCHEDULES
@@ -222,6 +222,20 @@ def test_a_snapshot_holds_what_is_pending() -> None:
     np.testing.assert_array_equal(node.weights(), expected)
     node.learner.settle()
     np.testing.assert_array_equal(node.learner.model.numpy(), expected)
+
+
+def test_a_newcomer_forgets_the_mixes_of_its_former_self() -> None:
+    """One object is both in a replay: a mix that was not folded in died with the process."""
+    node = Driven(0, OPTIMISERS[1])
+    node.gradient()
+    node.update(0.1)
+    node.learner.mix(Mix(0, 0, ()), torch.ones_like(node.learner.weights))
+    given = torch.full_like(node.learner.weights, 3.0)
+    node.learner.join(Join(1, 7), given)
+    np.testing.assert_array_equal(node.weights(), given.numpy())
+    node.learner.settle()
+    np.testing.assert_array_equal(node.weights(), given.numpy())
+    assert not node.learner.velocity.any()
 
 
 def test_a_gradient_left_out_leaves_no_trace() -> None:

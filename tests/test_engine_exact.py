@@ -5,13 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-import torch._dynamo  # DDP would import it in every process, for seconds
-import torch.distributed as dist
-from engine_task import Result, Setup, batch, dense_gradient, make_model, rate, run_setup
+from engine_task import (
+    Result,
+    Setup,
+    batch,
+    ddp_learner,
+    dense_gradient,
+    leave_together,
+    make_model,
+    rate,
+    run_setup,
+)
 from processes import run
-from torch.nn.parallel import DistributedDataParallel
 
-from hadpsgd.decentralized import dense
+from hadpsgd.decentralized import dense, rendezvous
+from hadpsgd.decentralized.buffers import flatten
+from hadpsgd.decentralized.ddp import DdpEngine
 from hadpsgd.decentralized.events import Mix, Update, ledger_faults, staleness
 from hadpsgd.decentralized.schedules import SCHEDULES, create
 from hadpsgd.decentralized.sgd import Sgd
@@ -100,7 +109,10 @@ def test_local(learners: int, dtype: torch.dtype) -> None:
         ("ring", torch.float32),
         ("ring", torch.float64),
         ("random-ring", torch.float64),
+        ("random-ring", torch.float32),
+        ("pairwise", torch.float32),
         ("pairwise", torch.float64),
+        ("complete", torch.float64),
     ],
 )
 def test_adpsgd(schedule: str, learners: int, dtype: torch.dtype) -> None:
@@ -158,6 +170,34 @@ def check_record(results: list[Result], setup: Setup) -> None:
     assert any(result.rounds for result in results)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("learners", LEARNERS)
+def test_ddp(learners: int, dtype: torch.dtype) -> None:
+    """The strategy of that name: torch's own DDP behind the engine's interface."""
+    setup = Setup(Choice("ddp"), learners=learners, size=learners, dtype=dtype)
+    ended = run(learners, ddp_engine, setup)
+    model = make_model(torch.float64)
+    flat = flatten(model)
+    start = np.repeat(flat.weights.numpy()[:, None], learners, axis=1)
+    wanted = dense.ssgd(start, dense_gradient(), rates(setup), MOMENTUM)[:, 0]
+    flat.weights.copy_(torch.from_numpy(wanted))
+    packed = torch.nn.utils.parameters_to_vector(model.parameters()).detach().numpy()
+    for parameters in ended:
+        assert np.linalg.norm(parameters - packed) < TOLERANCE[dtype] * np.linalg.norm(packed)
+
+
+def ddp_engine(rank: int, setup: Setup) -> np.ndarray:
+    """One process of strategy ddp; its parameters in the order of the flat buffer."""
+    meeting = rendezvous.meet(setup.learners, setup.size, "same", 20)
+    engine = DdpEngine(LossOf(make_model(setup.dtype)), setup.sgd, meeting)
+    with engine:
+        for step in range(setup.steps):
+            engine.module(*batch(rank, step, setup.dtype)).backward()
+            engine.step(rate(step), last=step + 1 == setup.steps)
+    leave_together(meeting)
+    return engine.weights.double().numpy()
+
+
 def test_ssgd_is_ddp() -> None:
     """The same seeds: equal to 1e-6 after 50 steps in single precision."""
     setup = Setup(Choice("ssgd"), size=4, steps=50, dtype=torch.float32)
@@ -165,21 +205,6 @@ def test_ssgd_is_ddp() -> None:
     theirs = run(4, ddp_learner, setup)
     for mine, other in zip(ours, theirs, strict=True):
         assert np.linalg.norm(mine.parameters - other) < 1e-6 * np.linalg.norm(other)
-
-
-def ddp_learner(rank: int, setup: Setup) -> np.ndarray:
-    """One process of torch DDP on the same task, plain torch."""
-    dist.init_process_group("gloo")
-    model = DistributedDataParallel(LossOf(make_model(setup.dtype)))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
-    for step in range(setup.steps):
-        optimizer.param_groups[0]["lr"] = rate(step)
-        optimizer.zero_grad()
-        model(*batch(rank, step, setup.dtype)).backward()
-        optimizer.step()
-    flat = torch.nn.utils.parameters_to_vector(model.parameters()).detach().double().numpy()
-    dist.destroy_process_group()
-    return flat
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,18 @@ def test_newcomer_goes_on_after_the_last_whole_event(tmp_path: Path) -> None:
     assert read(path, RING) == [Update(0, 0, 0.5), Join(3, 9)]
 
 
+@pytest.mark.parametrize("left", [None, b"", b'{"form'])
+def test_newcomer_of_one_that_wrote_nothing(left: bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / "node-2.bin"
+    if left is not None:
+        path.write_bytes(left)
+    recorder = Recorder(path, {"run": "x"}, RING, 2)
+    assert recorder.take_over() == (0, 0)
+    recorder.event(Join(3, 9))
+    recorder.flush()
+    assert read(path, RING) == [Join(3, 9)]
+
+
 def test_events_are_kept_while_another_thread_flushes(tmp_path: Path) -> None:
     path = tmp_path / "node-2.bin"
     recorder = write(path, [])

@@ -139,9 +139,26 @@ def test_learns_and_leaves_its_files(run_id: str, egs: Path, tmp_path: Path) -> 
     scores = [row for row in rows if "heldout_loss" in row]
     assert [row["epoch"] for row in scores] == [*range(1, epochs + 1)]
     assert scores[-1]["heldout_loss"] < scores[0]["heldout_loss"]
+    if run_id in ("adpsgd-4", "hadpsgd-2x2"):
+        sees_its_mixes([row for row in rows if "loss" in row])
     _, meta = load_model(out / "final.pt")
     counts = np.load(egs / "train" / "pdf_counts.npy")
     np.testing.assert_allclose(meta.log_priors.exp(), counts / counts.sum(), rtol=1e-5)
+
+
+def sees_its_mixes(rows: list[dict[str, Any]]) -> None:
+    """Rank 0 tells of its neighbours, of its time and, as far as they told, of the others."""
+    assert any(0 < row.get("consensus_distance", 0) < 1 for row in rows)
+    assert any("lag_behind_1" in row for row in rows)
+    for row in rows:
+        shares = [row[f"share_{what}"] for what in ("compute", "communication", "data")]
+        assert sum(shares) == pytest.approx(1, abs=0.05)
+        if row["mixes_per_step"]:
+            assert row["megabytes_sent_per_step"] > 0
+    assert sum(count for row in rows for count in row["staleness_counts"].values()) == 30
+    told = [name for name in rows[-1] if name.endswith("/learner_frames_per_second")]
+    assert len(told) == 4
+    assert rows[-1]["frames_per_second"] == pytest.approx(sum(rows[-1][name] for name in told))
 
 
 @pytest.mark.parametrize("run_id", SYNCHRONOUS)
@@ -150,27 +167,58 @@ def test_same_seed_same_bits(run_id: str, egs: Path, tmp_path: Path) -> None:
     assert torch.equal(first, finish(tmp_path / "b", egs, run_id))
 
 
-@pytest.mark.parametrize("run_id", [*SYNCHRONOUS[:-1], "adpsgd-4", "hadpsgd-2x2"])
-def test_killed_run_resumes(run_id: str, egs: Path, tmp_path: Path) -> None:
-    """kill -9 at random moments: synchronous runs end with the bits of the unbroken run."""
-    settings = {"checkpoint_minutes": 0.001, "epochs": 4}
+def kill_and_resume(folder: Path, egs: Path, run_id: str, kills: int, **settings: Any) -> None:
+    """kill -9 all learners at random moments; then let them finish."""
     draws = np.random.default_rng(IDS.index(run_id))
-    kills = 0
-    for _ in range(3):
-        started = start(tmp_path / "broken", egs, run_id, pause=0.02, **settings)
-        wait_for(tmp_path / "broken/out/metrics.jsonl")
+    for _ in range(kills):
+        started = start(folder, egs, run_id, pause=0.02, **settings)
+        wait_for(folder / "out/metrics.jsonl")
         time.sleep(draws.uniform(0.0, 0.3))
         for process in started.values():
             os.kill(process.pid, signal.SIGKILL)
-        kills += all(o.code == -signal.SIGKILL for o in collect(started).values())
-    assert kills == 3
-    broken = finish(tmp_path / "broken", egs, run_id, **settings)
+        assert all(o.code == -signal.SIGKILL for o in collect(started).values())
+    finish(folder, egs, run_id, **settings)
+
+
+@pytest.mark.parametrize("run_id", [*SYNCHRONOUS[:-1], "adpsgd-4", "hadpsgd-2x2"])
+def test_killed_run_resumes(
+    run_id: str, egs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Synchronous runs end with the bits of the unbroken run, all with those of their record."""
+    settings = {"checkpoint_minutes": 0.001, "epochs": 4}
+    kill_and_resume(tmp_path / "broken", egs, run_id, 3, **settings)
+    assert f"{run_id}: learner 0 resumed at step " in capfd.readouterr().err
     rows = (tmp_path / "broken/out/metrics.jsonl").read_text().splitlines()
     steps = [json.loads(row)["step"] for row in rows if "loss" in json.loads(row)]
     assert len(steps) == len(set(steps)) and steps == sorted(steps)
     assert replay_again(tmp_path / "broken", egs, run_id) == [0]
     if run_id in SYNCHRONOUS:
-        assert torch.equal(broken, finish(tmp_path / "whole", egs, run_id, **settings))
+        same_end(tmp_path, egs, run_id, **settings)
+
+
+def same_end(folder: Path, egs: Path, run_id: str, **settings: Any) -> None:
+    """The broken run's last weights and momentum are those of one that nobody killed."""
+    whole = finish(folder / "whole", egs, run_id, **settings)
+    assert torch.equal(weights(folder / "broken/out"), whole)
+    ends = [
+        newest(next((folder / name / "results/checkpoints/tiny").iterdir()))
+        for name in ("broken", "whole")
+    ]
+    for node in ends[0].parts():
+        broken, unbroken = (end.load(node) for end in ends)
+        assert broken["steps"] == unbroken["steps"]
+        for what in ("weights", "velocity"):
+            assert torch.equal(broken[what], unbroken[what])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run_id", ["dpsgd-4", "adpsgd-4"])
+def test_twenty_kills(run_id: str, egs: Path, tmp_path: Path) -> None:
+    settings = {"checkpoint_minutes": 0.001, "epochs": 100}
+    kill_and_resume(tmp_path / "broken", egs, run_id, 20, **settings)
+    assert replay_again(tmp_path / "broken", egs, run_id) == [0]
+    if run_id in SYNCHRONOUS:
+        same_end(tmp_path, egs, run_id, **settings)
 
 
 REPLAYED = [run_id for run_id in IDS if run_id != "ddp-4"]

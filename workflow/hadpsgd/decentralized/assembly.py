@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 from hadpsgd.decentralized.buffers import flatten
-from hadpsgd.decentralized.collectives import Group, Reducer
+from hadpsgd.decentralized.collectives import Averaging, Group, Reducer
 from hadpsgd.decentralized.coordination import Coordination
 from hadpsgd.decentralized.elastic import ElasticExchange
 from hadpsgd.decentralized.engine import DecentralizedEngine
@@ -177,7 +177,8 @@ def _mixer(
     if not strategy.mixes:
         return NoMixer(learner, strategy, NoExchange(), coordination, clock), None
     if strategy.collective and place.size == 1:
-        average = AverageExchange(learner, coordination, place, made.everyone)
+        averaging = partial(Averaging, made.everyone)
+        average = AverageExchange(learner, coordination, place, averaging, [made.everyone])
         return StepMixer(learner, strategy, average, coordination, clock), None
     shard = learner.weights[: learner.weights.numel() // place.size]
     transport = TcpTransport(

@@ -7,7 +7,7 @@ a ring allreduce, 2 (N-1)/N of the buffer sent by each rank, and an order that a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -38,14 +38,20 @@ class Group:
         self.size = dist.get_world_size(group) if group is not None else 1
         self.bytes_sent = 0
 
+    def begin_gather(self, out: Tensor, shard: Tensor) -> dist.Work:
+        """`gather`, to be waited for; groups of more than one only."""
+        self.bytes_sent += shard.nbytes * (self.size - 1)
+        work = dist.all_gather_single(out, shard, group=self.group, async_op=True)
+        assert work is not None
+        return work
+
     def gather(self, out: Tensor, shard: Tensor) -> None:
         """All ranks' shards, one after the other, into `out`."""
         if self.size == 1:
             if out.data_ptr() != shard.data_ptr():
                 out.copy_(shard)
             return
-        self.bytes_sent += shard.nbytes * (self.size - 1)
-        dist.all_gather_single(out, shard, group=self.group)
+        self.begin_gather(out, shard).wait()
 
 
 class Averaging:
@@ -117,14 +123,18 @@ class Reducer:
             slot.parameter.register_post_accumulate_grad_hook(self._ready)
         self._reset()
 
-    def finish(self) -> None:
-        """Wait until the buffer of gradient and control holds the mean over the group."""
+    def finish(self, everybody_here: Callable[[], None] = lambda: None) -> None:
+        """Wait until the buffer of gradient and control holds the mean over the group.
+
+        `everybody_here` is called when all have brought their gradients.
+        """
         if not self.active:
             return
         while self._launched < len(self._buckets):
             self._launch()
         for bucket in self._buckets:
             bucket.spread()
+        everybody_here()
         for bucket in self._buckets:
             bucket.wait()
         self._reset()

@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from hadpsgd.decentralized.engine import NotFiniteError, Report
+from hadpsgd.decentralized.observation import Observation
 from hadpsgd.decentralized.rendezvous import Meeting, process_group
 from hadpsgd.decentralized.sgd import Sgd
 from hadpsgd.errors import UserError
@@ -92,6 +93,10 @@ class DdpEngine:
         """What a ring allreduce of the gradients sends, as DDP does not count."""
         size = sum(p.nbytes for p in self.parameters)
         return 2 * size * (self.place.world - 1) // self.place.world * self.steps
+
+    def observe(self) -> Observation:
+        """All learners have one model."""
+        return Observation()
 
     def step(self, rate: float, *, last: bool = False) -> Report:
         """Apply the averaged gradient; raises NotFiniteError."""

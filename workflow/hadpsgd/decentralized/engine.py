@@ -25,6 +25,7 @@ from hadpsgd.decentralized.coordination import living
 from hadpsgd.decentralized.events import Join
 from hadpsgd.decentralized.learner import Learner
 from hadpsgd.decentralized.mixer import Mixer
+from hadpsgd.decentralized.observation import Observation
 from hadpsgd.decentralized.place import Place
 from hadpsgd.decentralized.record import Recorder
 from hadpsgd.decentralized.strategies import Strategy
@@ -100,6 +101,9 @@ class Engine(Protocol):
     @property
     def weights(self) -> Tensor:
         """The learner's, flat; stand still while paused."""
+
+    def observe(self) -> Observation:
+        """What there was to see of the mixes since the last call."""
 
     def step(self, rate: float, *, last: bool = False) -> Report: ...
     def serve(self) -> None: ...
@@ -202,6 +206,10 @@ class DecentralizedEngine:
         groups = {id(g): g.bytes_sent for g in (self.reducer.group, *self.mixer.exchange.groups)}
         return self.mixer.exchange.peer_bytes + sum(groups.values())
 
+    def observe(self) -> Observation:
+        """What there was to see of the mixes since the last call."""
+        return self.mixer.exchange.observer.collect()
+
     def step(self, rate: float, *, last: bool = False) -> Report:
         """Apply the gradient that `backward` left, as the strategy says; `last`: none follows.
 
@@ -210,7 +218,7 @@ class DecentralizedEngine:
         """
         begin = self.clock.now()
         self._put_control()
-        self.reducer.finish()
+        self.reducer.finish(self.mixer.decide)
         waited = self.clock.now() - begin
         norm, skipped = self._norm()
         begin = self.clock.now()

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
 from hadpsgd.decentralized.buffers import ALIGN
-from hadpsgd.decentralized.collectives import Averaging, Group, mean_of
+from hadpsgd.decentralized.collectives import Group, mean_of
 from hadpsgd.decentralized.coordination import Coordination
 from hadpsgd.decentralized.events import Mix
 from hadpsgd.decentralized.learner import Learner
 from hadpsgd.decentralized.mixing import MixingSchedule
+from hadpsgd.decentralized.observation import Observer
 from hadpsgd.decentralized.place import Place
 from hadpsgd.decentralized.transport import Arrival, Transport
 from hadpsgd.decentralized.wire import Note
@@ -25,6 +27,9 @@ class Exchange(ABC):
 
     groups: Sequence[Group] = ()
     """Process groups that it uses."""
+
+    def __init__(self) -> None:
+        self.observer = Observer()
 
     @property
     def peer_bytes(self) -> int:
@@ -86,6 +91,7 @@ class PeerExchange(Exchange):
         place: Place,
         members: Group,
     ) -> None:
+        super().__init__()
         self.learner = learner
         self.schedule = schedule
         self.transport = transport
@@ -138,8 +144,10 @@ class PeerExchange(Exchange):
         if came:
             self._combine(came)
             self.members.gather(self.delta, self.delta[self.part])
-        for arrival in came.values():
-            self.coordination.heard(arrival.note, round_ + 1)
+        notes = {j: arrival.note for j, arrival in came.items()}
+        self.observer.exchanged(self.note, notes)
+        for note in notes.values():
+            self.coordination.heard(note, round_ + 1)
 
     def agree(self, round_: int, note: Note) -> list[Note]:
         """Tell the other members of the super-learner that a round begins; what they tell."""
@@ -151,6 +159,7 @@ class PeerExchange(Exchange):
     def apply(self) -> None:
         """Mix."""
         if self.mix.takes:
+            self.observer.mixed(self.mix, self.delta, self.learner.weights)
             self.delta = self.learner.mix(self.mix, self.delta)
         else:
             self.learner.sit_out(self.mix)
@@ -181,6 +190,7 @@ class PeerAverageExchange(PeerExchange):
     @override
     def apply(self) -> None:
         """The average takes the place of the weights."""
+        self.observer.averaged(self.delta, self.learner.weights)
         self.learner.replace(self.mix, self.delta)
 
     def _combine(self, came: Mapping[int, Arrival]) -> None:
@@ -190,20 +200,40 @@ class PeerAverageExchange(PeerExchange):
         mean_of([row.to(self.own.device) for row in rows], self.delta[self.part])
 
 
+class InPlaceMean(Protocol):
+    """`run` puts the mean over all learners into a buffer; blocks."""
+
+    def run(self) -> None: ...
+
+
 class AverageExchange(Exchange):
-    """The mean of all learners' weights (super-learners of one), by an allreduce."""
+    """The mean of all learners' weights (super-learners of one), by an allreduce.
+
+    Args:
+        learner: whose weights.
+        coordination: pauses and the end travel with the weights.
+        place: of the learner.
+        averaging: makes the allreduce of a buffer.
+        groups: process groups that it uses.
+    """
 
     def __init__(
-        self, learner: Learner, coordination: Coordination, place: Place, everyone: Group
+        self,
+        learner: Learner,
+        coordination: Coordination,
+        place: Place,
+        averaging: Callable[[Tensor], InPlaceMean],
+        groups: Sequence[Group] = (),
     ) -> None:
+        super().__init__()
         self.learner = learner
         self.coordination = coordination
         self.place = place
         unit = place.world * ALIGN
         buffer = learner.weights.new_zeros(unit + learner.weights.numel())
         self.control, self.average = buffer[:unit], buffer[unit:]
-        self.groups = (everyone,)
-        self._averaging = Averaging(everyone, buffer)
+        self.groups = groups
+        self._averaging = averaging(buffer)
         self.mix = Mix(0, 0, ())
 
     def snapshot(self) -> None:
@@ -222,6 +252,7 @@ class AverageExchange(Exchange):
 
     def apply(self) -> None:
         """The average takes the place of the weights."""
+        self.observer.averaged(self.average, self.learner.weights)
         self.learner.replace(self.mix, self.average)
         following = self.mix.round + 1
         if self.control[0] > 0:

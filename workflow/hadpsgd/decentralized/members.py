@@ -7,7 +7,7 @@ decide otherwise:
 - After how many updates the snapshot of a round is taken. All tell each other how many they have
   decided on (applied, or about to apply), and take it after the largest of these numbers: who is
   behind has all members' gradients at hand already. Who begins a round invites the others by this.
-- Which mixes an update folds in: those that have arrived at all members when the gradients have.
+- Which mixes an update folds in: those that have arrived at all members when their gradients have.
   A mix that has arrived, but not everywhere, waits until the next update or snapshot.
 
 While members talk about a snapshot, none decides on an update; a gradient under way goes on.
@@ -55,13 +55,18 @@ class MemberMixer(FreeMixer):
         self._counts = torch.zeros(gradients.size, dtype=torch.int64, device=device)
 
     @override
-    def before_update(self) -> None:
-        """Agree on the mixes that the update folds in."""
+    def decide(self) -> None:
+        """Tell the other members which mixes are here, beside the rest of the allreduce."""
         with self.learner.changed:
             self._wait(lambda: self.learner.steps < self._limit)
             self._decided = self.learner.steps + 1
             self._count.fill_(self._next)
-        self.gradients.gather(self._counts, self._count)
+        self._telling = self.gradients.begin_gather(self._counts, self._count)
+
+    @override
+    def before_update(self) -> None:
+        """Fold in those that are here at all members."""
+        self._telling.wait()
         everywhere = min(self._counts.tolist())
         with self.learner.changed:
             if self.learner.rounds < everywhere:

@@ -64,6 +64,9 @@ class Mixer(ABC):
             self.learner.changed.notify_all()
         self.wake()
 
+    def decide(self) -> None:  # noqa: B027
+        """All gradients of the super-learner are there: the update comes next."""
+
     @abstractmethod
     def before_update(self) -> None:
         """Wait until the gradient may be applied."""

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Protocol
+from dataclasses import fields
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -29,130 +29,21 @@ from hadpsgd.decentralized.events import Event
 from hadpsgd.decentralized.exchange import AverageExchange, NoExchange, PeerExchange
 from hadpsgd.decentralized.learner import Learner
 from hadpsgd.decentralized.mixer import FreeMixer, Mixer, NoMixer, StepMixer
-from hadpsgd.decentralized.mixing import MixingSchedule
 from hadpsgd.decentralized.place import Place
 from hadpsgd.decentralized.sgd import Sgd
 from hadpsgd.decentralized.simulated import Assembly, Network, SimulatedAveraging
-from hadpsgd.decentralized.speeds import ComputeTimes, LinkTimes
-from hadpsgd.decentralized.strategies import Strategy
+from hadpsgd.decentralized.simulated_node import (
+    Node,
+    Problem,
+    Setting,
+    SgdOnDemand,
+    SharedGradient,
+    Step,
+)
+
+__all__ = ["Node", "Problem", "Setting", "Simulation", "Step"]
 
 ALONE = Group(None)
-
-
-class Problem(Protocol):
-    """What is to be learnt."""
-
-    module: nn.Module
-
-    def gradient(self, learner: int, step: int) -> float:
-        """Backward of the loss of the learner's minibatch number `step`; returns the loss.
-
-        It adds to the gradients of the module's parameters, whose values are the learner's.
-        """
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What is simulated."""
-
-    strategy: Strategy
-    schedule: MixingSchedule
-    compute: ComputeTimes
-    links: LinkTimes = field(default_factory=LinkTimes)
-    size: int = 1
-    """Learners of a super-learner. Compute times are those of learners, links those of nodes."""
-    inside_seconds: float = 0.0
-    """Time of the gradient allreduce inside a super-learner."""
-    sgd: Sgd = field(default_factory=Sgd)
-    rate: Callable[[int], float] = lambda _: 0.1
-    """Learning rate of gradient number `step`."""
-    model_bytes: float | None = None
-    """Bytes of a model on the wire; those of the module if None."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """A gradient applied."""
-
-    moment: float
-    node: int
-    step: int
-    loss: float
-    staleness: int
-    exposed: float
-    """Seconds that the node waited for communication before and after it."""
-
-
-@dataclass(frozen=True)
-class _SgdOnDemand(Sgd):
-    """Takes the gradient at the moment of the update, where the model still stands as it was."""
-
-    take: Callable[[], None] = lambda: None
-
-    def update(
-        self,
-        weights: Tensor,
-        gradient: Tensor,
-        velocity: Tensor,
-        rate: float,
-        *,
-        phi: Tensor,
-        norm: float,
-    ) -> None:
-        """As `Sgd.update`; `norm` is unknown before."""
-        self.take()
-        if self.clip_norm:
-            norm = float(torch.linalg.vector_norm(gradient))
-        super().update(weights, gradient, velocity, rate, phi=phi, norm=norm)
-
-
-class Node:
-    """A node's engine and what it did."""
-
-    def __init__(
-        self, index: int, engine: DecentralizedEngine, views: list[Tensor], events: list[Event]
-    ) -> None:
-        self.index = index
-        self.engine = engine
-        self.views = views
-        """The module's parameters, seen in this node's model buffer."""
-        self.loss = math.nan
-        """Of the last gradient."""
-        self.shared = False
-        """Whether the gradient buffer holds the mean of all nodes' gradients."""
-        self.steps: list[Step] = []
-        self.events = events
-
-
-class _SharedGradient:
-    """Stands in for `collectives.Reducer`: the mean over all nodes, summed in their order."""
-
-    def __init__(self, simulation: Simulation, rank: int, control: Tensor) -> None:
-        self.group = simulation.gradients
-        self.active = False
-        self._simulation = simulation
-        self._rank = rank
-        self._control = control
-
-    def finish(self) -> None:
-        """Wait for the allreduce."""
-        if self.active:
-            self._simulation.gradient.copy_(self._meet(self._simulation.mean_gradient))
-            self._simulation.nodes[self._rank].shared = True
-
-    def culprits(self) -> list[int]:
-        """Gradients are taken too late to be looked at here."""
-        return [self._rank]
-
-    def _meet(self, mean: Callable[[], Tensor | None]) -> Any:
-        """`mean()`, made once when all have come; the control values become their mean."""
-        value, control = self.group.meet(
-            self._rank,
-            self._control,
-            lambda controls: (mean(), torch.stack(controls).mean(dim=0)),
-        )
-        self._control.copy_(control)
-        return value
 
 
 class Simulation:
@@ -331,7 +222,7 @@ class Simulation:
         holder: list[Node] = []
         events: list[Event] = []
         settings = {f.name: getattr(self.setting.sgd, f.name) for f in fields(Sgd)}
-        sgd = _SgdOnDemand(**settings, take=lambda: self._prepare(holder[0]))
+        sgd = SgdOnDemand(**settings, take=lambda: self._prepare(holder[0]))
         learner = Learner(
             own,
             self.setting.sgd if strategy.late else sgd,
@@ -345,7 +236,7 @@ class Simulation:
             learner,
             strategy,
             self._mixer(learner, place),
-            _SharedGradient(self, index, control),  # type: ignore[arg-type]
+            SharedGradient(self, index, control),  # type: ignore[arg-type]
             place,
             self.clock,
         )
@@ -364,12 +255,8 @@ class Simulation:
         if not strategy.mixes:
             return NoMixer(learner, strategy, NoExchange(), coordination, self.clock)
         if strategy.collective:
-            average = AverageExchange(learner, coordination, place, ALONE)
-            # its buffer holds control values as well; the mean is taken over the nodes here
-            buffer = average._averaging.buffer
-            average._averaging = SimulatedAveraging(  # type: ignore[assignment]
-                self.averages, place.rank, buffer
-            )
+            averaging = partial(SimulatedAveraging, self.averages, place.rank)
+            average = AverageExchange(learner, coordination, place, averaging)
             return StepMixer(learner, strategy, average, coordination, self.clock)
         transport = self.network.transport(place.rank)
         peers = PeerExchange(learner, self.setting.schedule, transport, coordination, place, ALONE)

@@ -36,7 +36,7 @@ def train(job: Job) -> End:
         epochs=settings.epochs,
         every_seconds=job.config.tracking.every_seconds,
     )
-    meter = Meter(engine.rounds)
+    meter = Meter(engine)
     interrupt = Interrupt(engine.request_stop)
     saved = time.monotonic()
     with interrupt, engine:
@@ -50,7 +50,7 @@ def train(job: Job) -> End:
             lr = rate(settings.learning_rate, settings.batch, engine.steps / steps_per_epoch)
             report = engine.step(lr, last=engine.steps + 1 == job.total)
             meter.add(loss, y.numel(), report)
-            progress.tell(engine.steps, engine.rounds, lr, meter)
+            progress.tell(engine.steps, lr, meter)
             if engine.steps % steps_per_epoch == 0:
                 score = evaluate(job.model, job.dev_feed.share(place.rank, place.world))
                 progress.evaluated(score, engine.steps)

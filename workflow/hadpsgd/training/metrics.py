@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hadpsgd.decentralized.engine import Report
+from hadpsgd.decentralized.engine import Engine, Report
+from hadpsgd.decentralized.observation import Observation
 from hadpsgd.files import explain_os_errors
 
 
@@ -45,15 +47,17 @@ class Metrics:
 class Meter:
     """Sums over the steps since the last row."""
 
-    def __init__(self, rounds: int) -> None:
-        self.reset(rounds)
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.reset()
 
-    def reset(self, rounds: int) -> None:
-        """Begin anew; `rounds` mixes are done."""
+    def reset(self) -> None:
+        """Begin anew."""
         self.begin = time.perf_counter()
-        self.steps = self.frames = self.skipped = self.staleness = 0
+        self.steps = self.frames = self.skipped = 0
         self.loss = self.norm = self.exposed = self.data = 0.0
-        self.rounds = rounds
+        self.staleness: Counter[int] = Counter()
+        self.rounds, self.sent = self.engine.rounds, self.engine.bytes_sent
 
     @contextmanager
     def waiting_for_data(self) -> Iterator[None]:
@@ -68,7 +72,7 @@ class Meter:
         self.frames += frames
         self.loss += loss
         self.norm += 0.0 if report.skipped else report.norm
-        self.staleness += report.staleness
+        self.staleness[report.staleness] += 1
         self.exposed += report.exposed
         self.skipped += report.skipped
 
@@ -77,18 +81,41 @@ class Meter:
         """Since the last row."""
         return time.perf_counter() - self.begin
 
-    def row(self, rounds: int) -> dict[str, float]:
-        """Means over the steps, and shares of the wall-clock time."""
+    def row(self) -> dict[str, Any]:
+        """Means over the steps, shares of the wall-clock time, what was seen of the mixes."""
         steps, seconds = max(1, self.steps), self.seconds
+        communication, data = self.exposed / seconds, self.data / seconds
         return {
             "loss": self.loss / steps,
             "gradient_norm": self.norm / steps,
-            "staleness": self.staleness / steps,
-            "mixes_per_step": (rounds - self.rounds) / steps,
-            "share_communication": self.exposed / seconds,
-            "share_data": self.data / seconds,
+            "staleness": mean(self.staleness),
+            "staleness_counts": dict(sorted(self.staleness.items())),
+            "mixes_per_step": (self.engine.rounds - self.rounds) / steps,
+            "learner_frames_per_second": self.frames / seconds,
+            "share_communication": communication,
+            "share_data": data,
+            "share_compute": max(0.0, 1.0 - communication - data),
+            "megabytes_sent_per_step": (self.engine.bytes_sent - self.sent) / steps / 1e6,
             "skipped": self.skipped,
+            **_seen(self.engine.observe()),
         }
+
+
+def _seen(observation: Observation) -> dict[str, Any]:
+    """Numbers for the curves, and the counts behind them (text for people, no curve)."""
+    row: dict[str, Any] = {}
+    if observation.distance is not None:
+        row["consensus_distance"] = observation.distance
+    for node, counts in sorted(observation.lags.items()):
+        row[f"lag_behind_{node}"] = -mean(counts)
+    if observation.lags:
+        row["lag_counts"] = {n: dict(sorted(c.items())) for n, c in observation.lags.items()}
+    return row
+
+
+def mean(counts: Mapping[int, int]) -> float:
+    """Of numbers, given how often each came."""
+    return sum(value * count for value, count in counts.items()) / max(1, sum(counts.values()))
 
 
 def say(text: str) -> None:

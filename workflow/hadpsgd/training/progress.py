@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from hadpsgd.decentralized.place import Place
 from hadpsgd.models.loss import FrameScore
@@ -11,6 +12,8 @@ from hadpsgd.training.evaluation import named, total
 from hadpsgd.training.metrics import Meter, Metrics, say
 
 LINE_SECONDS = 5.0
+SHARED = ("learner_frames_per_second", "loss", "staleness", "mixes_per_step", "consensus_distance")
+"""What every learner tells rank 0, for its rows."""
 
 
 class Progress:
@@ -40,31 +43,34 @@ class Progress:
         self._waiting: list[int] = []
         self._said = time.monotonic()
 
-    def tell(self, step: int, rounds: int, lr: float, meter: Meter) -> None:
+    def tell(self, step: int, lr: float, meter: Meter) -> None:
         """A row if it is time, and a line."""
         if meter.seconds < self.every_seconds and step % self.steps_per_epoch:
             return
-        speed = meter.frames / meter.seconds
-        self.board.post("speed", speed)
-        everybody = sum(self.board.read("speed").values()) if self.place.rank == 0 else speed
-        row = {
-            "step": step,
-            "epoch": step / self.steps_per_epoch,
-            "lr": lr,
-            "frames_per_second": everybody,
-            **meter.row(rounds),
-        }
+        row = {"step": step, "epoch": step / self.steps_per_epoch, "lr": lr, **meter.row()}
+        meter.reset()
+        self.board.post("learner", {name: row[name] for name in SHARED if name in row})
+        everybody = self.board.read("learner") if self.place.rank == 0 else {self.place.rank: row}
+        speed = sum(other["learner_frames_per_second"] for other in everybody.values())
+        row["frames_per_second"] = speed
+        if self.place.rank == 0:  # as they last told: nobody is waited for
+            for rank, other in everybody.items():
+                row |= {f"learner_{rank}/{name}": value for name, value in other.items()}
         self.metrics.write(**row)
-        meter.reset(rounds)
         self._collect()
         if self.place.rank == 0 and time.monotonic() - self._said > LINE_SECONDS:
             self._said = time.monotonic()
-            say(
-                f"epoch {row['epoch']:.2f}/{self.epochs}  step {step}  loss {row['loss']:.4f}  "
-                f"lr {lr:.4g}  {everybody:,.0f} frames/s  staleness {row['staleness']:.2f}  "
-                f"mixes/step {row['mixes_per_step']:.2f}  "
-                f"communication {100 * row['share_communication']:.1f} %"
-            )
+            self._line(row)
+
+    def _line(self, row: dict[str, Any]) -> None:
+        apart = row.get("consensus_distance")
+        say(
+            f"epoch {row['epoch']:.2f}/{self.epochs}  step {row['step']}  loss {row['loss']:.4f}  "
+            f"lr {row['lr']:.4g}  {row['frames_per_second']:,.0f} frames/s  "
+            f"staleness {row['staleness']:.2f}  mixes/step {row['mixes_per_step']:.2f}  "
+            f"communication {100 * row['share_communication']:.1f} %"
+            + ("" if apart is None else f"  apart {100 * apart:.2f} %")
+        )
 
     def evaluated(self, score: FrameScore, step: int) -> None:
         """This rank's share of the held-out scores after an epoch."""

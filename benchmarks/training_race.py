@@ -1,0 +1,199 @@
+"""A race of `training.py`: all processes of one contestant, forked, timed, collected."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import multiprocessing
+import os
+import pickle
+import random
+import signal
+import socket
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from multiprocessing.synchronize import Barrier
+
+import torch
+from training_contestants import CONTESTANTS, Task
+from training_links import Hosts
+
+WARM_UP = 5
+TIMEOUT = 60.0
+SLOW = 1
+"""The rank that is slow where one is."""
+HELD_OUT_EVERY = 4
+"""Steps between two looks at the held-out loss."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What one process saw."""
+
+    moments: list[float]
+    """End of each step, seconds of a clock that all processes share."""
+    loss: float
+    rounds: int
+    sent: int
+    waited: float
+    """Share of the time spent waiting for communication; NaN where it is not known."""
+    held_out: list[tuple[float, float]]
+    """(moment, loss)"""
+
+
+@dataclass(frozen=True)
+class Score:
+    """A contestant in one repetition."""
+
+    steps_per_second: float
+    """Of all processes together."""
+    each: float
+    """Of a process."""
+    mixes_per_step: float
+    waited: float
+    megabytes_per_step: float
+    loss: float
+    held_out: list[tuple[float, float]] = field(default_factory=list)
+    """(seconds since the first step, held-out loss), means over the processes"""
+
+
+@dataclass(frozen=True)
+class Race:
+    """How a contestant runs."""
+
+    world: int
+    steps: int
+    """Of each process, the warm-up included."""
+    slow: int = 1
+    """How many times longer the gradients of learner `SLOW` take."""
+    held_out: bool = False
+    hosts: Hosts | None = None
+    """Where the processes run; this host if None."""
+
+    @cached_property
+    def start(self) -> Barrier:
+        """All begin at the same moment."""
+        return multiprocessing.get_context("fork").Barrier(self.world)
+
+
+def process(rank: int, name: str, task: Task, race: Race) -> Trial:
+    """One process of a contestant."""
+    moments: list[float] = []
+    losses: list[float] = []
+    held_out: list[tuple[float, float]] = []
+    ballast = task.model()
+    unseen = next(task.batches(10_000))
+    with CONTESTANTS[name](task, rank, race.world) as running:
+        batches = task.batches(rank)
+        race.start.wait(TIMEOUT)
+        for number in range(race.steps):
+            x, y = next(batches)
+            for _ in range(race.slow - 1 if rank == SLOW else 0):
+                ballast(x, y).backward()
+            losses.append(running.step(x, y, number + 1 == race.steps))
+            moments.append(time.monotonic())
+            if race.held_out and number % HELD_OUT_EVERY == 0:
+                with torch.no_grad():
+                    held_out.append((moments[-1], float(running.module(*unseen))))
+        running.finish()
+        rounds, sent = running.rounds(), running.sent()
+    span = moments[-1] - moments[0]
+    waited = sum(running.waited[1:]) / span if running.waited else float("nan")
+    return Trial(moments, statistics.mean(losses[-5:]), rounds, sent, waited, held_out)
+
+
+def run(name: str, task: Task, race: Race) -> Score | str:
+    """Run a contestant once; a line of why if it failed."""
+    world = race.world
+    env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(world)}
+    env |= {"LOCAL_WORLD_SIZE": str(world), "FT_PORT": str(free_port())}
+    if race.hosts is not None:
+        env |= race.hosts.env
+    lighthouse = None
+    if name == "torchft":
+        from torchft.coordination import LighthouseServer
+
+        lighthouse = LighthouseServer(bind="127.0.0.1:0", min_replicas=world)
+        env["FT_LIGHTHOUSE"] = lighthouse.address()
+    race = replace(race)  # with a new barrier
+    assert race.start.parties == world
+    pipes = [fork(rank, env, name, task, race) for rank in range(world)]
+    trials = [collect(pid, pipe) for pid, pipe in pipes]
+    if lighthouse is not None:
+        lighthouse.shutdown()
+    errors = [trial for trial in trials if isinstance(trial, str)]
+    if errors:
+        print(*errors, sep="\n", file=sys.stderr)
+    return errors[0] if errors else score([t for t in trials if isinstance(t, Trial)], race)
+
+
+def score(trials: Sequence[Trial], race: Race) -> Score:
+    """Steps that ended while all that are looked at were at work.
+
+    With a slow learner these are those outside of its super-learner.
+    """
+    watched = trials[2:] if race.slow > 1 else trials
+    begin = max(trial.moments[WARM_UP - 1] for trial in watched)
+    end = min(trial.moments[-1] for trial in watched)
+    counts = [sum(begin < moment <= end for moment in trial.moments) for trial in watched]
+    first = min(trial.moments[0] for trial in trials)
+    looks = zip(*(trial.held_out for trial in trials), strict=True)
+    return Score(
+        sum(counts) / (end - begin),
+        statistics.mean(counts) / (end - begin),
+        statistics.mean(trial.rounds for trial in trials) / race.steps,
+        statistics.mean(trial.waited for trial in trials),
+        statistics.mean(trial.sent for trial in trials) / race.steps / 1e6,
+        statistics.mean(trial.loss for trial in trials),
+        [
+            (statistics.mean(m for m, _ in look) - first, statistics.mean(loss for _, loss in look))
+            for look in looks
+        ],
+    )
+
+
+def fork(rank: int, env: dict[str, str], name: str, task: Task, race: Race) -> tuple[int, int]:
+    """A process with a pipe for its trial."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(writing)
+        return pid, reading
+    os.close(reading)
+    os.environ.update(env, RANK=str(rank))
+    signal.alarm(int(TIMEOUT))
+    faulthandler.dump_traceback_later(TIMEOUT - 5)
+    if name == "torchft":  # it reports every quorum
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    result: Trial | str
+    try:
+        if race.hosts is not None:
+            race.hosts.enter(rank)
+        result = process(rank, name, task, race)
+    except BaseException as error:
+        result = "".join(traceback.format_exception_only(error)).strip().splitlines()[0]
+    with os.fdopen(writing, "wb") as stream:
+        pickle.dump(result, stream)
+    os._exit(0)
+
+
+def collect(pid: int, pipe: int) -> Trial | str:
+    """Its trial, or why there is none."""
+    with os.fdopen(pipe, "rb") as stream:
+        content = stream.read()
+    os.waitpid(pid, 0)
+    return pickle.loads(content) if content else f"no answer within {TIMEOUT:.0f} s"
+
+
+def free_port() -> int:
+    """A port outside of the range that connections take theirs from."""
+    while True:
+        port = random.randrange(15000, 32000)
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port

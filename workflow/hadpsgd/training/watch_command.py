@@ -1,0 +1,135 @@
+"""`hadpsgd watch`: a training run as it goes, learner by learner, in the terminal.
+
+Reads the rows that the ranks write and what they tell of their memory; training knows nothing of
+it, so any number may watch, from any host that sees the folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from hadpsgd.errors import UserError
+from hadpsgd.tracking.metrics_file import GrowingFile
+
+_RANK = re.compile(r"metrics(?:\.rank(\d+))?\.jsonl")
+CLEAR = "\x1b[H\x1b[2J"
+COLUMNS = (
+    ("step", "step", "{:.0f}"),
+    ("frames/s", "learner_frames_per_second", "{:,.0f}"),
+    ("loss", "loss", "{:.4f}"),
+    ("lr", "lr", "{:.3g}"),
+    ("|grad|", "gradient_norm", "{:.3g}"),
+    ("stale", "staleness", "{:.2f}"),
+    ("mix/step", "mixes_per_step", "{:.2f}"),
+    ("apart", "consensus_distance", "{:.2%}"),
+    ("compute", "share_compute", "{:.0%}"),
+    ("comm", "share_communication", "{:.0%}"),
+    ("data", "share_data", "{:.0%}"),
+    ("MB/step", "megabytes_sent_per_step", "{:.1f}"),
+    ("RAM MiB", "memory_mib", "{:.0f}"),
+    ("GPU MiB", "gpu_memory_mib", "{:.0f}"),
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("--out", type=Path, required=True, help="folder of the run's metrics.jsonl")
+    parser.add_argument("--seconds", type=float, default=2.0, help="between two looks")
+    parser.add_argument("--once", action="store_true", help="one look, then end")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show the table again and again until the run is over (or Ctrl-C); once if not a terminal."""
+    board = Table(args.out)
+    once = args.once or not sys.stdout.isatty()
+    try:
+        while True:
+            board.look()
+            print(("" if once else CLEAR) + board.text(), flush=True)
+            if once or (args.out / "summary.json").exists():
+                return 0
+            time.sleep(args.seconds)
+    except KeyboardInterrupt:
+        return 0
+
+
+class Table:
+    """The last row of every rank, and counts of staleness since the start."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.rows: dict[int, dict[str, Any]] = {}
+        self.held_out: dict[str, Any] = {}
+        self.lags: dict[tuple[int, int], dict[int, int]] = {}
+        """(learner, partner) -> updates ahead of the partner -> mixes"""
+        self._files: dict[Path, GrowingFile] = {}
+
+    def look(self) -> None:
+        """Read what is new.
+
+        Raises:
+            UserError: no metrics here.
+        """
+        found = sorted(self.folder.glob("metrics*.jsonl"))
+        if not found:
+            raise UserError("no metrics.jsonl here", where=self.folder, fix="Is the run under way?")
+        for path in found:
+            if match := _RANK.fullmatch(path.name):
+                for row in self._new(path):
+                    self._take(int(match[1] or 0), row)
+        for path in self.folder.glob("system.*.jsonl"):
+            for row in self._new(path):
+                memory = {k: v for k, v in row.items() if k.endswith("memory_mib")}
+                self.rows.setdefault(int(row["rank"]), {}).update(memory)
+
+    def text(self) -> str:
+        """The table."""
+        shown = [c for c in COLUMNS if any(c[1] in row for row in self.rows.values())]
+        lines = [["learner", *(title for title, _, _ in shown)]]
+        for rank, row in sorted(self.rows.items()):
+            cells = [form.format(row[key]) if key in row else "" for _, key, form in shown]
+            lines.append([str(rank), *cells])
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        text = ["  ".join(c.rjust(w) for c, w in zip(line, widths, strict=True)) for line in lines]
+        return "\n".join([self._head(), *text, *self._edges()])
+
+    def _head(self) -> str:
+        speed = sum(row.get("learner_frames_per_second", 0.0) for row in self.rows.values())
+        head = f"{self.folder}: {speed:,.0f} frames/s"
+        first = self.rows.get(0, {})
+        if "epoch" in first:
+            head += f", epoch {first['epoch']:.2f}"
+        if self.held_out:
+            head += (
+                f"; held-out loss {self.held_out['heldout_loss']:.4f} after epoch "
+                f"{self.held_out['epoch']:.0f}"
+            )
+        return head
+
+    def _edges(self) -> list[str]:
+        """Histogram of each edge: how many updates a learner was ahead of its partner's weights."""
+        if not self.lags:
+            return []
+        lines = ["", "updates ahead of the partner: number of mixes"]
+        for (rank, partner), counts in sorted(self.lags.items()):
+            bars = "  ".join(f"{lag:+d}: {count}" for lag, count in sorted(counts.items()))
+            lines.append(f"{rank} <- {partner}   {bars}")
+        return lines
+
+    def _take(self, rank: int, row: dict[str, Any]) -> None:
+        if "heldout_loss" in row:
+            self.held_out = row
+            return
+        self.rows.setdefault(rank, {}).update(row)
+        for partner, counts in row.get("lag_counts", {}).items():
+            known = self.lags.setdefault((rank, int(partner)), {})
+            for lag, count in counts.items():
+                known[int(lag)] = known.get(int(lag), 0) + count
+
+    def _new(self, path: Path) -> list[dict[str, Any]]:
+        return list(self._files.setdefault(path, GrowingFile(path)).rows())
