@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from small_workflow import Small
 
-from hadpsgd.config import load
+from hadpsgd.config import load, write_resolved
+from hadpsgd.errors import UserError
 from hadpsgd.locks import locked
 from hadpsgd.training.job import checkpoint_folder
 
@@ -105,6 +109,36 @@ def test_two_workflows_in_one_results_folder(tmp_path: Path) -> None:
     assert file.read_text().strip() == "process 7 on b"
     for profile in ("default", "local", "slurm"):
         assert profile_of(profile)["nolock"] is True
+
+
+def test_a_wrong_tracking_uri_stops_the_workflow() -> None:
+    ran = snakemake(
+        "-n", "--configfile", "config/tiny.yaml", "--config", "tracking={uri: ./mlruns}"
+    )
+    assert ran.returncode != 0
+    assert "not a tracking URI: './mlruns'; give sqlite:///FILE" in ran.stdout + ran.stderr
+
+
+def test_read_only_results_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "mkdir", refuse)  # root may write anywhere
+    with pytest.raises(UserError, match=r"tiny/config\.yaml: the file system is read-only"):
+        write_resolved(load(ROOT / "config/tiny.yaml"), tmp_path / "tiny/config.yaml")
+
+
+@pytest.mark.slow
+def test_snakemakes_own_report(small: Small, tmp_path: Path) -> None:
+    """It needs pygments, and no network."""
+    file = tmp_path / "report.zip"
+    ran = small.command(
+        *("snakemake", "--profile", "local", "--configfile", str(small.config)),
+        *("--report", str(file)),
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    names = zipfile.ZipFile(file).namelist()
+    assert any(name.endswith("report.html") for name in names)
 
 
 def profile_of(name: str) -> dict[str, Any]:
