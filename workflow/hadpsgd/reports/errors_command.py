@@ -77,6 +77,7 @@ def _set(
     utterances = utterances_of(scored, data)
     wrong = [utterances[s.name] for s in scored if s.counts.errors and s.name in utterances]
     scorer = NetworkScorer(config, args.model, args.data / name, args.streams)
+    scorer.share()
     there = set(scorer.utterances())
     why = causes(
         Judge(graph, scorer, scaling),
