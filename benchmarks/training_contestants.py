@@ -103,6 +103,7 @@ def process_group(rank: int, world: int) -> Iterator[None]:
     dist.init_process_group(
         "gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=60)
     )
+    rendezvous.keep(dist.group.WORLD)
     yield
     dist.barrier()
     dist.destroy_process_group()

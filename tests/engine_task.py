@@ -87,6 +87,8 @@ class Result:
     events: list[Event]
     rounds: int
     bytes_sent: int
+    seconds: float
+    """Of all steps together."""
 
 
 def rate(step: int) -> float:
@@ -140,10 +142,12 @@ def learner(rank: int, setup: Setup) -> Result:
     start = engine.learner.weights.double().numpy().copy()
     draws = np.random.default_rng([11, rank])
     with engine:
+        begin = time.monotonic()
         while engine.steps < setup.steps:
             model.loss(*batch(rank, engine.steps, setup.dtype)).backward()
             time.sleep(setup.jitter * draws.random() * (1.0 if rank else setup.slow))
             engine.step(rate(engine.steps), last=engine.steps + 1 == setup.steps)
+        seconds = time.monotonic() - begin
         while not engine.over:
             engine.serve()
         engine.learner.settle()
@@ -155,6 +159,7 @@ def learner(rank: int, setup: Setup) -> Result:
         events,
         engine.rounds,
         engine.bytes_sent,
+        seconds,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -74,12 +73,12 @@ def test_a_run_with_lost_exchanges_is_exact() -> None:
 def test_slow_links_take_their_time(links: LinkTimes) -> None:
     """Ten rounds with two neighbours, of which the slowest link of the ring sets the pace."""
     setup = Setup(Choice("dpsgd"), steps=10, injection=Injection(links=links))
-    begin = time.monotonic()
     results = run_setup(setup)
     size = results[0].start.nbytes
     slowest = max(links.seconds(i, 2 * size) for i in range(4)) + links.latency
     assert slowest > 0.01
-    assert time.monotonic() - begin > 10 * slowest
+    # the learner with the slow link waits for it, and the others for that learner
+    assert max(result.seconds for result in results) > 10 * slowest
 
 
 @pytest.mark.parametrize("spread", ["uniform", "exponential", "lognormal"])

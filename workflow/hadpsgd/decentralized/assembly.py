@@ -28,7 +28,7 @@ from hadpsgd.decentralized.membership import Membership
 from hadpsgd.decentralized.mixer import FreeMixer, Mixer, NoMixer, StepMixer
 from hadpsgd.decentralized.mixing import MixingSchedule
 from hadpsgd.decentralized.record import Recorder
-from hadpsgd.decentralized.rendezvous import Meeting, process_group
+from hadpsgd.decentralized.rendezvous import Meeting, keep, process_group
 from hadpsgd.decentralized.schedules import Complete
 from hadpsgd.decentralized.schedules import create as create_schedule
 from hadpsgd.decentralized.sgd import Sgd
@@ -93,7 +93,7 @@ def groups(strategy: Strategy, meeting: Meeting) -> Groups:
     )
     process_group(name, meeting, rank, size)
     first = Group(dist.group.WORLD)
-    second = Group(dist.new_group()) if strategy.mixes else alone
+    second = Group(keep(dist.new_group())) if strategy.mixes else alone
     return Groups(first, alone, second) if whole else Groups(first, second, alone)
 
 

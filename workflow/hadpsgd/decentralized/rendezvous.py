@@ -159,6 +159,21 @@ def process_group(name: str, meeting: Meeting, rank: int, size: int) -> None:
         world_size=size,
         timeout=meeting.timeout,
     )
+    keep(dist.group.WORLD)
+
+
+_KEPT: list[dist.ProcessGroup | None] = []
+
+
+def keep(group: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
+    """Let nobody free a group before the process ends; returns it.
+
+    Freeing one waits for its threads and holds Python's lock meanwhile (torch 2.13, gloo). A thread
+    that is just letting go of a tensor waits for that lock: now and then a process hung for ever
+    after its last step.
+    """
+    _KEPT.append(group)
+    return group
 
 
 def of_attempt(store: dist.Store, attempt: str) -> dist.Store:
