@@ -45,7 +45,7 @@ lock:
 	$(PYTHON) envs/lock.py
 
 bench-training: setup
-	$(BIN)/python benchmarks/training.py --out docs/training-benchmark.md
+	$(BIN)/python benchmarks/training.py
 
 clean:
 	rm -rf results checkpoints mlflow.db mlartifacts .snakemake

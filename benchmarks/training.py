@@ -1,6 +1,6 @@
 """Steps a second of training with L processes, one thread each: ours beside its peers.
 
-    make bench-training                                        # all scenarios, the table in docs/
+    make bench-training                                        # all scenarios, printed
     python benchmarks/training.py --scenario equal --learners 4 --only "torch DDP" ssgd
     python benchmarks/training.py --scenario links             # as root: network namespaces
 
