@@ -77,8 +77,8 @@ CONF
     echo "NodeName=n$i NodeHostname=$HOST NodeAddr=127.0.0.1 Port=$((PORT + i)) CPUs=$CPUS RealMemory=64000 Gres=gpu:$GPUS State=UNKNOWN"
   done >>"$SLURM_CONF"
   {
-    echo "PartitionName=main Nodes=n[1-$NODES] Default=YES MaxTime=01:00:00 State=UP PriorityTier=10 PreemptMode=OFF"
-    echo "PartitionName=preemptible Nodes=n[1-$NODES] MaxTime=01:00:00 State=UP PriorityTier=1 PreemptMode=REQUEUE"
+    echo "PartitionName=main Nodes=n[1-$NODES] Default=YES MaxTime=UNLIMITED State=UP PriorityTier=10 PreemptMode=OFF"
+    echo "PartitionName=preemptible Nodes=n[1-$NODES] MaxTime=UNLIMITED State=UP PriorityTier=1 PreemptMode=REQUEUE"
   } >>"$SLURM_CONF"
   for i in $(seq 0 $((GPUS - 1))); do touch "$B/gpu$i"; done
   echo "NodeName=n[1-$NODES] Name=gpu File=$B/gpu[0-$((GPUS - 1))]" >"$B/gres.conf"
