@@ -49,9 +49,9 @@ def test_curve_from_one_command(
     )
     (tmp_path / "tuned.json").write_text('{"lm_weight": 12, "word_penalty": 0}')
     out = tmp_path / "curve"
-    arguments = ["beam-curve", "--config", tmp_path / "config.yaml", "--model", "x", "--graph"]
-    arguments += [graph, "--data", data, "--streams", "x", "--tuned", tmp_path / "tuned.json"]
-    arguments = list(map(str, [*arguments, "--out", out, "--beams"]))
+    paths = ["--config", tmp_path / "config.yaml", "--graph", graph, "--data", data, "--out", out]
+    paths += ["--tuned", tmp_path / "tuned.json"]
+    arguments = ["beam-curve", *map(str, paths), "--model", "x", "--streams", "x", "--beams"]
     assert main([*arguments, "11", "0.5"]) == 0
     narrow, wide = json.loads((out / "curve.json").read_text())
     assert (narrow["beam"], wide["beam"]) == (0.5, 11)

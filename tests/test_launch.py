@@ -201,7 +201,8 @@ def test_one_host_of_a_job(
 def test_back_into_the_queue(
     states: list[str], requeued: bool, waits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told, slept = iter(states), []
+    told = iter(states)
+    slept: list[float] = []
     monkeypatch.setattr(slurm_job.SlurmJob, "state", lambda _: next(told))
     monkeypatch.setattr(slurm_job.SlurmJob, "requeue", lambda _: requeued)
     monkeypatch.setattr(launching.time, "sleep", slept.append)

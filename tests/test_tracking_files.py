@@ -181,7 +181,7 @@ def test_checksum_cache_reads_only_what_changed(
     assert first["data/train/text"].startswith("sha256:01186fcf04b4b447f393e552")
     read: list[Path] = []
 
-    def reads(path: Path, root: Path | None = None) -> str:
+    def reads(path: Path, *_: object) -> str:
         read.append(path)
         return "sha256:new"
 
