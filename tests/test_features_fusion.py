@@ -21,7 +21,9 @@ FRAMES = {"a-1": 12, "a-2": 9, "b-1": 30}
 
 
 def config(**features: object) -> Config:
-    return check({"name": "t", "corpus": {"kind": "an4"}, "features": features}, "test")
+    sat = {"kind": "sat"}  # a source of fmllr
+    content = {"name": "t", "corpus": {"kind": "an4"}, "alignment": sat, "features": features}
+    return check(content, "test")
 
 
 @pytest.fixture

@@ -169,7 +169,11 @@ def test_same_seed_same_bits(run_id: str, egs: Path, tmp_path: Path) -> None:
 
 def last_moment(folder: Path) -> str:
     """Of the newest checkpoint that rank 0 has written its part of."""
-    return max((path.parent.name for path in folder.rglob("node-0-*.pt")), default="")
+    while True:
+        try:
+            return max((path.parent.name for path in folder.rglob("node-0-*.pt")), default="")
+        except FileNotFoundError:  # an old one was removed while we looked
+            continue
 
 
 def kill_and_resume(folder: Path, egs: Path, run_id: str, kills: int, **settings: Any) -> None:
