@@ -168,8 +168,20 @@ class Crew:
         sizes = {r: file_of(self.plan, r).stat().st_size + 30 for r in self.running}
         deadline = time.monotonic() + seconds
         while stuck := [r for r, n in sizes.items() if file_of(self.plan, r).stat().st_size < n]:
-            assert time.monotonic() < deadline, f"learners {stuck} do not mix"
+            assert time.monotonic() < deadline, f"learners {stuck} do not mix; {self.ended()}"
             time.sleep(0.01)
+
+    def ended(self) -> str:
+        """How those that run no more came to their end."""
+        self.reap(list(self.running))
+        return "\n".join(f"{rank}: {outcome.error}" for rank, outcome in self.done.items())
+
+    def reap(self, ranks: list[int]) -> None:
+        """Note the outcomes of those that have ended."""
+        for rank in ranks:
+            if (outcome := self.running[rank].reap()) is not None:
+                del self.running[rank]
+                self.done[rank] = outcome
 
     def kill_and_replace(self, times: int, seed: int = 0) -> None:
         """Again and again one is killed, and a newcomer takes its place."""
@@ -194,11 +206,7 @@ class Crew:
         """Until these have ended."""
         deadline = time.monotonic() + seconds
         while (left := [r for r in ranks if r in self.running]) and time.monotonic() < deadline:
-            for rank in left:
-                outcome = self.running[rank].reap()
-                if outcome is not None:
-                    del self.running[rank]
-                    self.done[rank] = outcome
+            self.reap(left)
             time.sleep(0.005)
         assert not left, f"ranks {left} hang"
 

@@ -5,8 +5,8 @@ A change goes like this, in the communication threads; gradients go on meanwhile
 
 1. Who loses a partner, or wants to join, proposes the change. The others look for proposals
    between rounds and while they wait in one.
-2. Everybody reports the round it is in and whose snapshots it holds. Who does not report and does
-   not listen any more is dead.
+2. Everybody reports the round it is in and whose snapshots it holds. A node that a partner lost is
+   given up unless it reports. Who does not listen any more is dead, whether it has reported or not.
 3. The lowest living node writes down the decision: the members, the round that all go on with,
    and the reports. The first decision counts; if its writer dies before, the next one writes.
 4. An exchange of the round that was broken off counts only between two living nodes that each
@@ -29,7 +29,7 @@ from hadpsgd.decentralized.mixing import MixingSchedule
 
 LOOK_SECONDS = 0.25
 PATIENCE_SECONDS = 1.0
-"""A node that does not report for so long is asked whether it lives."""
+"""A node that is waited for so long (for its report, or its decision) is asked whether it lives."""
 
 
 class ExcludedError(RuntimeError):
@@ -146,14 +146,16 @@ class Membership:
         self._looked = now
         return self._there("proposed")
 
-    def change(self, report: Report, dead: Collection[int] = ()) -> Decision:
+    def change(self, report: Report, lost: Collection[int] = ()) -> Decision:
         """Take part in a change, proposing it if need be; blocks until it is decided.
+
+        `lost`: nodes with whom an exchange broke off.
 
         Raises:
             ExcludedError: the others go on without this node.
         """
-        for node in dead:
-            self._put(f"dead/{node}")
+        for node in lost:
+            self._put(f"lost/{node}")
         self._put(f"report/{self.node}", json.dumps(asdict(report)))
         self._put("proposed")
         decision = self._decided()
@@ -198,22 +200,26 @@ class Membership:
         """Wait for the decision, or make it if it is this node's turn."""
         begin = time.monotonic()
         patience = begin + PATIENCE_SECONDS
-        missing, living = list(self.alive), list(self.alive)
         while not self._there("decision"):
-            missing = [n for n in missing if not self._there(f"report/{n}")]
-            dead = {n for n in missing if self._there(f"dead/{n}")}
-            missing = [n for n in missing if n not in dead]
-            living = [n for n in living if n not in dead]
-            if not missing and living and self.node == living[0]:
+            living = [n for n in self.alive if not self._gone(n)]
+            missing = [n for n in living if not self._there(f"report/{n}")]
+            awaited = missing or living[:1]
+            if awaited == [self.node]:
                 self._decide(living)
-            elif missing and time.monotonic() > patience:
+            elif time.monotonic() > patience:
                 patience = time.monotonic() + PATIENCE_SECONDS
                 hopeless = time.monotonic() > begin + self.seconds
-                for node in missing:
+                for node in awaited:
                     if hopeless or not self.lives(node):
                         self._put(f"dead/{node}")
             time.sleep(0.005)
         return self._read()
+
+    def _gone(self, node: int) -> bool:
+        """Whether the others go on without it."""
+        if self._there(f"dead/{node}"):
+            return True
+        return self._there(f"lost/{node}") and not self._there(f"report/{node}")
 
     def _decide(self, living: list[int]) -> None:
         reports = {node: _report(json.loads(self._get(f"report/{node}"))) for node in living}

@@ -1,0 +1,84 @@
+"""Changes of the membership, node by node, in one process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+
+import pytest
+import torch.distributed as dist
+
+from hadpsgd.decentralized import membership
+from hadpsgd.decentralized.membership import Decision, ExcludedError, Membership, Report
+from hadpsgd.decentralized.schedules import create
+
+
+@pytest.fixture
+def store() -> dist.Store:
+    return dist.HashStore()
+
+
+def view(store: dist.Store, node: int, dead: Iterable[int] = ()) -> Membership:
+    """What one of five nodes knows; `dead` do not listen."""
+    return Membership(store, create("ring", 5, 0), node, lambda n: n not in dead, seconds=20)
+
+
+def reports_only(store: dist.Store, node: int, report: Report) -> None:
+    """What `Membership.change` does first; whoever dies then never decides."""
+    part = dist.PrefixStore("members/1", store)
+    part.set(f"report/{node}", json.dumps(asdict(report)))
+    part.set("proposed", "yes")
+
+
+def together(*calls: Callable[[], Decision]) -> list[Decision]:
+    """What they return, called at the same time."""
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return [future.result(30) for future in [pool.submit(call) for call in calls]]
+
+
+def changes(store: dist.Store, nodes: Iterable[int], dead: Iterable[int]) -> list[Decision]:
+    """Nodes that take part in a change, each in a thread of its own."""
+    views = [view(store, node, dead) for node in nodes]
+    return together(*(lambda m=m: m.change(Report(7), lost=dead) for m in views))
+
+
+@pytest.mark.parametrize("dead", [(0,), (0, 1), (2,), (4,)])
+def test_who_reports_only_keeps_nobody_waiting(
+    store: dist.Store, dead: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lowest node is the one that the others wait for: it may die before it decides."""
+    monkeypatch.setattr(membership, "PATIENCE_SECONDS", 0.1)
+    for node in dead:
+        reports_only(store, node, Report(7, exchanging=True, holds=(1, 4)))
+    living = [node for node in range(5) if node not in dead]
+    decisions = changes(store, living, dead)
+    assert len({decision.to_json() for decision in decisions}) == 1
+    # it may still count as a member where it was not waited for; the next change tells
+    assert set(living) <= set(decisions[0].alive)
+    assert 0 not in decisions[0].alive or 0 not in dead
+
+
+def test_a_newcomer_gets_in_though_its_former_self_has_reported(store: dist.Store) -> None:
+    """Nobody looks whether node 0 lives: the newcomer alone knows that it is dead."""
+    reports_only(store, 0, Report(7))
+    views = [view(store, node) for node in range(1, 5)]
+    changing = [lambda m=m: m.change(Report(7)) for m in views]
+    *_, joined = together(*changing, lambda: view(store, 0).join(20))
+    assert joined.alive == (0, 1, 2, 3, 4)
+    assert joined.sources == {0: 1}
+    assert sorted(joined.reports) == [1, 2, 3, 4]
+
+
+def test_who_reports_is_not_given_up_for_a_broken_connection(store: dist.Store) -> None:
+    reports_only(store, 3, Report(7))  # not dead at all: it listens
+    views = [view(store, node) for node in (0, 1, 2, 4)]
+    decisions = together(*(lambda m=m: m.change(Report(7), lost=[3]) for m in views))
+    assert {decision.alive for decision in decisions} == {(0, 1, 2, 3, 4)}
+
+
+def test_who_was_given_up_is_told(store: dist.Store) -> None:
+    changes(store, [0, 1, 2, 4], dead=[3])
+    with pytest.raises(ExcludedError, match="took learner 3 for dead"):
+        view(store, 3).change(Report(6))
