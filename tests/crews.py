@@ -135,16 +135,24 @@ def die_in_mid_message(after: int) -> None:
     Link.send = counting  # type: ignore[method-assign,assignment]
 
 
+def serve(rank: int, port: int) -> None:  # noqa: ARG001
+    """A store, until it is killed."""
+    store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
+    signal.pause()
+    del store
+
+
 class Crew:
     """The processes of a run, and the store that outlives them."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        port = free_port()
-        self.store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
+        self.port = free_port()
+        # in a process of its own: who is forked while its thread looks up a name hangs
+        self.store = launch_rank(0, 1, serve, self.port, env={})
         self.env = {
             "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
+            "MASTER_PORT": str(self.port),
             rendezvous.AGENTS_STORE: "True",
         }
         self.running: dict[int, Process] = {}
@@ -159,15 +167,21 @@ class Crew:
 
     def under_way(self, size: int = 300) -> None:
         """Wait until all have written so much of their records."""
-        files = [file_of(self.plan, rank) for rank in self.running]
-        while not all(file.exists() and file.stat().st_size > size for file in files):
-            time.sleep(0.01)
+        self.wait_for_sizes(dict.fromkeys(self.running, size + 1))
 
-    def wait_until_all_mix(self, seconds: float = 60.0) -> None:
+    def wait_until_all_mix(self) -> None:
         """Until everybody has written more of its record."""
-        sizes = {r: file_of(self.plan, r).stat().st_size + 30 for r in self.running}
+        self.wait_for_sizes({r: file_of(self.plan, r).stat().st_size + 30 for r in self.running})
+
+    def wait_for_sizes(self, wanted: dict[int, int], seconds: float = 60.0) -> None:
+        """Until the records are so long."""
+        files = {rank: file_of(self.plan, rank) for rank in wanted}
         deadline = time.monotonic() + seconds
-        while stuck := [r for r, n in sizes.items() if file_of(self.plan, r).stat().st_size < n]:
+        while stuck := [
+            rank
+            for rank, file in files.items()
+            if not file.exists() or file.stat().st_size < wanted[rank]
+        ]:
             assert time.monotonic() < deadline, f"learners {stuck} do not mix; {self.ended()}"
             time.sleep(0.01)
 
@@ -195,7 +209,8 @@ class Crew:
 
     def enough(self) -> None:
         """Let the run end."""
-        rendezvous.of_attempt(self.store, "0").set("enough", "")
+        store = dist.TCPStore("127.0.0.1", self.port, is_master=False)
+        rendezvous.of_attempt(store, "0").set("enough", "")
 
     def kill(self, rank: int) -> None:
         """kill -9."""
@@ -219,7 +234,7 @@ class Crew:
 
     def close(self) -> None:
         """Leave nothing behind."""
-        for process in self.running.values():
+        for process in (*self.running.values(), self.store):
             process.kill()
 
 
