@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import time
@@ -137,6 +138,7 @@ def die_in_mid_message(after: int) -> None:
 
 def serve(rank: int, port: int) -> None:  # noqa: ARG001
     """A store, until it is killed."""
+    faulthandler.unregister(signal.SIGUSR2)  # where it was is no news
     store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
     signal.pause()
     del store
