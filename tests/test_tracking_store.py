@@ -139,38 +139,6 @@ def test_unreachable_store_is_one_line(uri: str, tmp_path: Path) -> None:
     assert "\n" not in str(caught.value) and "pw" not in str(caught.value)
 
 
-WRITER = """
-import sys
-from pathlib import Path
-from hadpsgd.tracking.events import Begin, Metrics, Point
-from hadpsgd.tracking.store import Store
-uri, folder, number = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
-store = Store(uri, folder / "spool")
-store.apply(number, [Begin(name=number, experiment="race", time_ms=1)])
-for step in range(40):
-    store.apply(number, [Metrics(points=[Point(name="m", value=1, step=step, time_ms=1)])])
-"""
-
-
-def test_processes_that_meet_an_empty_database(tmp_path: Path) -> None:
-    """Unguarded, MLflow fails in all of them but one."""
-    uri, count = f"sqlite:///{tmp_path}/new/mlflow.db", 4
-    writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WRITER, uri, str(tmp_path), str(number)],
-            stderr=subprocess.PIPE,
-        )
-        for number in range(count)
-    ]
-    for writer in writers:
-        _, errors = writer.communicate(timeout=PATIENCE)
-        assert writer.returncode == 0, errors.decode()
-    store = Store(uri, tmp_path / "spool")
-    experiments = store.client.search_experiments(filter_string="name = 'race'")
-    assert len(experiments) == 1
-    assert all(sorted(steps(store, str(n), "m")) == list(range(40)) for n in range(count))
-
-
 def start(config: Config, folder: Path) -> Any:
     return follower.start(
         config,

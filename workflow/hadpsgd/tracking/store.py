@@ -58,6 +58,9 @@ class Store:
             from mlflow import MlflowClient  # seconds: only here
 
             with first_use(uri, spool):
+                file = database_file(uri)
+                if file and not file.exists():
+                    _create(file)
                 self.client = MlflowClient(uri)
                 self.client.search_experiments(max_results=1)
 
@@ -252,6 +255,21 @@ def remember_run(spool: Path, key: str, uri: str, experiment: str, run_id: str) 
     runs = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     runs[redacted(uri)] = {"experiment_id": experiment, "run_id": run_id}
     write_text(file, json.dumps(runs, indent=2) + "\n")
+
+
+def _create(file: Path) -> None:
+    """A new sqlite file with all tables; it is there as a whole or not at all.
+
+    MLflow makes the tables in dozens of steps, and never opens a file again in which a killed
+    process left some of them.
+    """
+    from mlflow import MlflowClient
+
+    new = file.with_name(f".{file.name}.new")
+    for left in file.parent.glob(f"{new.name}*"):  # and its journal
+        left.unlink()
+    MlflowClient(f"sqlite:///{new}").search_experiments(max_results=1)
+    new.replace(file)
 
 
 @contextmanager
