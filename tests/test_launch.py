@@ -210,6 +210,19 @@ def test_back_into_the_queue(
     assert bool(slept) == waits
 
 
+def test_the_end_that_a_requeue_brings_is_waited_for_no_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(slurm_job.SlurmJob, "state", lambda _: "RUNNING")
+    monkeypatch.setattr(slurm_job.SlurmJob, "requeue", lambda _: True)
+    monkeypatch.setattr(launching.time, "sleep", lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    with pytest.raises(SystemExit) as end:
+        launching._back_into_the_queue(slurm_job.SlurmJob("7", ("a",), "127.0.0.1"))
+    assert end.value.code == 75
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
 def test_bad_input_of_one_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hadpsgd.training.ranks.GRACE_SECONDS", 0.5)
     script = "import os, sys, time; sys.exit(2) if os.environ['RANK'] == '1' else time.sleep(60)"

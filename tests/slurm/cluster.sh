@@ -38,7 +38,7 @@ SlurmctldPort=$PORT
 SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
-AuthInfo=socket=$B/munge/sock
+AuthInfo=socket=$B/munge/sock,cred_expire=15
 CredType=cred/munge
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 ProctrackType=proctrack/linuxproc

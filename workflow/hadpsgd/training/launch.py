@@ -41,7 +41,7 @@ from hadpsgd.training.slurm import SlurmJob
 
 LOCK = ".launch.lock"
 REQUEUE_SECONDS = 120.0
-"""How long a job that goes back into the queue waits for its end."""
+"""How long a job that goes back into the queue waits for Slurm to end it."""
 
 
 @dataclass(frozen=True)
@@ -262,6 +262,16 @@ def _back_into_the_queue(job: SlurmJob) -> None:
     if job.ends():
         return
     say(f"Slurm job {job.id} goes back into the queue and will go on from its checkpoint")
-    if job.requeue() or job.ends():  # the end that it brings may come before its answer
-        time.sleep(REQUEUE_SECONDS)
+    # Slurm may lose sight of us once the job's script is gone, and then never kills us
+    before = signal.signal(signal.SIGTERM, _leave)
+    try:
+        if job.requeue() or job.ends():  # the end that it brings may come before its answer
+            time.sleep(REQUEUE_SECONDS)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     say(f"Slurm did not requeue job {job.id} (sbatch --requeue allows it): run it again")
+
+
+def _leave(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    """At the signal with which Slurm ends a job that it requeues."""
+    sys.exit(End.REQUEUE)
