@@ -17,7 +17,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -28,7 +28,7 @@ torch.set_num_threads(1)
 sys.path.insert(0, str(Path(__file__).parent))
 
 import training_links  # noqa: E402
-from training_contestants import CONTESTANTS, MOMENTUM, RATE, Task, plain_sgd  # noqa: E402
+from training_contestants import CONTESTANTS, MOMENTUM, RATE, Step, Task, plain_sgd, plain_step  # noqa: E402
 from training_race import WARM_UP, Race, Score, run  # noqa: E402
 
 from hadpsgd.decentralized import assembly, rendezvous, strategies  # noqa: E402
@@ -128,7 +128,8 @@ class Bench:
 
     def overhead(self, world: int) -> str:  # noqa: ARG002
         """One learner of ours and a bare loop, step by step in turn in one process."""
-        bare, engine = bare_step(self.task), engine_step(self.task)
+        module = self.task.model()
+        bare, engine = plain_step(module, plain_sgd(module)), engine_step(self.task)
         ratios = []
         batches = self.task.batches(0)
         for number in range(2 * self.steps + WARM_UP):
@@ -137,7 +138,7 @@ class Bench:
             seconds = [0.0, 0.0]
             for step, place in pair if number % 2 else reversed(pair):
                 begin = time.perf_counter()
-                step(x, y)
+                step(x, y, False)
                 seconds[place] = time.perf_counter() - begin
             ratios.append(seconds[1] / seconds[0] - 1)
         kept = sorted(ratios[WARM_UP:])
@@ -147,24 +148,6 @@ class Bench:
             f"of them between {100 * kept[quarter]:+.1f} and {100 * kept[-quarter - 1]:+.1f} %)."
         )
         return section("Overhead of one learner over a bare PyTorch loop", text, {})
-
-
-Step = Callable[[torch.Tensor, torch.Tensor], object]
-
-
-def bare_step(task: Task) -> Step:
-    """A bare PyTorch loop's step."""
-    module = task.model()
-    optimizer = plain_sgd(module)
-
-    def step(x: torch.Tensor, y: torch.Tensor) -> float:
-        optimizer.zero_grad()
-        loss = module(x, y)
-        loss.backward()
-        optimizer.step()
-        return float(loss.detach())
-
-    return step
 
 
 def engine_step(task: Task) -> Step:
@@ -179,10 +162,10 @@ def engine_step(task: Task) -> Step:
     )
     engine.__enter__()
 
-    def step(x: torch.Tensor, y: torch.Tensor) -> float:
+    def step(x: torch.Tensor, y: torch.Tensor, last: bool) -> float:
         loss = module(x, y)
         loss.backward()
-        engine.step(RATE)
+        engine.step(RATE, last=last)
         return float(loss.detach())
 
     return step
@@ -221,13 +204,15 @@ def table(scores: Scores) -> str:
     """One row a contestant, beside DDP."""
     base = median(scores[DDP], "steps_per_second") if DDP in scores else float("nan")
     lines = [
-        "| | steps/s, all | spread | / DDP | mixes/step | exposed | MB sent/step | loss |",
-        "|---|---|---|---|---|---|---|---|",
+        "| | steps/s, all | spread | / DDP | CPU ms/step | mixes/step | exposed | MB sent/step "
+        "| loss |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, row in scores.items():
         speed, sent = median(row, "steps_per_second"), median(row, "megabytes_per_step")
         lines.append(
-            f"| {name} | {speed:.1f} | {spread(row)} | {speed / base:.2f} | {mixes(row)} | "
+            f"| {name} | {speed:.1f} | {spread(row)} | {speed / base:.2f} | "
+            f"{1000 * median(row, 'cpu_per_step'):.1f} | {mixes(row)} | "
             f"{share(median(row, 'waited'))} | {f'{sent:.1f}' if sent else ''} | "
             f"{median(row, 'loss'):.3f} |"
         )
@@ -330,11 +315,14 @@ INTRODUCTION = """\
 # Training beside its peers
 
 - steps/s: gradients of all processes together. / DDP: beside torch's DistributedDataParallel.
+- CPU ms/step: of one process, all its threads. With more processes than cores it decides.
 - mixes/step: rounds of mixing of weights for each gradient of a learner.
 - exposed: share of the time that a learner waited for communication (ours alone tells).
 - MB sent/step: by each process, as far as the contestant counts.
 - loss: mean training loss of the last 5 steps (of few: it shows that all learn, not who learns
   best).
+- All processes keep freed memory (`decentralized/heap.py`), which the engine sees to by itself; but
+  "usual heap" does not.
 - A slow learner computes its gradient, and four more for nothing: it leaves the cores no freer.
   Shown are learners 2 and 3, in hadpsgd the super-learner without the slow one.
 """

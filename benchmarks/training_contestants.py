@@ -23,6 +23,8 @@ from hadpsgd.models.blstm import BLSTM
 from hadpsgd.training.job import LossOf
 
 RATE, MOMENTUM = 0.5, 0.9
+USUAL_HEAP = "torch DDP, usual heap"
+"""The one whose process leaves the C library's heap as it is."""
 Step = Callable[[Tensor, Tensor, bool], float]
 """(features, pdf-ids, whether it is the last) -> loss."""
 
@@ -246,6 +248,7 @@ def own(strategy: str, schedule: str = "ring", size: int = 1) -> Contestant:
 CONTESTANTS: Mapping[str, Contestant] = {
     "no communication": alone,
     "torch DDP": torch_ddp,
+    USUAL_HEAP: torch_ddp,
     "torch post-local": torch_post_local,
     "Decent-DP ring": decent_dp,
     "torchft": torchft_ddp,

@@ -20,8 +20,10 @@ from functools import cached_property
 from multiprocessing.synchronize import Barrier
 
 import torch
-from training_contestants import CONTESTANTS, Task
+from training_contestants import CONTESTANTS, USUAL_HEAP, Task
 from training_links import Hosts
+
+from hadpsgd.decentralized.heap import keep_freed_memory
 
 WARM_UP = 5
 TIMEOUT = 60.0
@@ -42,6 +44,8 @@ class Trial:
     sent: int
     waited: float
     """Share of the time spent waiting for communication; NaN where it is not known."""
+    cpu: float
+    """Seconds of a core that it needed for a step."""
     held_out: list[tuple[float, float]]
     """(moment, loss)"""
 
@@ -57,6 +61,8 @@ class Score:
     mixes_per_step: float
     waited: float
     megabytes_per_step: float
+    cpu_per_step: float
+    """Seconds of a core."""
     loss: float
     held_out: list[tuple[float, float]] = field(default_factory=list)
     """(seconds since the first step, held-out loss), means over the processes"""
@@ -83,7 +89,10 @@ class Race:
 
 def process(rank: int, name: str, task: Task, race: Race) -> Trial:
     """One process of a contestant."""
+    if name != USUAL_HEAP:  # whether the C library clears pages anew is luck: the same for all
+        keep_freed_memory()
     moments: list[float] = []
+    cpu: list[float] = []
     losses: list[float] = []
     held_out: list[tuple[float, float]] = []
     ballast = task.model()
@@ -97,6 +106,7 @@ def process(rank: int, name: str, task: Task, race: Race) -> Trial:
                 ballast(x, y).backward()
             losses.append(running.step(x, y, number + 1 == race.steps))
             moments.append(time.monotonic())
+            cpu.append(time.process_time())
             if race.held_out and number % HELD_OUT_EVERY == 0:
                 with torch.no_grad():
                     held_out.append((moments[-1], float(running.module(*unseen))))
@@ -104,7 +114,8 @@ def process(rank: int, name: str, task: Task, race: Race) -> Trial:
         rounds, sent = running.rounds(), running.sent()
     span = moments[-1] - moments[0]
     waited = sum(running.waited[1:]) / span if running.waited else float("nan")
-    return Trial(moments, statistics.mean(losses[-5:]), rounds, sent, waited, held_out)
+    needed = (cpu[-1] - cpu[WARM_UP - 1]) / (race.steps - WARM_UP)
+    return Trial(moments, statistics.mean(losses[-5:]), rounds, sent, waited, needed, held_out)
 
 
 def run(name: str, task: Task, race: Race) -> Score | str:
@@ -149,6 +160,7 @@ def score(trials: Sequence[Trial], race: Race) -> Score:
         statistics.mean(trial.rounds for trial in trials) / race.steps,
         statistics.mean(trial.waited for trial in trials),
         statistics.mean(trial.sent for trial in trials) / race.steps / 1e6,
+        statistics.mean(trial.cpu for trial in trials),
         statistics.mean(trial.loss for trial in trials),
         [
             (statistics.mean(m for m, _ in look) - first, statistics.mean(loss for _, loss in look))

@@ -21,6 +21,7 @@ from hadpsgd.decentralized.exchange import (
     PeerAverageExchange,
     PeerExchange,
 )
+from hadpsgd.decentralized.heap import keep_freed_memory
 from hadpsgd.decentralized.injectors import Injection
 from hadpsgd.decentralized.learner import Learner
 from hadpsgd.decentralized.members import MemberMixer
@@ -118,6 +119,7 @@ def build(
     Raises:
         UserError: strategy and schedule do not fit.
     """
+    keep_freed_memory()
     place, clock = meeting.place, RealClock()
     plan = create_schedule(schedule, place.nodes, seed) if strategy.mixes else Complete(place.nodes)
     if injection is not None:

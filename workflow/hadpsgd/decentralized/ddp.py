@@ -1,4 +1,4 @@
-"""torch DistributedDataParallel behind the engine's interface: the yardstick, nothing of ours."""
+"""torch DistributedDataParallel behind the engine's interface: the yardstick, it does not mix."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from hadpsgd.decentralized.engine import NotFiniteError, Report
+from hadpsgd.decentralized.heap import keep_freed_memory
 from hadpsgd.decentralized.observation import Observation
 from hadpsgd.decentralized.rendezvous import Meeting, process_group
 from hadpsgd.decentralized.sgd import Sgd
@@ -29,6 +30,7 @@ class DdpEngine:
     def __init__(
         self, module: nn.Module, sgd: Sgd, meeting: Meeting, *, skip_not_finite: bool = False
     ) -> None:
+        keep_freed_memory()
         self.place = meeting.place
         process_group("ddp", meeting, self.place.rank, self.place.world)
         self.sgd = sgd
