@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,10 +18,11 @@ from tracking_data import ERRORS, RUNS, WORDS, make_config, scored, write_result
 from hadpsgd import cli
 from hadpsgd.config import Config, run_key, run_of
 from hadpsgd.errors import UserError
-from hadpsgd.reports import compare, curves, differences, significance, stages, table
+from hadpsgd.reports import compare, curves, differences, significance, stages, staleness, table
 from hadpsgd.reports.command import FILES, write
 from hadpsgd.scoring import sentences
 from hadpsgd.scoring.significance import mapsswe
+from hadpsgd.tracking import edges
 from hadpsgd.tracking.results import Score, read_results
 from hadpsgd.tracking.sync import Tracked
 
@@ -258,3 +261,27 @@ def test_a_run_of_former_settings_is_found_by_its_key(config: Config) -> None:
     assert "WER swb" in former.metrics and not now.metrics
     with pytest.raises(UserError, match=f"'{key}' was trained with other settings"):
         run_of(changed, key)
+
+
+def test_staleness_of_every_edge_is_drawn(config: Config) -> None:
+    results = read_results(config)
+    assert staleness.figure(results) is None  # nobody has mixed
+    folder = results[2].folder
+    rows = {"": {1: {"-1": 2, "0": 1}}, ".rank1": {0: {"3": 4}}}
+    for rank, lags in rows.items():
+        for _ in range(2):  # two rows of a file add up
+            with (folder / f"metrics{rank}.jsonl").open("a") as stream:
+                print(json.dumps({"step": 1, "lag_counts": lags}), file=stream)
+    counts = {(0, 1): Counter({-1: 4, 0: 2}), (1, 0): Counter({3: 8})}
+    assert edges.read(folder) == counts
+    span, shares = staleness.table(counts)
+    assert span == [-1, 0, 1, 2, 3]
+    np.testing.assert_allclose(shares[0], [2 / 3, 1 / 3, 0, 0, 0])
+    assert shares[1].tolist() == [0, 0, 0, 0, 1]
+    figure = staleness.figure(read_results(config))
+    assert figure is not None
+    [axis] = figure.axes
+    assert axis.get_title(loc="left") == "hadpsgd-2x2"
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["0 ← 1", "1 ← 0"]
+    write(config, Path(config.results) / "demo/wer.md")
+    assert Path(config.results, "demo/report.html").read_text().count("<svg") == 3

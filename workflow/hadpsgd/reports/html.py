@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from hadpsgd.config import Config
-from hadpsgd.reports import curves, differences, significance, stages, table
+from hadpsgd.reports import curves, differences, significance, stages, staleness, table
 from hadpsgd.tracking import provenance, training_run
 from hadpsgd.tracking.results import RunResult, results_folder, sets
 from hadpsgd.tracking.sync import Tracked
@@ -99,10 +99,15 @@ def _pictures(config: Config, results: Sequence[RunResult]) -> list[dict[str, An
     figures = (
         (curves.losses(drawn), "Against epochs. Thick: held-out. Thin: training."),
         (curves.learning_rates(config, drawn), "The rule (grey) and what the runs used."),
+        (
+            staleness.figure(drawn),
+            "Staleness. A row is a learner and a partner of it; the darker, the more of its mixes.",
+        ),
     )
     return [
         {"svg": Markup(curves.inline_svg(figure, caption)), "caption": caption}
         for figure, caption in figures
+        if figure is not None
     ]
 
 

@@ -7,16 +7,15 @@ it, so any number may watch, from any host that sees the folder.
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from hadpsgd.errors import UserError
+from hadpsgd.tracking import edges
 from hadpsgd.tracking.metrics_file import GrowingFile
 
-_RANK = re.compile(r"metrics(?:\.rank(\d+))?\.jsonl")
 CLEAR = "\x1b[H\x1b[2J"
 COLUMNS = (
     ("step", "step", "{:.0f}"),
@@ -65,8 +64,7 @@ class Table:
         self.folder = folder
         self.rows: dict[int, dict[str, Any]] = {}
         self.held_out: dict[str, Any] = {}
-        self.lags: dict[tuple[int, int], dict[int, int]] = {}
-        """(learner, partner) -> updates ahead of the partner -> mixes"""
+        self.lags: edges.Edges = {}
         self._files: dict[Path, GrowingFile] = {}
 
     def look(self) -> None:
@@ -75,13 +73,13 @@ class Table:
         Raises:
             UserError: no metrics here.
         """
-        found = sorted(self.folder.glob("metrics*.jsonl"))
+        found = sorted(self.folder.glob(edges.PATTERN))
         if not found:
             raise UserError("no metrics.jsonl here", where=self.folder, fix="Is the run under way?")
         for path in found:
-            if match := _RANK.fullmatch(path.name):
-                for row in self._new(path):
-                    self._take(int(match[1] or 0), row)
+            rank = edges.rank_of(path)
+            for row in self._new(path) if rank is not None else ():
+                self._take(rank or 0, row)
         for path in self.folder.glob("system.*.jsonl"):
             for row in self._new(path):
                 memory = {k: v for k, v in row.items() if k.endswith("memory_mib")}
@@ -126,10 +124,7 @@ class Table:
             self.held_out = row
             return
         self.rows.setdefault(rank, {}).update(row)
-        for partner, counts in row.get("lag_counts", {}).items():
-            known = self.lags.setdefault((rank, int(partner)), {})
-            for lag, count in counts.items():
-                known[int(lag)] = known.get(int(lag), 0) + count
+        edges.add(self.lags, rank, row)
 
     def _new(self, path: Path) -> list[dict[str, Any]]:
         return list(self._files.setdefault(path, GrowingFile(path)).rows())
