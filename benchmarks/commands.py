@@ -1,12 +1,14 @@
-"""Stages as the workflow calls them, timed."""
+"""Stages as the workflow calls them, and functions, timed."""
 
 from __future__ import annotations
 
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 
 def hadpsgd(*arguments: object) -> tuple[float, float]:
@@ -25,3 +27,13 @@ def hadpsgd(*arguments: object) -> tuple[float, float]:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return time.monotonic() - began, used
+
+
+def processor_seconds(repeat: int, run: Callable[[], object]) -> float:
+    """Median processor seconds of this process in `repeat` runs."""
+    seconds = []
+    for _ in range(repeat):
+        start = time.process_time()
+        run()
+        seconds.append(time.process_time() - start)
+    return statistics.median(seconds)

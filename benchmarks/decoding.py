@@ -22,7 +22,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +30,7 @@ import kaldi_decoder
 import kaldifst
 import numpy as np
 import psutil
+from commands import processor_seconds
 from numpy.typing import NDArray
 
 from hadpsgd.config.decoding import Decoding
@@ -81,16 +81,6 @@ def prepare(kaldi: Path, folder: Path) -> None:
         np.save(scores / f"{utterance.id}.npy", score(utterance.id))
 
 
-def best(repeat: int, run: Callable[[], object]) -> float:
-    """Median seconds of the process in some runs."""
-    seconds = []
-    for _ in range(repeat):
-        start = time.process_time()
-        run()
-        seconds.append(time.process_time() - start)
-    return statistics.median(seconds)
-
-
 def faster_decoder(graph: Path, scores: list[NDArray[np.float32]], repeat: int) -> float:
     """Seconds of FasterDecoder alone."""
     fst = kaldifst.StdConstFst.read(str(graph / "HCLG.fst"))
@@ -104,7 +94,7 @@ def faster_decoder(graph: Path, scores: list[NDArray[np.float32]], repeat: int) 
             decoder.decode(kaldi_decoder.DecodableCtc(spread))
             decoder.get_best_path()
 
-    return best(repeat, run)
+    return processor_seconds(repeat, run)
 
 
 def ours(graph: Path, scores: list[NDArray[np.float32]], one_best: bool, repeat: int) -> float:
@@ -115,7 +105,7 @@ def ours(graph: Path, scores: list[NDArray[np.float32]], one_best: bool, repeat:
         for first in range(0, len(scores), searcher.batch):
             searcher.search(scores[first : first + searcher.batch])
 
-    return best(repeat, run)
+    return processor_seconds(repeat, run)
 
 
 def whole(folder: Path, jobs: int) -> float:

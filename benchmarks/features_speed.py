@@ -11,29 +11,20 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
+
+from commands import processor_seconds
 
 from hadpsgd.config.load import check
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.features.deltas import add_deltas
 from hadpsgd.features.extract import extract, pieces, worker
-from hadpsgd.features.fusion import Fusion
+from hadpsgd.features.fusion import Fusion, Matrix
 from hadpsgd.kaldi_io import Writer
 from hadpsgd.parallel import map_in_order
 
 CONFIG = check({"name": "benchmark", "corpus": {"kind": "an4"}}, "benchmark")
-
-
-def best(repeat: int, run: Callable[[], object]) -> float:
-    """Least seconds of the core in some runs (other work on the machine matters little)."""
-    seconds = []
-    for _ in range(repeat):
-        start = time.process_time()
-        run()
-        seconds.append(time.process_time() - start)
-    return min(seconds)
 
 
 def with_deltas(data: DataDir, folder: Path) -> None:
@@ -42,6 +33,11 @@ def with_deltas(data: DataDir, folder: Path) -> None:
         for piece in map_in_order(lambda: worker("logmel", CONFIG, data), pieces(data), 1):
             for utterance, _, features in piece:
                 writer.write(utterance, add_deltas(features))
+
+
+def read(folder: Path, data: DataDir) -> Iterator[Matrix]:
+    """The model's input, utterance by utterance."""
+    return (features for _, features in Fusion(CONFIG, folder, data))
 
 
 def main() -> None:
@@ -55,16 +51,13 @@ def main() -> None:
         out = Path(name) / "logmel" / args.data.name
         summary = extract("logmel", CONFIG, data, out, 1)
         audio = summary.samples / CONFIG.features.sample_rate
-        rates = {
-            "logmel written": best(args.repeat, lambda: extract("logmel", CONFIG, data, out, 1)),
-            "logmel and deltas written": best(args.repeat, lambda: with_deltas(data, Path(name))),
-            "mfcc written": best(
-                args.repeat, lambda: extract("mfcc", CONFIG, data, Path(name) / "mfcc", 1)
-            ),
-            "read as model input": best(
-                args.repeat, lambda: list(map(len, dict(Fusion(CONFIG, Path(name), data)).values()))
-            ),
+        stages = {
+            "logmel written": lambda: extract("logmel", CONFIG, data, out, 1),
+            "logmel and deltas written": lambda: with_deltas(data, Path(name)),
+            "mfcc written": lambda: extract("mfcc", CONFIG, data, Path(name) / "mfcc", 1),
+            "read as model input": lambda: list(map(len, read(Path(name), data))),
         }
+        rates = {what: processor_seconds(args.repeat, run) for what, run in stages.items()}
     print(f"{audio / 3600:.2f} h of audio")
     for what, seconds in rates.items():
         print(f"{what}: {audio / seconds:,.0f}x real time on one core")

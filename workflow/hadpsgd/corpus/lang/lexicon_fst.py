@@ -46,6 +46,64 @@ def add_disambiguation(entries: Sequence[Entry]) -> tuple[list[Entry], int]:
     return marked, max(used.values(), default=0)
 
 
+def _optional_silence(
+    silence: Silence, sources: Iterable[int], state: int
+) -> tuple[list[str], int]:
+    """Arcs of a silence that may be said between `sources` and the loop, and the next new state.
+
+    Args:
+        silence: the phone.
+        sources: states after which it may be said.
+        state: a new state, used where a disambiguation symbol follows it.
+    """
+    skip, say = -math.log(1.0 - silence.probability), -math.log(silence.probability)
+    lines = []
+    for source in sources:
+        lines.append(f"{source} {LOOP} <eps> <eps> {skip}")
+        lines.append(f"{source} {SILENCE} <eps> <eps> {say}")
+    if not silence.disambig:
+        return [*lines, f"{SILENCE} {LOOP} {silence.phone} <eps>"], state
+    lines.append(f"{SILENCE} {state} {silence.phone} <eps>")
+    lines.append(f"{state} {LOOP} {silence.disambig} <eps>")
+    return lines, state + 1
+
+
+def lexicon_arcs(entries: Iterable[Entry], silence: Silence) -> Iterator[str]:
+    """Lines of OpenFst's text form, symbols as names."""
+    to_loop = -math.log(1.0 - silence.probability)
+    to_silence = -math.log(silence.probability)
+    lines, state = _optional_silence(silence, [START], SILENCE + 1)
+    yield from lines
+    for word, probability, phones in entries:
+        if shared[phones] > 1 or phones in begins:
+            used[phones] += 1
+            phones = (*phones, f"#{used[phones]}")
+        marked.append((word, probability, phones))
+    return marked, max(used.values(), default=0)
+
+
+def _optional_silence(
+    silence: Silence, sources: Iterable[int], state: int
+) -> tuple[list[str], int]:
+    """Arcs of a silence that may be said between `sources` and the loop, and the next new state.
+
+    Args:
+        silence: the phone.
+        sources: states after which it may be said.
+        state: a new state, used where a disambiguation symbol follows it.
+    """
+    skip, say = -math.log(1.0 - silence.probability), -math.log(silence.probability)
+    lines = []
+    for source in sources:
+        lines.append(f"{source} {LOOP} <eps> <eps> {skip}")
+        lines.append(f"{source} {SILENCE} <eps> <eps> {say}")
+    if not silence.disambig:
+        return [*lines, f"{SILENCE} {LOOP} {silence.phone} <eps>"], state
+    lines.append(f"{SILENCE} {state} {silence.phone} <eps>")
+    lines.append(f"{state} {LOOP} {silence.disambig} <eps>")
+    return lines, state + 1
+
+
 def lexicon_arcs(entries: Iterable[Entry], silence: Silence) -> Iterator[str]:
     """Lines of OpenFst's text form, symbols as names."""
     to_loop = -math.log(1.0 - silence.probability)
@@ -53,12 +111,9 @@ def lexicon_arcs(entries: Iterable[Entry], silence: Silence) -> Iterator[str]:
     yield f"{START} {LOOP} <eps> <eps> {to_loop}"
     yield f"{START} {SILENCE} <eps> <eps> {to_silence}"
     state = SILENCE + 1
-    if silence.disambig:
-        yield f"{SILENCE} {state} {silence.phone} <eps>"
-        yield f"{state} {LOOP} {silence.disambig} <eps>"
-        state += 1
-    else:
-        yield f"{SILENCE} {LOOP} {silence.phone} <eps>"
+    spoken = _silence_arcs(silence, state)
+    yield from spoken
+    state += len(spoken) - 1
     for word, probability, phones in entries:
         source, cost = LOOP, -math.log(probability)
         for phone in phones[:-1]:
@@ -78,16 +133,9 @@ def piece_arcs(entries: Iterable[Entry], silence: Silence) -> Iterator[str]:
 
     A piece without phones is passed by its disambiguation symbol.
     """
-    inside, state = SILENCE + 1, SILENCE + 2  # after a piece; the next new state
-    for source in (START, inside):
-        yield f"{source} {LOOP} <eps> <eps> {-math.log(1.0 - silence.probability)}"
-        yield f"{source} {SILENCE} <eps> <eps> {-math.log(silence.probability)}"
-    if silence.disambig:
-        yield f"{SILENCE} {state} {silence.phone} <eps>"
-        yield f"{state} {LOOP} {silence.disambig} <eps>"
-        state += 1
-    else:
-        yield f"{SILENCE} {LOOP} {silence.phone} <eps>"
+    inside = SILENCE + 1  # the state after a piece
+    lines, state = _optional_silence(silence, [START, inside], inside + 1)
+    yield from lines
     for piece, probability, phones in entries:
         source = LOOP if piece.startswith(WORD_START) else inside
         word, cost = piece, -math.log(probability)
