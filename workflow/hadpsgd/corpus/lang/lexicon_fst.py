@@ -75,46 +75,6 @@ def lexicon_arcs(entries: Iterable[Entry], silence: Silence) -> Iterator[str]:
     lines, state = _optional_silence(silence, [START], SILENCE + 1)
     yield from lines
     for word, probability, phones in entries:
-        if shared[phones] > 1 or phones in begins:
-            used[phones] += 1
-            phones = (*phones, f"#{used[phones]}")
-        marked.append((word, probability, phones))
-    return marked, max(used.values(), default=0)
-
-
-def _optional_silence(
-    silence: Silence, sources: Iterable[int], state: int
-) -> tuple[list[str], int]:
-    """Arcs of a silence that may be said between `sources` and the loop, and the next new state.
-
-    Args:
-        silence: the phone.
-        sources: states after which it may be said.
-        state: a new state, used where a disambiguation symbol follows it.
-    """
-    skip, say = -math.log(1.0 - silence.probability), -math.log(silence.probability)
-    lines = []
-    for source in sources:
-        lines.append(f"{source} {LOOP} <eps> <eps> {skip}")
-        lines.append(f"{source} {SILENCE} <eps> <eps> {say}")
-    if not silence.disambig:
-        return [*lines, f"{SILENCE} {LOOP} {silence.phone} <eps>"], state
-    lines.append(f"{SILENCE} {state} {silence.phone} <eps>")
-    lines.append(f"{state} {LOOP} {silence.disambig} <eps>")
-    return lines, state + 1
-
-
-def lexicon_arcs(entries: Iterable[Entry], silence: Silence) -> Iterator[str]:
-    """Lines of OpenFst's text form, symbols as names."""
-    to_loop = -math.log(1.0 - silence.probability)
-    to_silence = -math.log(silence.probability)
-    yield f"{START} {LOOP} <eps> <eps> {to_loop}"
-    yield f"{START} {SILENCE} <eps> <eps> {to_silence}"
-    state = SILENCE + 1
-    spoken = _silence_arcs(silence, state)
-    yield from spoken
-    state += len(spoken) - 1
-    for word, probability, phones in entries:
         source, cost = LOOP, -math.log(probability)
         for phone in phones[:-1]:
             yield (
