@@ -1,4 +1,4 @@
-"""Engines in virtual time: the equation, the ledger, the mean, stragglers, and that runs end."""
+"""Engines in virtual time: the equation, the ledger, the mean, resumption, pauses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import nn
+from simulated_task import PADDED, RATE, SGDS, Small, oracle, simulate, small_gradient
 
 from hadpsgd.decentralized import dense, strategies
 from hadpsgd.decentralized.buffers import flatten
@@ -19,78 +19,9 @@ from hadpsgd.decentralized.learner import Learner
 from hadpsgd.decentralized.replay import Replay
 from hadpsgd.decentralized.schedules import SCHEDULES, create
 from hadpsgd.decentralized.sgd import Sgd
-from hadpsgd.decentralized.simulation import Node, Setting, Simulation, Step
+from hadpsgd.decentralized.simulation import Node, Setting, Simulation
 from hadpsgd.decentralized.speeds import ComputeTimes, LinkTimes, Spread
 from hadpsgd.decentralized.strategies import Choice
-from hadpsgd.decentralized.toy import Toy
-
-RATE = 0.1
-SGDS = [Sgd(), Sgd(0.9), Sgd(0.9, nesterov=True), Sgd(0.5, weight_decay=0.1)]
-
-
-class Small:
-    """A problem of 8 parameters in float64 whose gradient NumPy knows as well."""
-
-    def __init__(self) -> None:
-        self.module: nn.Module = nn.Linear(3, 2).double()
-        with torch.no_grad():
-            for n, p in enumerate(self.module.parameters()):
-                p.copy_(torch.arange(p.numel(), dtype=torch.float64).view(p.shape).sin() + n)
-
-    def gradient(self, learner: int, step: int) -> float:
-        """As `small_gradient`, through the module's own parameters and gradients."""
-        with torch.no_grad():
-            weight, bias = self.module.parameters()
-            at = np.zeros(PADDED)
-            at[:6], at[16:18] = weight.flatten().numpy(), bias.numpy()
-            gradient = torch.from_numpy(small_gradient(learner, step, at))
-            assert weight.grad is not None and bias.grad is not None
-            weight.grad += gradient[:6].view(2, 3)
-            bias.grad += gradient[16:18]
-        return float(at @ at)
-
-
-PADDED = 32
-"""Elements of its flat buffer."""
-
-
-def small_gradient(learner: int, step: int, at: np.ndarray) -> np.ndarray:
-    """Nonlinear, another one for each learner and step; zero in the buffer's gaps."""
-    draw = np.random.default_rng([learner, step])
-    used = np.zeros(PADDED)
-    used[:6] = used[16:18] = 1
-    return used * np.tanh(draw.normal(size=PADDED) * at + draw.normal())
-
-
-def oracle(sgd: Sgd) -> dense.Sgd:
-    """The same settings for the dense evaluation."""
-    return dense.Sgd(sgd.momentum, sgd.nesterov, sgd.weight_decay)
-
-
-def simulate(
-    choice: Choice,
-    schedule: str,
-    learners: int,
-    steps: int,
-    *,
-    compute: ComputeTimes | None = None,
-    links: LinkTimes | None = None,
-    sgd: Sgd = SGDS[0],
-    size: int = 1,
-) -> tuple[Simulation, list[Step], np.ndarray]:
-    """A finished simulation, its steps and the initial weights [P]."""
-    setting = Setting(
-        strategies.create(choice),
-        create(schedule, learners, 3),
-        compute or ComputeTimes(1.0, {0: 2.5}, "exponential"),
-        links or LinkTimes(0.01, 1e4),
-        size=size,
-        sgd=sgd,
-        rate=lambda _: RATE,
-    )
-    simulation = Simulation(setting, Small(), record=True)
-    start = simulation.mean().numpy().copy()
-    return simulation, simulation.run(steps=steps, seconds=1000), start
 
 
 @pytest.mark.parametrize("sgd", SGDS)
@@ -349,97 +280,3 @@ def test_pauses_and_stops_at_any_moment_come_to_all_alike(
     assert all(mine == pauses[0] for mine in pauses.values())
     assert pauses[0][-1][1], "the last pause is the end"
     assert not ledger_faults({node.index: node.events for node in simulation.nodes})
-
-
-def speeds(choice: Choice, schedule: str, slow: float, learners: int = 16) -> list[float]:
-    """Updates a second of each learner over 60 seconds, learner 0 being `slow` times slower."""
-    setting = Setting(
-        strategies.create(choice),
-        create(schedule, learners, 1),
-        ComputeTimes(1.0, {0: slow}),
-        LinkTimes(1e-3, 1e4),
-    )
-    simulation = Simulation(setting, Small())
-    log = simulation.run(seconds=60)
-    return [sum(step.node == i for step in log) / 60 for i in range(learners)]
-
-
-@pytest.mark.parametrize("schedule", ["ring", "random-ring", "pairwise"])
-def test_a_straggler_does_not_slow_the_others_of_adpsgd(schedule: str) -> None:
-    even, uneven = (speeds(Choice("adpsgd"), schedule, slow) for slow in (1.0, 5.0))
-    assert min(uneven[1:]) >= 0.98 * min(even[1:])
-    assert uneven[0] == pytest.approx(even[0] / 5, abs=1 / 60)
-
-
-@pytest.mark.parametrize(
-    ("strategy", "schedule"),
-    [("ssgd", "complete"), ("d1d", "complete"), ("dpsgd", "ring"), ("dpsgd", "random-ring")],
-)
-def test_a_straggler_slows_all_who_wait_for_it(strategy: str, schedule: str) -> None:
-    even, uneven = (speeds(Choice(strategy), schedule, slow) for slow in (1.0, 5.0))
-    # in D-PSGD's ring, those far away feel it only after as many steps
-    for fast, slowed in zip(even, uneven, strict=True):
-        assert slowed < 0.4 * fast
-
-
-def test_d1d_hides_its_allreduce_behind_the_gradient_and_ssgd_does_not() -> None:
-    links = LinkTimes(0.0, 32 * 8 * 4)  # a model takes a quarter of a second
-    ends = {}
-    for strategy in ("ssgd", "d1d"):
-        _, log, _ = simulate(
-            Choice(strategy), "complete", 4, 10, compute=ComputeTimes(1.0), links=links
-        )
-        ends[strategy] = max(step.moment for step in log)
-    assert ends["d1d"] == pytest.approx(10)
-    assert ends["ssgd"] == pytest.approx(10 * (1 + 2 * 3 / 4 * 0.25))
-
-
-def test_the_same_seed_gives_the_same_bits() -> None:
-    runs = [simulate(Choice("adpsgd"), "random-ring", 8, 10, sgd=SGDS[1]) for _ in range(2)]
-    assert torch.equal(runs[0][0].weights(), runs[1][0].weights())
-    assert runs[0][1] == runs[1][1]
-
-
-def test_bytes_of_an_iteration_are_two_models() -> None:
-    for strategy, schedule in (("dpsgd", "ring"), ("dpsgd", "random-ring"), ("d1d", "complete")):
-        simulation, _, _ = simulate(Choice(strategy), schedule, 8, 10)
-        sent = simulation.bytes_sent() / 8 / 10 / simulation.network.model_bytes
-        assert sent == pytest.approx(2 * 7 / 8 if strategy == "d1d" else 2)
-
-
-@pytest.mark.parametrize("schedule", ["ring", "random-ring", "pairwise"])
-@pytest.mark.parametrize("learners", [4, 32])
-@pytest.mark.parametrize("pace", [1, 3])
-def test_rounds_keep_the_pace_however_many_learners_and_fast_links(
-    schedule: str, learners: int, pace: int
-) -> None:
-    setting = Setting(
-        strategies.create(Choice("adpsgd", pace=pace)),
-        create(schedule, learners, 1),
-        ComputeTimes(1.0, spread="lognormal", deviation=0.1),
-        LinkTimes(1e-6),
-    )
-    simulation = Simulation(setting, Small())
-    steps = len(simulation.run(seconds=30))
-    mixes = sum(node.engine.rounds for node in simulation.nodes) / steps
-    assert pace <= mixes < 1.25 * pace
-
-
-def test_64_learners_share_one_module_and_one_gradient() -> None:
-    setting = Setting(
-        strategies.create(Choice("adpsgd")), create("ring", 64), ComputeTimes(1.0), LinkTimes()
-    )
-    problem = Toy(hidden=8)
-    simulation = Simulation(setting, problem)
-    simulation.run(steps=2)
-    gradients = {node.engine.learner.gradient.data_ptr() for node in simulation.nodes}
-    weights = {node.engine.learner.weights.data_ptr() for node in simulation.nodes}
-    assert len(gradients) == 1
-    assert len(weights) == 64
-    assert problem.module is simulation.load_mean()
-
-
-def test_a_simulation_has_an_end() -> None:
-    setting = Setting(strategies.create(Choice("ssgd")), create("complete", 2), ComputeTimes(1.0))
-    with pytest.raises(ValueError, match="ends after some steps or seconds"):
-        Simulation(setting, Small()).run()
