@@ -12,7 +12,9 @@ import argparse
 import json
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from commands import hadpsgd
 
@@ -35,31 +37,37 @@ decoding: {{jobs: {jobs}}}
 
 
 class Ladder:
-    """The stages on AN4, in a folder."""
+    """The stages in a folder, trained on a data set and scored on another.
 
-    def __init__(self, folder: Path, jobs: int, seed: int) -> None:
+    `grammar` names the language model to `hadpsgd graph`.
+    """
+
+    def __init__(
+        self, folder: Path, config: str, train: Path, test: Path, grammar: Sequence[object]
+    ) -> None:
         """Write the config."""
-        self.folder = folder
+        self.folder, self.train_set, self.test_set = folder, train, test
+        self.grammar = tuple(grammar)
         folder.mkdir(parents=True, exist_ok=True)
         self.config = folder / "config.yaml"
-        self.config.write_text(CONFIG.format(jobs=jobs, seed=seed))
+        self.config.write_text(config)
 
     def train(self, stage: str, before: str | None) -> tuple[float, float]:
         """Train a stage; wall and processor seconds."""
         previous = ("--ali", self.folder / before) if before else ()
         return hadpsgd(
-            stage, "--config", self.config, *data("train"), "--lang", KALDI / "lang", *previous,
-            "--out", self.folder / stage,
+            stage, "--config", self.config, *data(self.train_set), "--lang", KALDI / "lang",
+            *previous, "--out", self.folder / stage,
         )  # fmt: skip
 
-    def score(self, stage: str) -> float:
-        """Word error rate on test, in percent; SAT in two passes of adaptation."""
+    def score(self, stage: str) -> Score:
+        """Errors on the test set, at the scale and penalty of the fewest; SAT adapts twice."""
         model, lang = self.folder / stage, ("--lang", KALDI / "lang")
         work = self.folder / "decode" / stage
         graph = work / "graph"
-        common = ("--config", self.config, "--model", model, *data("test"))
+        common = ("--config", self.config, "--model", model, *data(self.test_set))
         hadpsgd("graph", "--config", self.config, *lang, "--ali", model,
-                "--g", KALDI / "lang/G.fst", "--out", graph)  # fmt: skip
+                *self.grammar, "--out", graph)  # fmt: skip
         last = work / "first"
         hadpsgd("decode-gmm", *common, "--graph", graph, "--out", last)
         if stage == "sat":
@@ -70,14 +78,27 @@ class Ladder:
                 trans, last = ("--trans", new), work / number
                 hadpsgd("decode-gmm", *common, "--graph", graph, *trans, "--out", last)
         tuned = work / "tuned.json"
-        hadpsgd("tune", "--config", self.config, "--decode", last, "--data", KALDI / "data/test",
+        hadpsgd("tune", "--config", self.config, "--decode", last, "--data", self.test_set,
                 "--out", tuned)  # fmt: skip
-        return float(json.loads(tuned.read_text())["wer"])
+        found = json.loads(tuned.read_text())
+        return Score(int(found["errors"]), int(found["words"]))
 
 
-def data(name: str) -> tuple[object, ...]:
-    """Arguments that name a data set of the reference."""
-    return ("--data", KALDI / "data" / name, "--feats", KALDI / "data" / name)
+class Score(NamedTuple):
+    """Word errors, of so many words."""
+
+    errors: int
+    words: int
+
+    @property
+    def wer(self) -> float:
+        """In percent."""
+        return 100 * self.errors / self.words
+
+
+def data(folder: Path) -> tuple[object, ...]:
+    """Arguments that name a data set whose folder has its features too."""
+    return ("--data", folder, "--feats", folder)
 
 
 def main() -> None:
@@ -89,14 +110,17 @@ def main() -> None:
     parser.add_argument("--no-wer", action="store_true", help="times only")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        ladder = Ladder(args.out or Path(scratch), args.jobs, args.seed)
+        config = CONFIG.format(jobs=args.jobs, seed=args.seed)
+        sets, grammar = KALDI / "data", ("--g", KALDI / "lang/G.fst")
+        folder = args.out or Path(scratch)
+        ladder = Ladder(folder, config, sets / "train", sets / "test", grammar)
         print("| stage | wall (s) | processor (s) | WER (%) | Kaldi's WER (%) |")
         print("|---|---|---|---|---|")
         total = [0.0, 0.0]
         for before, stage in zip((None, *STAGES), STAGES, strict=False):
             wall, used = ladder.train(stage, before)
             total = [total[0] + wall, total[1] + used]
-            wer = "" if args.no_wer else f"{ladder.score(stage):.2f}"
+            wer = "" if args.no_wer else f"{ladder.score(stage).wer:.2f}"
             print(f"| {stage} | {wall:.0f} | {used:.0f} | {wer} | {THEIRS[stage]} |", flush=True)
         print(f"| all | {total[0]:.0f} | {total[1]:.0f} | | |")
 

@@ -11,15 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.corpus.lang import topology
 from hadpsgd.features.fmllr import read_transforms
 from hadpsgd.features.frontend import Frontend
-from hadpsgd.gmm import diag_gmm, event_map, model, viterbi
+from hadpsgd.gmm import diag_gmm, event_map, model, transition_model, viterbi
 from hadpsgd.gmm.data import Lang, compile_graphs, fill, word_ids
 from hadpsgd.gmm.em import Passes, Search
-from hadpsgd.gmm.flat_start import equal_alignment
+from hadpsgd.gmm.equal_alignment import equal_alignment
+from hadpsgd.gmm.flat_start import monophone_tree
 from hadpsgd.gmm.pipeline import Pipeline, spliced
 from hadpsgd.gmm.statistics import Statistics, accumulate
-from hadpsgd.gmm.training_graph import ARC, Graph
+from hadpsgd.gmm.training_graph import ARC, Graph, GraphCompiler
 from hadpsgd.gmm.update import (
     MIN_SPLIT_COUNT,
     TRANSITION_FLOOR,
@@ -56,8 +58,10 @@ def random_graph(random: np.random.Generator, states: int) -> Graph:
     return Graph(pdfs, table[np.argsort(table["target"], kind="stable")], np.array(ends, ARC))
 
 
-def best_by_force(graph: Graph, emission: np.ndarray, scores: np.ndarray) -> float:
-    """The best score over all paths, one by one."""
+def best_by_force(
+    graph: Graph, emission: np.ndarray, scores: np.ndarray, beam: float = np.inf
+) -> float:
+    """The best score over all paths that the beam leaves, one by one."""
     paths = {0: [0.0]}
     for row in emission:
         after: dict[int, list[float]] = {}
@@ -65,7 +69,8 @@ def best_by_force(graph: Graph, emission: np.ndarray, scores: np.ndarray) -> flo
             for score in paths.get(source, ()):
                 total = score + scores[tid] - cost + row[target]
                 after.setdefault(target, []).append(total)
-        paths = after
+        best = max(itertools.chain(*after.values()), default=-np.inf)
+        paths = {state: [x for x in some if x >= best - beam] for state, some in after.items()}
     totals = [
         score + scores[tid] - cost
         for source, _, tid, cost in graph.ends.tolist()
@@ -75,8 +80,14 @@ def best_by_force(graph: Graph, emission: np.ndarray, scores: np.ndarray) -> flo
 
 
 @settings(deadline=None, max_examples=25)
-@given(seed=st.integers(0, 2**31), sizes=st.lists(st.integers(1, 4), min_size=1, max_size=3))
-def test_viterbi_finds_the_best_of_all_paths(seed: int, sizes: list[int]) -> None:
+@given(
+    seed=st.integers(0, 2**31),
+    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=3),
+    beam=st.sampled_from([0.5, 2.0, np.inf]),
+)
+def test_viterbi_finds_the_best_path_within_the_beam(
+    seed: int, sizes: list[int], beam: float
+) -> None:
     random = np.random.default_rng(seed)
     graphs = [random_graph(random, size) for size in sizes]
     lengths = random.integers(1, 7, len(graphs))
@@ -86,14 +97,14 @@ def test_viterbi_finds_the_best_of_all_paths(seed: int, sizes: list[int]) -> Non
     ]
     scores = random.standard_normal(40).astype(np.float32)
     scores[0] = 0.0
-    found = viterbi.align(graphs, lengths, lambda u: emissions[u].copy(), scores)
+    found = viterbi.align(graphs, lengths, lambda u: emissions[u].copy(), scores, (beam,))
     for graph, emission, result in zip(graphs, emissions, found, strict=True):
-        best = best_by_force(graph, emission, scores)
+        best = best_by_force(graph, emission, scores, beam)
         if result is None:
             assert best == -np.inf
             continue
         assert result.score == pytest.approx(best, abs=1e-4)
-        assert len(result.ids) == len(emission) and result.gap >= 0
+        assert len(result.ids) == len(emission) and 0 <= result.gap <= beam + 1e-5
 
 
 @settings(deadline=None, max_examples=30)
@@ -109,6 +120,20 @@ def test_equal_alignment_is_a_path_of_the_graph(seed: int, states: int, frames: 
     assert possible is not None and len(ids) == frames and (ids > 0).all()
     known = set(graph.arcs["id"].tolist()) | set(graph.ends["id"].tolist())
     assert set(ids.tolist()) <= known
+
+
+def test_equal_alignments_begin_with_silence_as_often_as_kaldis(shared: Path) -> None:
+    """Silence's first state is left in three ways, that of YES in one: three of four begin so."""
+    lang = Lang(shared / "kaldi_an4/lang")
+    topo = topology.read_text(lang.folder / "topo")
+    tree = monophone_tree(lang.rows("phones/sets.int"), topo)
+    transitions = transition_model.make(tree, topo)
+    graph = GraphCompiler(lang.lexicon, tree, transitions)([lang.words["YES"]])
+    paths = [equal_alignment(graph, 60, np.random.default_rng(seed)) for seed in range(400)]
+    first = [transitions.phone[ids[0]] <= 10 for ids in paths if ids is not None]
+    assert len(first) == 400 and np.mean(first) == pytest.approx(0.75, abs=0.05)
+    again = equal_alignment(graph, 60, np.random.default_rng(7))
+    np.testing.assert_array_equal(again, paths[7])
 
 
 def mixtures(random: np.random.Generator, sizes: list[int], dim: int) -> diag_gmm.Mixtures:

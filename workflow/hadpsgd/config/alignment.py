@@ -15,7 +15,10 @@ class MonoStage(Section):
     gaussians: int = Field(1000, ge=1)
     """Gaussians in total at the end of training."""
     iterations: int = Field(40, ge=2)
-    """Iterations of training."""
+    """Models of training, the first one included (Kaldi's num_iters)."""
+    variance_prior: float = Field(0.0, ge=0)
+    """Frames that the mean variance of a pdf's Gaussians weighs in the variance of each; Kaldi has
+    none (0)."""
 
 
 class OwnAlignment(Section):
@@ -24,7 +27,7 @@ class OwnAlignment(Section):
     beam: float = Field(10.0, gt=0)
     """Viterbi beam; utterances that fail are retried with `retry_beam`."""
     retry_beam: float = Field(40.0, gt=0)
-    """Beam beyond which an utterance counts as failed."""
+    """Beam within which an utterance must align, or it counts as failed."""
     boost_silence: float = Field(1.25, gt=0)
     """Factor on the likelihood of silence while aligning (Kaldi's --boost-silence)."""
     max_failed: float = Field(0.05, ge=0, le=1)
@@ -57,7 +60,9 @@ class TreeStage(Section):
     gaussians: int = Field(10000, ge=1)
     """Gaussians in total at the end of training."""
     iterations: int = Field(35, ge=2)
-    """Iterations of training."""
+    """Models of training, the first one included (Kaldi's num_iters)."""
+    variance_prior: float = Field(0.0, ge=0)
+    """As of monophones."""
 
 
 class LdaStage(TreeStage):

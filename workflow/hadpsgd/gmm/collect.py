@@ -28,7 +28,6 @@ from hadpsgd.gmm.pipeline import Pipeline
 from hadpsgd.gmm.precisions import frame_terms, from_alignment
 from hadpsgd.gmm.transition_model import TransitionModel
 from hadpsgd.gmm.workspace import Chunk, Workspace, spans
-from hadpsgd.parallel import map_in_order
 
 Quiet = tuple[int, ...]
 
@@ -45,7 +44,7 @@ def tree_statistics(passes: Passes, model: TransitionModel, context: Context) ->
     """Sums by phone window and state; at least one utterance must be aligned."""
     make = partial(_tree_statistics, passes.space, passes.pipeline, model, context)
     total = Accumulator()
-    for part in map_in_order(make, passes.space.chunks(), passes.jobs):
+    for part in passes.each(make):
         total.add(part)
     return total.result()
 
@@ -71,10 +70,7 @@ def lda_sums(passes: Passes, model: TransitionModel, quiet: Quiet) -> lda.Sums:
     """Sums of spliced frames by pdf, without those of quiet phones."""
     make = partial(_lda_sums, passes.space, passes.pipeline, model, quiet)
     dim = passes.space.dim * (2 * passes.pipeline.context + 1)
-    total = lda.Sums.zeros(model.num_pdfs, dim)
-    for part in map_in_order(make, passes.space.chunks(), passes.jobs):
-        total += part
-    return total
+    return passes.total(lda.Sums.zeros(model.num_pdfs, dim), make)
 
 
 def _lda_sums(
@@ -90,10 +86,7 @@ def _lda_sums(
 def mllt_sums(passes: Passes, model: Model, quiet: Quiet) -> mllt.Sums:
     """Sums for a new MLLT, without frames of quiet phones."""
     make = partial(_mllt_sums, passes.space, passes.pipeline, model, quiet)
-    total = mllt.Sums.zeros(len(model.mixtures.weights), model.mixtures.dim)
-    for part in map_in_order(make, passes.space.chunks(), passes.jobs):
-        total += part
-    return total
+    return passes.total(mllt.Sums.zeros(len(model.mixtures.weights), model.mixtures.dim), make)
 
 
 def _mllt_sums(
@@ -114,9 +107,7 @@ def adapt(
     Posteriors come from `aligner` on unadapted features where it is given (final.alimdl).
     """
     make = partial(_adaptation_parts, passes.space, passes.pipeline, model, quiet, aligner)
-    parts = (
-        part for some in map_in_order(make, passes.space.chunks(), passes.jobs) for part in some
-    )
+    parts = (part for some in passes.each(make) for part in some)
     utterances = Counter(passes.space.speakers)
     found = adaptation.adapt(parts, utterances, model.mixtures.dim, least)
     before = passes.pipeline.transforms

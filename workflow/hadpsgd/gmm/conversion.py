@@ -15,7 +15,6 @@ from hadpsgd.gmm.event_map import Tree
 from hadpsgd.gmm.phone_segments import segments
 from hadpsgd.gmm.transition_model import TransitionModel
 from hadpsgd.gmm.workspace import Chunk, Workspace
-from hadpsgd.parallel import map_in_order
 
 
 def convert(passes: Passes, old: TransitionModel, new: TransitionModel, tree: Tree) -> None:
@@ -25,7 +24,7 @@ def convert(passes: Passes, old: TransitionModel, new: TransitionModel, tree: Tr
         UserError: the models have other phones or topologies.
     """
     make = partial(_converter, passes.space, old, new, tree)
-    for _ in map_in_order(make, passes.space.chunks(), passes.jobs):
+    for _ in passes.each(make):
         pass
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
+from operator import iadd
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +31,9 @@ ACOUSTIC_SCALE = 0.1
 class Search:
     """How utterances are aligned.
 
-    beam: paths are expected within it; up to retry_beam an utterance counts as retried, beyond
-    it as failed. boost: factor on the weights of the pdfs of `quiet` phones.
+    beam: paths that fall further behind the best one are dropped; utterances that have none left
+    are retried with retry_beam, and fail where that does not do either. boost: factor on the
+    weights of the pdfs of `quiet` phones.
     """
 
     beam: float = 10.0
@@ -52,6 +56,9 @@ class Outcome:
     per_frame: dict[str, float] = field(default_factory=dict)
 
 
+Part = TypeVar("Part")
+
+
 @dataclass(frozen=True)
 class Passes:
     """A data set, how its frames are seen, and the processes that pass over it."""
@@ -60,11 +67,19 @@ class Passes:
     pipeline: Pipeline
     jobs: int
 
+    def each(self, make: Callable[[], Callable[[Chunk], Part]]) -> Iterator[Part]:
+        """What a function makes of every chunk, in order; `make` gives it to each process."""
+        return map_in_order(make, self.space.chunks(), self.jobs)
+
+    def total(self, zero: Part, make: Callable[[], Callable[[Chunk], Part]]) -> Part:
+        """The sum of what a function makes of the chunks, added to `zero`."""
+        return reduce(iadd, self.each(make), zero)
+
     def align(self, model: Model, search: Search, seen: Pipeline | None = None) -> Outcome:
         """Align every utterance and store its transition-ids (0 where it failed)."""
         make = partial(_aligner, self.space, seen or self.pipeline, model, search)
         outcome = Outcome()
-        for part in map_in_order(make, self.space.chunks(), self.jobs):
+        for part in self.each(make):
             outcome.score += part.score
             outcome.frames += part.frames
             outcome.needed |= part.needed
@@ -78,10 +93,8 @@ class Passes:
         dim = model.mixtures.dim
         if observed is not None and observed.matrix is not None:
             dim = len(observed.matrix)
-        sums = Statistics.zeros(len(model.mixtures.weights), dim, model.transitions.num_ids)
-        for part in map_in_order(make, self.space.chunks(), self.jobs):
-            sums += part
-        return sums
+        zero = Statistics.zeros(len(model.mixtures.weights), dim, model.transitions.num_ids)
+        return self.total(zero, make)
 
 
 def _aligner(
@@ -97,7 +110,9 @@ def _aligner(
         def emission(u: int) -> Array:
             return emissions(mixtures, graphs[u], features[bounds[u] : bounds[u + 1]])
 
-        found = viterbi.align(graphs, np.diff(bounds), emission, scores)
+        # the last beam only says why an utterance fails
+        beams = (search.beam, search.retry_beam, math.inf)
+        found = viterbi.align(graphs, np.diff(bounds), emission, scores, beams)
         names = space.names[chunk.first : chunk.last]
         outcome, ids = _sort_out(names, bounds, graphs, found, search)
         space.store_alignment(chunk, ids)

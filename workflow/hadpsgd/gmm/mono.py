@@ -19,6 +19,7 @@ from hadpsgd.gmm.update import Growth
 
 # before these iterations utterances are aligned anew (train_mono.sh)
 REALIGN = frozenset((*range(1, 11), 12, 14, 16, 18, 20, 23, 26, 29, 32, 35, 38))
+FIRST_BEAM = 6.0
 FIRST_OCCUPANCY = 3.0
 POWER = 0.25
 
@@ -57,5 +58,7 @@ def train_mono(
         options.gaussians,
         POWER,
         seed,
+        options.variance_prior,
+        FIRST_BEAM,
     )
     return Trained(tree, train(schedule, State(passes, model), search))

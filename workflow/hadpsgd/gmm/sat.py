@@ -46,10 +46,10 @@ def train_sat(work: Session, setting: Setting, passes: Passes, previous: Model) 
     return train_stage(setting, first, previous.transitions, hook)
 
 
-def alignment_model(passes: Passes, model: Model) -> Model:
+def alignment_model(passes: Passes, model: Model, prior: float) -> Model:
     """A model of the unadapted features with the same Gaussians (Kaldi's final.alimdl)."""
     sums = passes.accumulate(model, unadapted(passes).pipeline)
-    return Model(model.transitions, estimate(model.mixtures, sums, remove=False))
+    return Model(model.transitions, estimate(model.mixtures, sums, remove=False, prior=prior))
 
 
 def unadapted(passes: Passes) -> Passes:

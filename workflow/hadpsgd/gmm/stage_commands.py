@@ -123,7 +123,7 @@ def run_sat(args: argparse.Namespace) -> int:
         setting = replace(_setting(work, "sat", work.ladder.sat), power=SAT_POWER)
         trained = train_sat(work, setting, passes, previous)
         passes, model = trained.state
-        aligner = alignment_model(passes, model)
+        aligner = alignment_model(passes, model, setting.options.variance_prior)
         found, outcome = adapt_and_align(work, passes, model, aligner)
         result = Result(
             trained.tree, model, front, transforms=found.transforms, alignment_model=aligner

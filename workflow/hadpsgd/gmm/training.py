@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -18,10 +19,11 @@ from hadpsgd.gmm.update import Growth, update, update_transitions
 
 @dataclass(frozen=True)
 class Schedule:
-    """Iterations count from 1, as in Kaldi's scripts. Gaussians grow after iterations 1 to
-    `grow_until`.
+    """Iterations count from 1, as in Kaldi's scripts, whose last is `iterations` - 1: that many
+    models there are, with the first. Gaussians grow after iterations 1 to `grow_until`.
 
-    realign: iterations before which utterances are aligned anew.
+    realign: iterations before which utterances are aligned anew; prior: of variances;
+    first_beam: the beam at most of iteration 1.
     """
 
     name: str
@@ -31,6 +33,8 @@ class Schedule:
     gaussians: int
     power: float
     seed: int
+    prior: float
+    first_beam: float = math.inf
 
 
 class State(NamedTuple):
@@ -54,15 +58,16 @@ def train(
     random = np.random.default_rng(schedule.seed)
     start = len(state.model.mixtures.weights)
     step = (schedule.gaussians - start) / max(schedule.grow_until, 1)
-    for iteration in range(1, schedule.iterations + 1):
+    for iteration in range(1, schedule.iterations):
         outcome = None
         if iteration in schedule.realign:
-            outcome = state.passes.align(state.model, search)
+            beam = min(search.beam, schedule.first_beam) if iteration == 1 else search.beam
+            outcome = state.passes.align(state.model, replace(search, beam=beam))
             check_some(outcome, schedule.name)
         state = hook(iteration, state)
         sums = state.passes.accumulate(state.model)
         grown = start + int(step * min(iteration - 1, schedule.grow_until))
-        growth = Growth(max(grown, start), schedule.power)
+        growth = Growth(max(grown, start), schedule.power, prior=schedule.prior)
         state = State(state.passes, maximise(state.model, sums, growth, random))
         _report(schedule, iteration, sums, state.model, outcome)
     return state
@@ -92,7 +97,7 @@ def _report(
     schedule: Schedule, iteration: int, sums: Statistics, model: Model, outcome: Outcome | None
 ) -> None:
     line = (
-        f"{schedule.name}: iteration {iteration}/{schedule.iterations}, log-likelihood a frame "
+        f"{schedule.name}: iteration {iteration}/{schedule.iterations - 1}, log-likelihood a frame "
         f"{sums.likelihood / max(sums.frames, 1):.3f}, {len(model.mixtures.weights)} Gaussians"
     )
     if outcome is not None:

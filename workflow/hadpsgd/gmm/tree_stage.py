@@ -25,7 +25,7 @@ from hadpsgd.gmm.transition_model import TransitionModel
 from hadpsgd.gmm.tree_roots import read_roots
 from hadpsgd.gmm.update import split, split_targets
 
-REALIGN = frozenset(range(5, 35, 5))  # Kaldi's scripts: 10, 20, 30
+REALIGN = frozenset((10, 20, 30))
 POWER = 0.25
 
 
@@ -79,6 +79,7 @@ def train_stage(
         options.gaussians,
         setting.power,
         setting.seed,
+        options.variance_prior,
     )
     state = State(passes, Model(transitions, mixtures))
     return Trained(built.tree, train(schedule, state, setting.search, hook))

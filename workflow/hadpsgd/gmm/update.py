@@ -17,26 +17,28 @@ MIN_WEIGHT = 1e-5
 MIN_VARIANCE = 1e-3
 PERTURB = 0.01
 MIN_SPLIT_COUNT = 20.0
-PRIOR_FRAMES = 40.0
-"""Frames that the mean variance of a pdf's Gaussians weighs in the variance of each."""
 TRANSITION_FLOOR = 0.01
 MIN_TRANSITION_COUNT = 5.0
 
 
 @dataclass(frozen=True)
 class Growth:
-    """How mixtures grow: Gaussians in total, and the power of counts by which pdfs get them."""
+    """How mixtures grow: Gaussians in total, and the power of counts by which pdfs get them.
+
+    min_occupancy, prior: see `estimate`.
+    """
 
     gaussians: int
     power: float = 0.25
     min_occupancy: float = 10.0
+    prior: float = 0.0
 
 
 def update(
     mixtures: Mixtures, sums: Statistics, growth: Growth, random: np.random.Generator
 ) -> Mixtures:
     """Re-estimate all mixtures, drop Gaussians with too few frames, split up to the total."""
-    estimated = estimate(mixtures, sums, growth.min_occupancy)
+    estimated = estimate(mixtures, sums, growth.min_occupancy, prior=growth.prior)
     counts = mixtures.per_pdf(sums.occupancy)
     targets = split_targets(counts, growth.gaussians, growth.power)
     return split(estimated, targets, random)
@@ -44,7 +46,7 @@ def update(
 
 def estimate(
     mixtures: Mixtures, sums: Statistics, min_occupancy: float = 10.0, *, remove: bool = True,
-    prior: float = PRIOR_FRAMES,
+    prior: float = 0.0,
 ) -> Mixtures:  # fmt: skip
     """Weights, means and variances from statistics (Kaldi's MleDiagGmmUpdate).
 

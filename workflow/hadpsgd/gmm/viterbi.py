@@ -1,11 +1,13 @@
 """Viterbi alignment of many utterances at once, vectorised over their states.
 
-All paths are searched, none is pruned. A beam search would have found the best path with any
-beam of at least `gap`: the most by which that path ever fell behind the best one.
+Paths that fall behind the best one by more than a beam are dropped, as in Kaldi's
+gmm-align-compiled; an utterance of which no path is left at its end is searched again with a
+wider beam. Without a beam the best of all paths is found.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -24,7 +26,8 @@ class Alignment:
     """The best path of an utterance.
 
     ids: int32 [frames], transition-ids in Kaldi's order (first the one that leaves the state,
-    then its self-loops). score: scaled log-probability of path and features. gap: see above.
+    then its self-loops). score: scaled log-probability of path and features. gap: the most by
+    which the path ever fell behind the best one.
     """
 
     ids: NDArray[np.int32]
@@ -37,20 +40,24 @@ def align(
     lengths: Sequence[int] | NDArray[np.integer],
     emission: Callable[[int], Floats],
     scores_of_ids: Floats,
+    beams: Sequence[float] = (math.inf,),
 ) -> list[Alignment | None]:
-    """Align utterances of `lengths` frames; None where no path has the utterance's length.
+    """Align utterances of `lengths` frames; None where no path is found.
 
     emission(u): float32 [frames, states]: scaled log-likelihood of every state of graph u (the
-    start's column is not read). scores_of_ids: [ids + 1]: scaled log-probabilities.
+    start's column is not read). scores_of_ids: [ids + 1]: scaled log-probabilities. beams: in
+    rising order; each is for the utterances that have no path within the one before.
     """
     results: list[Alignment | None] = [None] * len(graphs)
-    fit = [u for u, graph in enumerate(graphs) if not graph.is_empty and lengths[u] > 0]
-    fit.sort(key=lambda u: -int(lengths[u]))
-    for group in _groups(fit, graphs, lengths):
-        batch = _Batch([graphs[u] for u in group], map(emission, group), scores_of_ids,
-                       np.array([lengths[u] for u in group]))  # fmt: skip
-        for u, found in zip(group, batch.run(), strict=True):
-            results[u] = found
+    left = [u for u, graph in enumerate(graphs) if not graph.is_empty and lengths[u] > 0]
+    left.sort(key=lambda u: -int(lengths[u]))
+    for beam in beams:
+        for group in _groups(left, graphs, lengths):
+            batch = _Batch([graphs[u] for u in group], map(emission, group), scores_of_ids,
+                           np.array([lengths[u] for u in group]))  # fmt: skip
+            for u, found in zip(group, batch.run(beam), strict=True):
+                results[u] = found
+        left = [u for u in left if results[u] is None]
     return results
 
 
@@ -118,15 +125,16 @@ class _Batch:
         skipped = self.first[self.many] + 2 - self.rest_first[:-1]
         self.rest = np.repeat(skipped, left) + np.arange(self.rest_first[-1])
 
-    def run(self) -> list[Alignment | None]:
-        self._forward()
+    def run(self, beam: float) -> list[Alignment | None]:
+        self._forward(beam)
         return self._backward()
 
     def _running(self, frame: int) -> int:
         return int(np.searchsorted(-self.lengths, -frame, side="left"))
 
-    def _forward(self) -> None:
+    def _forward(self, beam: float) -> None:
         """Turn emissions into the score of the best path to every state, frame by frame."""
+        owner = np.repeat(np.arange(len(self.graphs)), np.diff(self.base))
         previous = np.full(int(self.base[-1]), IMPOSSIBLE)
         previous[self.base[:-1]] = 0.0
         for frame in range(len(self.cells)):
@@ -135,7 +143,10 @@ class _Batch:
             row = self.cells[frame, :states]
             row += self._best_entries(previous, states)
             row[self.base[:running]] = IMPOSSIBLE
-            self.best[frame, :running] = np.maximum.reduceat(row, self.base[:running])
+            best = np.maximum.reduceat(row, self.base[:running])
+            self.best[frame, :running] = best
+            if beam < math.inf:
+                row[row < (best - np.float32(beam))[owner[:states]]] = IMPOSSIBLE
             previous = row
 
     def _best_entries(self, previous: Floats, states: int) -> Floats:
