@@ -8,65 +8,39 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gmm_toy import Toy, toy
 
-from hadpsgd.corpus.lang.topology import State, Topology
 from hadpsgd.errors import UserError
-from hadpsgd.gmm import diag_gmm, event_map, transition_model
+from hadpsgd.gmm import event_map
 from hadpsgd.gmm.em import Outcome, Passes, Search
-from hadpsgd.gmm.event_map import Tree
-from hadpsgd.gmm.model import Model
 from hadpsgd.gmm.pipeline import Pipeline
 from hadpsgd.gmm.results import Front, Result, check_failures, write_folder
-from hadpsgd.gmm.training_graph import ARC, Graph
-from hadpsgd.gmm.tree_roots import Root, stub
 from hadpsgd.gmm.workspace import Workspace
 
 # each utterance is one phone whose frames all look like its first state; the path must leave it
 # for the last two frames, and falls behind by about this much
 BEHIND = {"fine": 1.0, "retried": 20.0, "lost": 60.0}
 FRAMES = 12
-Made = tuple[Workspace, Passes, Tree, Model]
+Made = tuple[Workspace, Passes, Toy]
 
 
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[Made]:
     """Data, tree and model of three phones."""
-    phones = range(1, len(BEHIND) + 1)
-    states = tuple(State(i, i, ((i, 0.5), (i + 1, 0.5))) for i in range(3))
-    index = np.array([-1, *(0 for _ in phones)], np.int32)
-    topology = Topology(np.array(phones, np.int32), index, ((*states, State(-1, -1)),))
-    roots = [Root((phone,), shared=False) for phone in phones]
-    tree = Tree(1, 0, stub(roots, topology, 0))
-    transitions = transition_model.make(tree, topology)
-    means = np.zeros((tree.num_pdfs, 1))
-    graphs = []
-    for phone, behind in zip(phones, BEHIND.values(), strict=True):
-        rows = [int(np.flatnonzero((transitions.tuples[:, :2] == (phone, state)).all(axis=1))[0])
-                for state in range(3)]  # fmt: skip
-        pdfs = transitions.tuples[rows, 2]
-        # 0.1 (the acoustic scale) / 2 of the square, in two frames
-        means[pdfs[1:]] = np.sqrt(behind / 0.1)
-        loops = transitions.first_id[rows]
-        arcs = [(0, 1, 0, 0.0)]
-        for state, loop in enumerate(loops, 1):
-            arcs.append((state, state, loop, 0.0))
-            if state < 3:
-                arcs.append((state, state + 1, loop + 1, 0.0))
-        table = np.array(arcs, ARC)
-        ends = np.array([(3, -1, loops[2] + 1, 0.0)], ARC)
-        order = np.argsort(table["target"], kind="stable")
-        graphs.append(Graph(np.array([-1, *pdfs], np.int32), table[order], ends))
-    ones = np.ones(tree.num_pdfs)
-    mixtures = diag_gmm.make(np.ones(tree.num_pdfs, int), ones, means, np.ones_like(means))
+    # 0.1 (the acoustic scale) / 2 of the square, in two frames
+    means = [
+        [[0.0], [np.sqrt(behind / 0.1)], [np.sqrt(behind / 0.1)]] for behind in BEHIND.values()
+    ]
+    small = toy(means)
     with Workspace(tmp_path) as space:
         frames = np.zeros((FRAMES, 1), np.float32)
         space.fill((name, "speaker", frames) for name in BEHIND)
-        space.store_graphs(graphs)
-        yield space, Passes(space, Pipeline(0), 1), tree, Model(transitions, mixtures)
+        space.store_graphs(small.graph(phone) for phone in (1, 2, 3))
+        yield space, Passes(space, Pipeline(0), 1), small
 
 
 def aligned(made: Made, search: Search) -> Outcome:
-    return made[1].align(made[3], search)
+    return made[1].align(made[2].model, search)
 
 
 def test_what_fails_is_retried_and_then_named(made: Made) -> None:
@@ -97,7 +71,7 @@ def test_beams_decide(made: Made) -> None:
 def test_failures_are_counted_and_limited(
     made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    space, _, tree, model = made
+    space, _, small = made
     outcome = aligned(made, Search(10.0, 40.0))
     check_failures(outcome, len(space), 0.34, Path("data"))
     assert "utterance lost not aligned: a beam of 60" in capsys.readouterr().err
@@ -105,7 +79,7 @@ def test_failures_are_counted_and_limited(
         check_failures(outcome, len(space), 0.33, Path("data"))
     phones = tmp_path / "phones.txt"
     phones.write_text("a 1\nb 2\nc 3\n")
-    write_folder(tmp_path / "ali", Result(tree, model, Front()), space, outcome, phones)
+    write_folder(tmp_path / "ali", Result(small.tree, small.model, Front()), space, outcome, phones)
     told = json.loads((tmp_path / "ali/alignment.json").read_text())
     assert told["utterances"] == 3 and told["aligned"] == 2 and told["frames"] == 24
     assert list(told["retried"]) == ["retried"] and list(told["failed"]) == ["lost"]
