@@ -29,7 +29,7 @@ class Toy:
     def phones(self) -> int:
         return self.tree.num_pdfs // STATES
 
-    def first_ids(self, phone: int) -> NDArray[np.int64]:
+    def first_ids(self, phone: int) -> NDArray[np.int32]:
         """Of each state the transition-id of its self-loop; the next one leaves it."""
         return self.model.transitions.first_id[self._rows(phone)]
 
