@@ -38,7 +38,7 @@ _KEPT = ("words.txt", "phones.txt", "transitions.npz")
 
 @dataclass(frozen=True)
 class Batch:
-    """Of each utterance its name, what was found, its entry in the archive; and seconds taken."""
+    """Of each utterance: name, what was found, entry in the archive; and processor seconds."""
 
     results: list[tuple[str, Found, bytes]]
     scoring: float
@@ -60,14 +60,14 @@ class Work:
         scorer, searcher = self.make_scorer(), self.searcher
 
         def decode(utterances: Sequence[str]) -> Batch:
-            began = time.perf_counter()
+            began = time.process_time()
             try:
                 scores = [scorer(utterance) for utterance in utterances]
-                scored = time.perf_counter()
+                scored = time.process_time()
                 found = searcher.search(scores)
             except UserError as error:
                 raise self._named(error, utterances, scorer) from None
-            searched = time.perf_counter()
+            searched = time.process_time()
             results = [_packed(*pair) for pair in zip(utterances, found, strict=True)]
             return Batch(results, scored - began, searched - scored)
 
@@ -99,9 +99,9 @@ class Tally:
     partial: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     scoring: float = 0.0
-    """Seconds that scores took, of all processes together."""
+    """Processor seconds that scores took, of all processes together."""
     search: float = 0.0
-    """Seconds that the search took, of all processes together."""
+    """Processor seconds that the search took, of all processes together."""
 
     def add(self, utterance: str, found: Found, kept: bool) -> None:
         """Count an utterance."""

@@ -28,7 +28,8 @@ from hadpsgd.scoring.tune import Setting
 
 @dataclass(frozen=True)
 class Point:
-    """One beam. Real-time factors are seconds of one process a second of speech.
+    """One beam. Real-time factors are processor seconds a second of speech: what else runs
+    on the machine matters little.
 
     real_time_factor: of scores and search; search_real_time_factor: of the search alone.
     low, high: 95 % bootstrap interval of the WER.
@@ -57,7 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--beams", type=float, nargs="+", default=[4, 6, 8, 10, 12, 14], help="4 6 8 10 12 14"
     )
-    parser.add_argument("--jobs", type=int, default=1, help="processes (1, for clean times)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes (1)")
     parser.add_argument("--out", type=Path, required=True, help="folder of curve.png, curve.json")
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Measured(Protocol):
-    """What the picture needs of a beam: rates in percent, seconds of work a second of speech."""
+    """What the picture needs of a beam: rates in percent, processor seconds a second of speech."""
 
     @property
     def beam(self) -> float: ...
@@ -30,7 +30,11 @@ class Measured(Protocol):
 
 def draw(points: Sequence[Measured], name: str) -> Figure:
     """Scores and search together (with intervals and beams), and the search alone."""
-    figure, [axis] = figure_of(1, "real-time factor of one process", width=6.4)
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    figure, [axis] = figure_of(
+        1, "real-time factor (processor seconds a second of speech)", width=6.4
+    )
     rates = [point.wer for point in points]
     spread = [[p.wer - p.low for p in points], [p.high - p.wer for p in points]]
     both = [point.real_time_factor for point in points]
@@ -46,6 +50,9 @@ def draw(points: Sequence[Measured], name: str) -> Figure:
             f"{point.beam:g}", place, xytext=(5, 5), textcoords="offset points", fontsize=8
         )
     axis.set_xscale("log")
+    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.xaxis.set_major_formatter("{x:.3g}")
+    axis.xaxis.set_minor_locator(NullLocator())
     axis.set_ylim(bottom=0)
     finish([axis], [f"{name}: word error rate %, by beam; bars: 95 % intervals"])
     return figure
