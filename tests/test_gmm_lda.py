@@ -19,6 +19,8 @@ from hadpsgd.gmm import model as models
 from hadpsgd.gmm.diag_gmm import Mixtures
 from hadpsgd.gmm.likelihood import log_likelihoods
 from hadpsgd.gmm.precisions import PdfPosteriors, from_alignment
+from hadpsgd.gmm.statistics import accumulate
+from hadpsgd.gmm.update import estimate
 
 
 def posteriors_of(pdfs: np.ndarray, weights: np.ndarray | None = None) -> PdfPosteriors:
@@ -161,3 +163,17 @@ def test_mllt_undoes_a_correlation() -> None:
     few = mllt.sums_of(mixed, features[:5], posteriors_of(pdfs[:5]))
     with pytest.raises(UserError, match="5 frames for 4 dimensions"):
         mllt.estimate(mixed, few)
+
+
+@pytest.mark.parametrize("kind", ["repeated", "constant"])
+def test_mllt_of_dependent_features_is_refused(kind: str) -> None:
+    rng = np.random.default_rng(2)
+    features = rng.normal(size=(4000, 4)).astype(np.float32)
+    features[:, 3] = features[:, 2] if kind == "repeated" else 0.0
+    pdfs = rng.integers(5, size=4000)
+    model, ids = random_mixtures(rng, 4), (pdfs + 1).astype(np.int32)
+    for _ in range(3):
+        sums = accumulate(model, features, ids, np.arange(-1, 5, dtype=np.int32))
+        model = estimate(model, sums)
+    with pytest.raises(UserError, match="linearly dependent"):
+        mllt.estimate(model, mllt.sums_of(model, features, posteriors_of(pdfs)))

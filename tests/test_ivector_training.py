@@ -150,6 +150,27 @@ def test_gaussians_without_data_stay(tmp_path: Path) -> None:
         training.update(model, sums, scatter, min_count=1e6)
 
 
+@pytest.mark.parametrize("kind", ["repeated", "constant"])
+def test_dependent_features_are_refused(kind: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    background = ubm.DiagGmm.from_moments(
+        np.full(3, 1 / 3), rng.normal(size=(3, 3)), np.ones((3, 3))
+    )
+    spool, scatter = statistics.Spool(tmp_path / "spool", 3, 3), np.zeros((3, 3, 3))
+    for _ in range(20):
+        features = rng.normal(size=(60, 3)).astype(np.float32)
+        features[:, 2] = features[:, 1] if kind == "repeated" else 0.0
+        options = Ivector(top=3, posterior_scale=1.0)
+        stats = statistics.gather(background, features, options, scatter=True)
+        assert stats.scatter is not None
+        scatter += stats.scatter
+        spool.append(stats)
+    model = training.initial(background, 3, 1)
+    with pytest.raises(UserError, match="constant or linearly dependent"):
+        for _ in range(3):
+            model = training.update(model, training.expect(model, spool, scatter), scatter, 10.0)
+
+
 class TestUbm:
     def passes(self, frames: np.ndarray, per: int = 500) -> Iterator[Iterable[np.ndarray]]:
         while True:

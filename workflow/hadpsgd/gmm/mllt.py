@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hadpsgd.errors import UserError
-from hadpsgd.features.ivector.extractor import pack, symmetric, unpack
+from hadpsgd.features.ivector.extractor import pack, singular, symmetric, unpack
 from hadpsgd.gmm import diag_gmm
 from hadpsgd.gmm.diag_gmm import Array, Mixtures
 from hadpsgd.gmm.precisions import PdfPosteriors, weighted_scatter
@@ -97,12 +97,9 @@ def estimate(mixtures: Mixtures, sums: Sums, iterations: int = ITERATIONS) -> Es
     if frames < 2 * dim:
         raise UserError(f"MLLT: {frames:.0f} frames for {dim} dimensions", fix="Use more data")
     quadratic = spread(mixtures, sums)
-    try:
-        inverse = np.linalg.inv(quadratic)
-    except np.linalg.LinAlgError:
-        raise UserError(
-            "MLLT: the features are linearly dependent", fix="Are there enough frames?"
-        ) from None
+    if singular(quadratic).any():
+        raise UserError("MLLT: the features are linearly dependent", fix="Are there enough frames?")
+    inverse = np.linalg.inv(quadratic)
     matrix = np.eye(dim)
     for _ in range(iterations):
         cofactors = np.linalg.inv(matrix)

@@ -20,6 +20,10 @@ from hadpsgd.kaldi_binary import Reader, Writer
 
 Array = NDArray[np.float64]
 
+_DEPENDENT = 1e-7
+"""Eigenvalue of correlations below which features depend on one another; share of the largest
+variance below which they have none."""
+
 
 @dataclass(frozen=True)
 class Extractor:
@@ -118,6 +122,15 @@ def unpack(packed: NDArray[np.floating], size: int) -> Array:
         lower[:, row, : row + 1] = packed[:, start : start + row + 1]
         start += row + 1
     return lower
+
+
+def singular(matrices: Array) -> NDArray[np.bool_]:
+    """Whether covariances [..., n, n] have rows that depend on others or have no variance."""
+    variances = np.diagonal(matrices, axis1=-2, axis2=-1)
+    flat = variances <= _DEPENDENT * variances.max(axis=-1, keepdims=True)
+    scale = 1 / np.sqrt(np.where(flat, np.inf, variances))
+    correlations = matrices * scale[..., :, None] * scale[..., None, :]
+    return np.asarray(np.linalg.eigvalsh(correlations)[..., 0] < _DEPENDENT)
 
 
 def symmetric(lower: Array) -> Array:

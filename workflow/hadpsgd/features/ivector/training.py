@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hadpsgd.errors import UserError
-from hadpsgd.features.ivector.extractor import Extractor, pack, symmetric, unpack
+from hadpsgd.features.ivector.extractor import Extractor, pack, singular, symmetric, unpack
 from hadpsgd.features.ivector.statistics import Spool
 from hadpsgd.features.ivector.ubm import LOG_2PI, DiagGmm
 
@@ -118,7 +118,7 @@ def update(
     does not move them (Kaldi leaves them the noise that they began with).
 
     Raises:
-        UserError: all Gaussians are seen less.
+        UserError: all Gaussians are seen less, or the features are linearly dependent.
     """
     seen = sums.gamma >= min_count
     if not seen.any():
@@ -158,6 +158,11 @@ def _inverse_covariances(
     model = projections @ sums.R @ projections.transpose(0, 2, 1)
     residual = scatter - cross - cross.transpose(0, 2, 1) + model
     floor = VARIANCE_FLOOR * residual[seen].sum(axis=0) / sums.gamma[seen].sum()
+    if singular(floor):
+        raise UserError(
+            "i-vectors: the features are constant or linearly dependent",
+            fix="Look at the MFCC and at the transform of the UBM's folder",
+        )
     root = np.linalg.cholesky(floor)
     back = np.linalg.inv(root)
     counts = np.maximum(sums.gamma, 1e-10)[:, None, None]
