@@ -25,7 +25,11 @@ validate(
 OUT = f"{CONFIG.results}/{CONFIG.name}"
 # Written here, not by a rule: while a rule would write it, Snakemake does not look at the
 # params of those that read it, and a changed config would rerun nothing.
-CONFIG_FILE = str(write_resolved(CONFIG, Path(OUT) / "config.yaml"))
+CONFIG_FILE = str(
+    write_resolved(
+        CONFIG, Path(OUT) / "config.yaml", keep=workflow.output_settings.dryrun
+    )
+)
 DEPENDS = stage_fingerprints(CONFIG)
 GMM = stage_folders(CONFIG, OUT)  # of our own stages: none with Kaldi's alignments
 SETS = ["train", "dev", *CONFIG.tests]
