@@ -48,6 +48,7 @@ class Coordination:
         self._pause = self._stop = NEVER
         self._finished = 0
         self._spread = 0
+        self._reported = (False, False, 0)
 
     def request_pause(self, round_: int, *, now: bool = False) -> None:
         """Pick a pause; `round_` is the next round that this learner starts.
@@ -107,21 +108,36 @@ class Coordination:
         return round_ < max(self._spread, self._pause, self._stop)
 
     def state(self) -> tuple[bool, bool, int]:
-        """Whether a pause and an end are picked, and who has finished."""
+        """Whether a pause and an end are picked, and who has finished: what this learner reports
+        when the membership changes.
+        """
         with self._lock:
-            return self._pause != NEVER, self._stop != NEVER, self._finished
+            self._reported = (self._pause != NEVER, self._stop != NEVER, self._finished)
+            return self._reported
 
     def begin_anew(
         self, schedule: MixingSchedule, round_: int, *, pause: bool, stop: bool, finished: int
     ) -> None:
-        """Other learners, from round `round_` on; all say the same, so what was picked is now."""
+        """Other learners, from round `round_` on; all say the same, so what was picked is now.
+
+        What this learner has picked since it reported the others do not know: it picks it again.
+        """
         with self._lock:
+            paused, stopped, known = self._reported
+            wants_pause = self._pause != NEVER and not paused
+            wants_stop = self._stop != NEVER and not stopped
+            news = self._finished & ~known
             self.schedule = schedule
             self._pause = round_ if pause else NEVER
             self._finished = finished
             everybody = all(finished >> i & 1 for i in living(schedule))
             self._stop = round_ if stop or everybody else NEVER
             self._spread = round_
+        self._learn_of(news, round_)
+        if wants_pause:
+            self.request_pause(round_)
+        if wants_stop:
+            self.request_stop(round_)
 
     @property
     def all_finished(self) -> bool:
