@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import yaml
 
+from hadpsgd.config import load
 from hadpsgd.egs.shards import FORMAT, ShardWriter
+from hadpsgd.training.launch import Launch
 
 FRAMES, DIM, PDFS = 5, 6, 7
 
@@ -63,3 +65,14 @@ def write_config(folder: Path, runs: list[dict[str, Any]], **training: Any) -> P
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump(content))
     return path
+
+
+def launch_of(tmp_path: Path, run: dict[str, Any], **cluster: Any) -> Launch:
+    """A run to be started, on hosts of two learners."""
+    write_egs(tmp_path / "egs", 50, 1)
+    file = write_config(tmp_path, [run], batch=64, cluster={"learners_per_node": 2, **cluster})
+    config = load(file)
+    egs = tmp_path / "egs"
+    return Launch(
+        file, config, config.training.runs[0].id, egs, egs, tmp_path / "o", tmp_path / "l"
+    )

@@ -16,10 +16,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -32,6 +30,7 @@ from hadpsgd.errors import UserError
 from hadpsgd.files import explain_os_errors
 from hadpsgd.locks import locked, myself
 from hadpsgd.training import interrupt, slurm
+from hadpsgd.training.checkpoints import Saved, complete
 from hadpsgd.training.command import done
 from hadpsgd.training.job import checkpoint_folder, identity
 from hadpsgd.training.loop import End
@@ -40,6 +39,8 @@ from hadpsgd.training.ranks import BAD_INPUT, CRASHED, FORWARDED, Ranks, end_wit
 from hadpsgd.training.slurm import SlurmJob
 
 LOCK = ".launch.lock"
+FUTILE = 3
+"""So many starts of all ranks that get no further are the last."""
 REQUEUE_SECONDS = 120.0
 """How long a job that goes back into the queue waits for Slurm to end it."""
 
@@ -104,8 +105,7 @@ def launch(wanted: Launch) -> int:
             return End.DONE
         descriptors = [lock for lock in held if lock is not None]
         address = os.environ.get("MASTER_ADDR") or (job.address if job else "127.0.0.1")
-        finished = partial(done, wanted.out, hash_)
-        code = _until_it_ends(wanted, job, address, nodes, descriptors, finished)
+        code = _until_it_ends(wanted, hash_, job, address, nodes, descriptors)
     if code == End.REQUEUE and job:
         _back_into_the_queue(job)
     return code
@@ -162,14 +162,16 @@ def _hosts(wanted: Launch, job: SlurmJob | None) -> int:
 
 def _until_it_ends(
     wanted: Launch,
+    hash_: str,
     job: SlurmJob | None,
     address: str,
     nodes: int,
     descriptors: list[int],
-    finished: Callable[[], bool],
 ) -> int:
     """Start all; where a death ended all, start all again from the last checkpoint."""
     store = _serve(address)
+    checkpoints = checkpoint_folder(wanted.config, wanted.run_id, hash_)
+    got_to: list[list[Saved]] = []
     attempts = 1 if wanted.config.training.cluster.lost_learner == "stop" else 1 + wanted.restarts
     for attempt in range(attempts):
         if interrupt.asked():
@@ -188,7 +190,7 @@ def _until_it_ends(
         else:
             ranks = _ranks(wanted, env, range(wanted.run.learners), descriptors)
             code, stopped = ranks.run(), ranks.stopping
-        if code and finished():
+        if code and done(wanted.out, hash_):
             say("some ranks were lost; the others finished the run")
             return End.DONE
         if code != CRASHED or stopped or (job and job.ends()):
@@ -196,6 +198,10 @@ def _until_it_ends(
         if job and job.lost_hosts():
             say(f"Slurm job {job.id} lost a host; the learners cannot go on without it")
             return End.REQUEUE
+        got_to.append(complete(checkpoints)[-1:])
+        if got_to[-FUTILE:] == got_to[-1:] * FUTILE:
+            say(f"{FUTILE} starts ended without a new checkpoint: not again; logs: {wanted.logs}")
+            return code
         if attempt + 1 < attempts:
             say("all ranks start again from the last checkpoint")
     return code

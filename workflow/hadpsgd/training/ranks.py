@@ -27,6 +27,8 @@ GRACE_SECONDS = 15.0
 """What a rank has to end of itself once another found bad input."""
 JOIN_SECONDS = 20.0
 """A newcomer that has lived so long is taken to have joined the others."""
+ALIKE = 3
+"""Who dies the same way so often, without having joined the others, is not started again."""
 _POLL_SECONDS = 0.05
 _PR_SET_PDEATHSIG = 1
 
@@ -91,6 +93,7 @@ class Ranks:
         """Whether a signal, or bad input of one, asked them to stop."""
         self._kill_at = float("inf")
         self._told = 0
+        self._statuses: dict[int, list[int]] = {}
 
     def run(self) -> int:
         """Start them, wait for the end of all: the largest of their exit statuses.
@@ -160,6 +163,8 @@ class Ranks:
         how = signal.Signals(-status).name if status < 0 else f"status {status}"
         if self.stopping:
             say(f"rank {rank.number} died ({how}); its log: {rank.log}")
+        elif self._always_alike(rank, status) and self.alone and self._others_take_part():
+            say(f"rank {rank.number} died ({how}) {ALIKE} times: the others go on without it")
         elif self.alone and self.replacements and self._others_take_part():
             self.replacements -= 1
             say(f"rank {rank.number} died ({how}): the others go on, it joins again")
@@ -169,6 +174,14 @@ class Ranks:
         else:
             say(f"rank {rank.number} died ({how}), and so the others end; its log: {rank.log}")
             self._kill()
+
+    def _always_alike(self, rank: Rank, status: int) -> bool:
+        """Whether another start would end as the last ones did; kill -9 comes from outside."""
+        statuses = self._statuses.setdefault(rank.number, [])
+        if time.monotonic() > rank.joins_until:
+            statuses.clear()
+        statuses.append(status)
+        return statuses[-ALIKE:] == [status] * ALIKE and status != -signal.SIGKILL
 
     def _others_take_part(self) -> bool:
         """Whether there is somebody to go on with; other hosts are trusted to have someone."""
