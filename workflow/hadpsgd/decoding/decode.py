@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hadpsgd.decoding import lattice_io
+from hadpsgd.decoding.heap import give_back
 from hadpsgd.decoding.search import Found, Searcher
 from hadpsgd.decoding.word_times import FRAME_SHIFT
 from hadpsgd.errors import UserError
@@ -63,6 +64,7 @@ class Work:
             began = time.process_time()
             try:
                 scores = [scorer(utterance) for utterance in utterances]
+                give_back()
                 scored = time.process_time()
                 found = searcher.search(scores)
             except UserError as error:

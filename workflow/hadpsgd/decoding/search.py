@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from hadpsgd.config.decoding import Decoding
 from hadpsgd.decoding import lattice_io, pruning
+from hadpsgd.decoding.heap import give_back
 from hadpsgd.decoding.lattice import Lattice
 from hadpsgd.decoding.pruning import Pruner
 from hadpsgd.decoding.rescore import Rescorer
@@ -67,6 +68,8 @@ class Searcher:
         states = max(len(graph.final), 1)
         self.batch = int(np.clip(_BATCH_STATES // states, 1, _BATCH))
         """Utterances that are best given to `search` together."""
+        del graph
+        give_back()
 
     def __getstate__(self) -> tuple[Path, Decoding]:
         return self.folder, self.options
@@ -169,6 +172,7 @@ def all_paths(
         passing.advance()
         if time % _PRUNE_EVERY == 0:
             pruner.prune(passing.frames, max(0, time - _PRUNE_BACK))
+            give_back()
     pruner.prune(passing.frames)
     found = pruning.lattices(
         passing.frames, graph, passing.lengths, beams.lattice_beam, acoustic_scale

@@ -14,8 +14,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from hadpsgd.decoding.heap import sparse_zeros
 from hadpsgd.decoding.search_graph import Arcs, Costs, Indices, SearchGraph
 
+# Costs count from _START up, so that 0, which fresh memory holds, is more than any: pages of the
+# arrays over all states come into being only where a search gets, which is a small part of a graph.
+_START, _ABSENT = -(2.0**26), 0.0
 _BEAM_DELTA = 0.5  # Kaldi's: slack of the beam at the frame after one that was cut
 
 
@@ -53,7 +57,7 @@ class Links:
 
 @dataclass
 class Frame:
-    """Tokens at the end of a frame: utterance, state and best cost of each.
+    """Tokens at the end of a frame: utterance, state and best cost of each (from _START up).
 
     empty: links among them. emitting: links into the next frame; None at the front.
     """
@@ -76,19 +80,19 @@ class Beams:
 
 @dataclass
 class Scratch:
-    """Arrays over all utterances and states of a batch, kept for the next one: for a large graph,
-    making them takes longer than searching a short utterance.
+    """Arrays over all utterances and states of a batch, kept for the next one.
 
-    best: cost of a token at this frame, inf where there is none. slot: its index.
+    best: cost of a token at this frame, _ABSENT where there is none. slot: its index.
     """
 
     best: Costs = field(default_factory=lambda: np.zeros(0))
     slot: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
 
     def of(self, size: int) -> tuple[Costs, NDArray[np.int32]]:
-        """Both arrays, of that size; every search leaves `best` as it found it, all inf."""
+        """Both arrays, of that size; every search leaves `best` as it found it, all absent."""
         if len(self.best) < size:
-            self.best, self.slot = np.full(size, np.inf), np.zeros(size, np.int32)
+            self.best = sparse_zeros(size, np.float64)
+            self.slot = sparse_zeros(size, np.int32)
         return self.best[:size], self.slot[:size]
 
 
@@ -123,8 +127,8 @@ class TokenPassing:
         self._best, self._slot = (scratch or Scratch()).of(len(scores) * self._size)
         utterance = np.arange(len(scores))
         keys = utterance * self._size + (graph.start if starts is None else starts)
-        self._best[keys] = 0.0
-        cutoff = np.full(len(scores), beams.beam)
+        self._best[keys] = _START
+        cutoff = np.full(len(scores), _START + beams.beam)
         keys = self._closed(keys, cutoff)
         # the token of its start comes first of an utterance's
         frame = self._frame(keys[np.argsort(keys // self._size, kind="stable")])
@@ -206,7 +210,7 @@ class TokenPassing:
             if not better.any():
                 return np.concatenate(parts)
             reached, cost = reached[better], cost[better]
-            new = self._best.take(reached) == np.inf
+            new = self._best.take(reached) == _ABSENT
             np.minimum.at(self._best, reached, cost)
             parts.append(self._unique(reached[new]))
             front = self._unique(reached)
@@ -229,12 +233,12 @@ class TokenPassing:
         cost = self._best.take(token) + self.graph.empty.cost.take(arcs)
         reached = token // self._size * self._size + self.graph.empty.next.take(arcs)
         limit = self._best.take(reached)
-        good = ((cost <= limit + self.beams.lattice_beam) & (limit < np.inf)).nonzero()[0]
+        good = ((cost <= limit + self.beams.lattice_beam) & (limit < _ABSENT)).nonzero()[0]
         source, target = self._slot.take(token.take(good)), self._slot.take(reached.take(good))
         return Links.make(source, target, arcs.take(good), np.zeros(len(good), np.float32))
 
     def _forget(self, frame: Frame) -> None:
-        self._best[frame.utterance * self._size + frame.state] = np.inf
+        self._best[frame.utterance * self._size + frame.state] = _ABSENT
 
 
 def _least(costs: Costs, sizes: Indices) -> Costs:
