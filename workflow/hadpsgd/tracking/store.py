@@ -23,7 +23,7 @@ from hadpsgd.tracking.events import (
     Point,
     Tags,
 )
-from hadpsgd.tracking.uri import database_file, first_use, redacted, set_environment
+from hadpsgd.tracking.uri import database_file, first_use, knock, redacted, set_environment
 
 KEY_TAG = "hadpsgd.key"
 PARENT_TAG = "mlflow.parentRunId"
@@ -55,6 +55,7 @@ class Store:
         self._steps: dict[tuple[str, str], set[int]] = {}
         set_environment()
         with _explained(uri):
+            knock(uri)
             from mlflow import MlflowClient  # seconds: only here
 
             with first_use(uri, spool):

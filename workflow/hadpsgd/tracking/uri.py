@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from filelock import FileLock
 
@@ -18,6 +20,8 @@ from hadpsgd.config.tracking import OFF, check_uri
 from hadpsgd.errors import UserError
 
 VARIABLE = "MLFLOW_TRACKING_URI"
+_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
+_KNOCK_SECONDS = 10
 
 # a run waits at most this long for a dead server; all can be set by the user
 _ENVIRONMENT = {
@@ -76,6 +80,19 @@ def database_file(uri: str) -> Path | None:
     if not uri.startswith("sqlite"):
         return None
     return Path(uri.split("///", 1)[1].split("?")[0]).absolute()
+
+
+def knock(uri: str) -> None:
+    """Connect to a database's server and hang up: MLflow tries for 100 seconds where none is.
+
+    Raises:
+        OSError: nobody listens there.
+    """
+    parts = urlsplit(uri)
+    kind = parts.scheme.split("+")[0]
+    if parts.hostname and kind in _PORTS:
+        address = parts.hostname, parts.port or _PORTS[kind]
+        socket.create_connection(address, timeout=_KNOCK_SECONDS).close()
 
 
 @contextmanager
