@@ -5,8 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import multiprocessing
+import os
 import pickle
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -253,3 +256,13 @@ def test_read_arrays_can_be_changed() -> None:
     matrix = kaldi_io.read("exp/ivector/lda_mllt.mat")
     matrix += 1
     assert matrix.shape[0] == 40
+
+
+def test_the_import_says_nothing_and_leaves_the_environment() -> None:
+    """kaldi-io warns where there is no Kaldi, and puts the folders of one into PATH."""
+    script = "import os; before = dict(os.environ); import {}; assert dict(os.environ) == before"
+    env = {name: value for name, value in os.environ.items() if name != "KALDI_ROOT"}
+    for module, quiet in (("kaldi_io", False), ("hadpsgd.kaldi_io", True)):
+        command = [sys.executable, "-c", script.format(module)]
+        ran = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        assert (ran.returncode == 0 and not ran.stdout + ran.stderr) == quiet, ran.stderr

@@ -8,6 +8,7 @@ import pytest
 
 from hadpsgd.config import check, request_of
 from hadpsgd.errors import UserError
+from hadpsgd.training.job import share_of_cores
 
 
 def settings(runs: list[dict[str, Any]], **training: Any) -> Any:
@@ -55,3 +56,11 @@ def test_learners_that_cannot_be_laid_out_are_refused() -> None:
         settings(
             [{"strategy": "adpsgd", "learners": 6}], batch=60, cluster={"learners_per_node": 4}
         )
+
+
+@pytest.mark.parametrize(("processes", "threads"), [(1, 8), (2, 4), (3, 2), (8, 1), (9, 1)])
+def test_learners_share_the_cores(
+    processes: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
+    assert share_of_cores(processes) == threads

@@ -98,6 +98,11 @@ def strategy_of(run: Run, steps_per_epoch: int) -> strategies.Strategy:
     )
 
 
+def share_of_cores(processes: int) -> int:
+    """Threads of one of so many processes on this host: more than cores would be far slower."""
+    return max(1, len(os.sched_getaffinity(0)) // processes)
+
+
 def assemble(config: Config, run_id: str, egs: Path, dev_egs: Path, out: Path) -> Job:
     """Meet the other ranks and build everything.
 
@@ -112,8 +117,7 @@ def assemble(config: Config, run_id: str, egs: Path, dev_egs: Path, out: Path) -
         run.learners, run.shared_gradients, hash_, settings.rendezvous_seconds
     )
     place = meeting.place
-    cores = len(os.sched_getaffinity(0))
-    torch.set_num_threads(settings.threads or max(1, cores // meeting.local_world))
+    torch.set_num_threads(settings.threads or share_of_cores(meeting.local_world))
     device = pick_device(settings.device, place.rank % meeting.local_world)
     dtype = torch.float64 if settings.precision == "fp64" else torch.float32
     torch.backends.cuda.matmul.allow_tf32 = settings.precision == "tf32"
