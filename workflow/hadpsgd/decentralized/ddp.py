@@ -25,7 +25,11 @@ AGREE_EVERY = 16
 
 
 class DdpEngine:
-    """One rank of a DDP run; arguments as of `assembly.build`."""
+    """One rank of a DDP run; arguments as of `assembly.build`.
+
+    A resumed run differs from an unbroken one by rounding: torch sorts its buckets after the first
+    step of a process, and sums that one in another order than those that follow.
+    """
 
     def __init__(
         self, module: nn.Module, sgd: Sgd, meeting: Meeting, *, skip_not_finite: bool = False
