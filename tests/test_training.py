@@ -1,12 +1,8 @@
-"""The training command end to end, on a tiny task: results, resume, what it refuses."""
+"""The training command end to end, on a tiny task: results, and what it refuses."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,114 +10,31 @@ import numpy as np
 import pytest
 import torch
 import torch._dynamo  # DDP would import it in every process, for seconds
-from processes import Outcome, Process, collect, launch, run
-from training_data import write_config, write_egs
+from processes import Outcome, collect, launch, run
+from training_data import write_config
+from training_runs import (
+    IDS,
+    RUNS,
+    SYNCHRONOUS,
+    finish,
+    learners,
+    rank_of_run,
+    write_examples,
+)
 
 from hadpsgd.config import load
 from hadpsgd.config.training import LearningRate
 from hadpsgd.errors import UserError
-from hadpsgd.files import sha256
 from hadpsgd.models.build import load_model
-from hadpsgd.training import final, replay_command
-from hadpsgd.training.checkpoints import newest
-from hadpsgd.training.job import Job, assemble
-from hadpsgd.training.loop import End, train
+from hadpsgd.training.job import assemble
+from hadpsgd.training.loop import train
 from hadpsgd.training.rate import rate
-
-RUNS: list[dict[str, Any]] = [
-    {"strategy": "single"},
-    {"strategy": "ssgd", "learners": 4},
-    {"strategy": "ddp", "learners": 4},
-    {"strategy": "dpsgd", "learners": 4},
-    {"strategy": "adpsgd", "learners": 4},
-    {"strategy": "rand", "learners": 4},
-    {"strategy": "d1d", "learners": 4},
-    {"strategy": "local", "learners": 4, "synchronous_epochs": 1, "average_every": 3},
-    {"strategy": "hadpsgd", "learners": 4, "super_learner": 2},
-    {"strategy": "hadpsgd", "learners": 4, "super_learner": 2, "among": "dpsgd"},
-]
-IDS = [
-    "single",
-    "ssgd-4",
-    "ddp-4",
-    "dpsgd-4",
-    "adpsgd-4",
-    "rand-4",
-    "d1d-4",
-    "local-4",
-    "hadpsgd-2x2",
-    "hadpsgd-2x2-dpsgd",
-]
-SYNCHRONOUS = ["single", "ssgd-4", "dpsgd-4", "d1d-4", "local-4", "hadpsgd-2x2-dpsgd", "ddp-4"]
 
 
 @pytest.fixture(scope="module")
 def egs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Examples to train on and held-out ones."""
-    folder = tmp_path_factory.mktemp("egs")
-    write_egs(folder / "train", 400, 1)
-    write_egs(folder / "dev", 100, 2)
-    return folder
-
-
-def learners(run_id: str) -> int:
-    """Processes of a run."""
-    return next(int(r.get("learners", 1)) for r, i in zip(RUNS, IDS, strict=True) if i == run_id)
-
-
-def rank_of_run(_: int, config: Path, run_id: str, egs: Path, out: Path, pause: float = 0) -> int:
-    """What one process of `hadpsgd train` does; `pause` seconds after each step."""
-    job = assemble(load(config), run_id, egs / "train", egs / "dev", out)
-    if pause:
-        slow_down(job, pause)
-    end = train(job)
-    if end is End.DONE and job.meeting.place.rank == 0:
-        final.write(job, 1.0)
-    if job.meeting.store is not None:  # the store is rank 0's
-        job.meeting.store.set(f"left/{job.meeting.place.rank}", "")
-        if job.meeting.place.rank == 0:
-            job.meeting.store.wait([f"left/{r}" for r in range(job.meeting.place.world)])
-    return int(end)
-
-
-def slow_down(job: Job, pause: float) -> None:
-    """Leave time to interrupt."""
-    step = job.engine.step
-
-    def slow_step(*args: Any, **kwargs: Any) -> Any:
-        time.sleep(pause)
-        return step(*args, **kwargs)
-
-    job.engine.step = slow_step  # type: ignore[method-assign]
-
-
-def start(
-    folder: Path, egs: Path, run_id: str, pause: float = 0, **training: Any
-) -> dict[int, Process]:
-    """Begin a run whose results lie in `folder`."""
-    config = write_config(folder, RUNS, **training)
-    arguments = (config, run_id, egs, folder / "out", pause)
-    return launch(learners(run_id), rank_of_run, *arguments)
-
-
-def wait_for(file: Path) -> None:
-    """Until a row is written: training is under way."""
-    deadline = time.monotonic() + 30
-    while not (file.exists() and file.stat().st_size) and time.monotonic() < deadline:
-        time.sleep(0.01)
-
-
-def finish(folder: Path, egs: Path, run_id: str, **training: Any) -> torch.Tensor:
-    """Run to the end; the final model's weights."""
-    outcomes = collect(start(folder, egs, run_id, **training))
-    assert not [o.error for o in outcomes.values() if o.error], outcomes
-    return weights(folder / "out")
-
-
-def weights(out: Path) -> torch.Tensor:
-    """Of final.pt."""
-    model, _ = load_model(out / "final.pt")
-    return torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+    return write_examples(tmp_path_factory.mktemp("egs"))
 
 
 @pytest.mark.parametrize("run_id", IDS)
@@ -165,152 +78,6 @@ def sees_its_mixes(rows: list[dict[str, Any]]) -> None:
 def test_same_seed_same_bits(run_id: str, egs: Path, tmp_path: Path) -> None:
     first = finish(tmp_path / "a", egs, run_id)
     assert torch.equal(first, finish(tmp_path / "b", egs, run_id))
-
-
-def last_moment(folder: Path) -> str:
-    """Of the newest checkpoint that rank 0 has written its part of."""
-    while True:
-        try:
-            return max((path.parent.name for path in folder.rglob("node-0-*.pt")), default="")
-        except FileNotFoundError:  # an old one was removed while we looked
-            continue
-
-
-def kill_and_resume(folder: Path, egs: Path, run_id: str, kills: int, **settings: Any) -> None:
-    """kill -9 all learners at random moments; then let them finish."""
-    draws = np.random.default_rng(IDS.index(run_id))
-    for _ in range(kills):
-        before = last_moment(folder)
-        started = start(folder, egs, run_id, pause=0.02, **settings)
-        deadline = time.monotonic() + 30
-        while last_moment(folder) <= before and time.monotonic() < deadline:
-            time.sleep(0.01)
-        time.sleep(draws.uniform(0.0, 0.2))
-        for process in started.values():
-            os.kill(process.pid, signal.SIGKILL)
-        assert all(o.code == -signal.SIGKILL for o in collect(started).values())
-    finish(folder, egs, run_id, **settings)
-
-
-@pytest.mark.parametrize("run_id", [*SYNCHRONOUS[:-1], "adpsgd-4", "hadpsgd-2x2"])
-def test_killed_run_resumes(
-    run_id: str, egs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Synchronous runs end with the bits of the unbroken run, all with those of their record."""
-    settings = {"checkpoint_minutes": 0.001, "epochs": 10}
-    kill_and_resume(tmp_path / "broken", egs, run_id, 3, **settings)
-    assert f"{run_id}: learner 0 resumed at step " in capfd.readouterr().err
-    rows = (tmp_path / "broken/out/metrics.jsonl").read_text().splitlines()
-    steps = [json.loads(row)["step"] for row in rows if "loss" in json.loads(row)]
-    assert len(steps) == len(set(steps)) and steps == sorted(steps)
-    assert replay_again(tmp_path / "broken", egs, run_id) == [0]
-    if run_id in SYNCHRONOUS:
-        same_end(tmp_path, egs, run_id, **settings)
-
-
-def same_end(folder: Path, egs: Path, run_id: str, **settings: Any) -> None:
-    """The broken run's last weights and momentum are those of one that nobody killed."""
-    whole = finish(folder / "whole", egs, run_id, **settings)
-    assert torch.equal(weights(folder / "broken/out"), whole)
-    ends = [
-        newest(next((folder / name / "results/checkpoints/tiny").iterdir()))
-        for name in ("broken", "whole")
-    ]
-    for node in ends[0].parts():
-        broken, unbroken = (end.load(node) for end in ends)
-        assert broken["steps"] == unbroken["steps"]
-        for what in ("weights", "velocity"):
-            assert torch.equal(broken[what], unbroken[what])
-
-
-def test_killed_ddp_resumes(egs: Path, tmp_path: Path) -> None:
-    """Not to the same bits: in its first step a DDP process sums in another order than later."""
-    settings = {"checkpoint_minutes": 0.001, "epochs": 10}
-    kill_and_resume(tmp_path / "broken", egs, "ddp-4", 2, **settings)
-    whole = finish(tmp_path / "whole", egs, "ddp-4", **settings)
-    apart = torch.linalg.vector_norm(weights(tmp_path / "broken/out") - whole)
-    assert apart < 1e-5 * torch.linalg.vector_norm(whole)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("run_id", ["dpsgd-4", "adpsgd-4"])
-def test_twenty_kills(run_id: str, egs: Path, tmp_path: Path) -> None:
-    settings = {"checkpoint_minutes": 0.001, "epochs": 100}
-    kill_and_resume(tmp_path / "broken", egs, run_id, 20, **settings)
-    assert replay_again(tmp_path / "broken", egs, run_id) == [0]
-    if run_id in SYNCHRONOUS:
-        same_end(tmp_path, egs, run_id, **settings)
-
-
-REPLAYED = [run_id for run_id in IDS if run_id != "ddp-4"]
-
-
-@pytest.mark.parametrize("processes", [1, 3])
-@pytest.mark.parametrize("run_id", REPLAYED)
-def test_replay_is_bit_for_bit(run_id: str, processes: int, egs: Path, tmp_path: Path) -> None:
-    finish(tmp_path, egs, run_id)
-    assert replay_again(tmp_path, egs, run_id, processes) == [0] * processes
-
-
-def replay_again(folder: Path, egs: Path, run_id: str, processes: int = 1) -> list[int]:
-    """Exit codes of `hadpsgd replay`."""
-    return run(processes, replay_rank, folder / "config.yaml", run_id, egs / "train")
-
-
-def replay_rank(_: int, config: Path, run_id: str, egs: Path) -> int:
-    """One process of the replay."""
-    parser = argparse.ArgumentParser()
-    replay_command.configure(parser)
-    arguments = ["--config", str(config), "--run-id", run_id, "--egs", str(egs)]
-    return replay_command.run(parser.parse_args(arguments))
-
-
-def test_replay_notices_another_bit(egs: Path, tmp_path: Path) -> None:
-    finish(tmp_path, egs, "adpsgd-4")
-    checkpoint = newest(next((tmp_path / "results/checkpoints/tiny").iterdir()))
-    part = checkpoint.load(2)
-    part["weights"][3] = torch.nextafter(part["weights"][3], torch.tensor(9.0))
-    path = checkpoint.parts()[2]
-    torch.save(part, path)
-    path.rename(path.with_name(f"node-2-of-f-{sha256(path)[:16]}.pt"))
-    assert replay_again(tmp_path, egs, "adpsgd-4") == [1]
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-@pytest.mark.parametrize("run_id", ["single", "ssgd-4", "adpsgd-4", "hadpsgd-2x2", "d1d-4"])
-def test_signal_asks_for_a_requeue(
-    run_id: str, number: signal.Signals, egs: Path, tmp_path: Path
-) -> None:
-    """A signal to one rank stops all with a checkpoint and status 75; then it goes on."""
-    started = start(tmp_path, egs, run_id, pause=0.02)
-    wait_for(tmp_path / "out/metrics.jsonl")
-    os.kill(started[learners(run_id) - 1].pid, number)
-    outcomes = collect(started)
-    assert [o.value for o in outcomes.values()] == [75] * len(started), outcomes
-    assert not (tmp_path / "out/final.pt").exists()
-    finish(tmp_path, egs, run_id)
-    rows = [json.loads(r) for r in (tmp_path / "out/metrics.jsonl").read_text().splitlines()]
-    assert [row["epoch"] for row in rows if "heldout_loss" in row] == [1, 2, 3]
-
-
-def damage(part: Path) -> None:
-    """Flip a byte in the middle."""
-    content = bytearray(part.read_bytes())
-    content[len(content) // 2] ^= 1
-    part.write_bytes(content)
-
-
-def test_damaged_checkpoint_is_passed_over(
-    egs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    settings = {"checkpoint_minutes": 0.0005, "keep_checkpoints": 3}
-    whole = finish(tmp_path, egs, "ssgd-4", **settings)
-    checkpoints = sorted((tmp_path / "results/checkpoints/tiny").glob("ssgd-4-*/0*"))
-    assert len(checkpoints) == 3
-    damage(next(checkpoints[-1].glob("node-0-*.pt")))
-    (tmp_path / "out/final.pt").unlink()
-    assert torch.equal(finish(tmp_path, egs, "ssgd-4", **settings), whole)
-    assert "damaged checkpoint" in capfd.readouterr().err
 
 
 def failures(outcomes: dict[int, Outcome]) -> list[str]:
