@@ -16,7 +16,7 @@ class MonoStage(Section):
     """Gaussians in total at the end of training."""
     iterations: int = Field(40, ge=2)
     """Models of training, the first one included (Kaldi's num_iters)."""
-    variance_prior: float = Field(0.0, ge=0)
+    variance_prior: float = Field(40.0, ge=0)
     """Frames that the mean variance of a pdf's Gaussians weighs in the variance of each; Kaldi has
     none (0)."""
 
@@ -61,7 +61,7 @@ class TreeStage(Section):
     """Gaussians in total at the end of training."""
     iterations: int = Field(35, ge=2)
     """Models of training, the first one included (Kaldi's num_iters)."""
-    variance_prior: float = Field(0.0, ge=0)
+    variance_prior: float = Field(40.0, ge=0)
     """As of monophones."""
 
 
