@@ -1,4 +1,7 @@
-"""The smallest workflow from audio to word error rates, run once a session for several tests."""
+"""The smallest workflow from audio to word error rates, run once a session for several tests.
+
+Just enough training that some words are found.
+"""
 
 from __future__ import annotations
 
@@ -22,24 +25,24 @@ CONFIG: dict[str, Any] = {
     "name": "small",
     "corpus": {
         "kind": "builtin",
-        "train_minutes": 1.5,
+        "train_minutes": 2,
         "dev_minutes": 0.3,
         "test_minutes": 0.3,
         "speakers": 8,
         "lm_sentences": 300,
     },
-    "alignment": {"kind": "mono", "gaussians": 80, "iterations": 6},
-    "model": {"layers": 1, "cells": 24, "projection": 24},
+    "alignment": {"kind": "mono", "gaussians": 120, "iterations": 10},
+    "model": {"layers": 1, "cells": 32, "projection": 32},
     "training": {
-        "epochs": 2,
+        "epochs": 8,
         "batch": 8,
         "threads": 1,
-        "learning_rate": {"base": 0.1, "base_batch": 16, "anneal_after": 1},
+        "learning_rate": {"base": 0.2, "base_batch": 16, "anneal_after": 4},
         "cluster": {"learners_per_node": 2},
         "runs": [SYNCHRONOUS, ASYNCHRONOUS],
     },
-    "decoding": {"beam": 8, "jobs": 1},
-    "scoring": {"lm_weights": [8, 10], "word_penalties": [0.0]},
+    "decoding": {"beam": 10, "jobs": 1},
+    "scoring": {"lm_weights": [8, 10, 12], "word_penalties": [0.0]},
 }
 
 

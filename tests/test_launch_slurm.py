@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from dataclasses import replace
@@ -123,3 +124,30 @@ def test_a_job_that_slurm_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(UserError, match="hosts of job 12"):
         slurm_job.current({"SLURM_JOB_ID": "12"})
     assert slurm_job.current({}) is None
+
+
+PARTITIONS = """
+PartitionName=small AllowGroups=ALL Default=NO MaxNodes=2 TotalNodes=8 State=UP
+PartitionName=large AllowGroups=ALL Default=YES MaxNodes=UNLIMITED TotalNodes=4 State=UP
+"""
+
+
+@pytest.mark.parametrize(
+    ("partition", "hosts", "gives"),
+    [
+        ("small", 2, ""),
+        ("small", 3, "partition 'small' gives 2 at most"),
+        ("", 4, ""),
+        ("", 5, "partition 'large' gives 4 at most"),
+        ("small,large", 4, ""),
+        ("small,large", 5, "partition 'small' gives 2, partition 'large' gives 4 at most"),
+        ("unknown", 5, ""),
+    ],
+)
+def test_a_run_too_large_for_the_partition(
+    partition: str, hosts: int, gives: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm_job, "_ask", lambda *_: PARTITIONS.strip())
+    refused = pytest.raises(UserError, match=f"run 'r' wants {hosts} hosts, {gives}")
+    with refused if gives else contextlib.nullcontext():
+        slurm_job.check_partition(hosts, partition, "r")

@@ -1,10 +1,11 @@
-"""Training on a real Slurm of three nodes: requeued, resumed, cancelled, without a node."""
+"""A real Slurm of three nodes: the whole workflow; training requeued, resumed, cancelled."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,11 +22,17 @@ from hadpsgd.config import load, run_key
 from hadpsgd.tracking import identity
 from hadpsgd.tracking.store import Store
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 TWO_BY_TWO: dict[str, Any] = {"strategy": "hadpsgd", "learners": 4, "super_learner": 2}
 # Most of the time it waits: the machine is shared with other tests.
 INJECTED = {"injected": {"slow_learners": dict.fromkeys(range(4), 4.0)}}
 RESUMED = "learner 0 resumed at step"
+
+
+def nodes_of(slurm: Slurm, job: str) -> list[str]:
+    """On which a job runs."""
+    nodes = slurm("squeue", "-h", "-j", job, "-o", "%N").strip()
+    return slurm("scontrol", "show", "hostnames", nodes).split()
 
 
 class Training:
@@ -106,14 +113,12 @@ class Training:
 
         A dead one that answers comes back of itself, unless it is drained, too.
         """
-        nodes = self.slurm("squeue", "-h", "-j", self.job, "-o", "%N").strip()
-        node = self.slurm("scontrol", "show", "hostnames", nodes).split()[1]
+        node = nodes_of(self.slurm, self.job)[1]
         for state in states:
             self.slurm("scontrol", "update", f"nodename={node}", f"state={state}", "reason=test")
         try:
             yield
-            now = self.slurm("squeue", "-h", "-j", self.job, "-o", "%N").strip()
-            assert node not in self.slurm("scontrol", "show", "hostnames", now).split()
+            assert node not in nodes_of(self.slurm, self.job)
         finally:
             self.slurm("scontrol", "update", f"nodename={node}", "state=resume")
 
@@ -185,24 +190,91 @@ def test_whatever_slurm_does_to_it_the_same_mlflow_run_goes_on(
 AT_ONCE = ("--slurm-init-seconds-before-status-checks", "2", "--seconds-between-status-checks", "2")
 
 
-def submitted(slurm: Slurm, config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def submission(config: Path, *arguments: str) -> list[str]:
     """`snakemake --profile slurm`, asking Slurm more often than on a real cluster."""
     command = ["snakemake", "--profile", "slurm", "--configfile", str(config), *AT_ONCE]
-    command += ["--latency-wait", "5", *arguments]
-    env = slurm.env | {"MLFLOW_TRACKING_URI": f"sqlite:///{config.parent}/mlflow.db"}
-    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    return [*command, "--latency-wait", "5", *arguments]
 
 
-def test_a_partition_that_is_not_there(slurm: Slurm, small: Small) -> None:
-    """Said by sbatch, in one line."""
-    training = {**CONFIG["training"], "epochs": 3, "runs": [SYNCHRONOUS]}
-    folder = small.folder / "partition"
+def environment(slurm: Slurm, config: Path) -> dict[str, str]:
+    """With a store beside the config."""
+    return slurm.env | {"MLFLOW_TRACKING_URI": f"sqlite:///{config.parent}/mlflow.db"}
+
+
+def test_from_features_to_word_errors_on_two_nodes_as_on_one(
+    slurm: Slurm, small: Small, tmp_path: Path
+) -> None:
+    """H-ADPSGD, 2 super-learners of 2, synchronous: weights and words of the local profile's run.
+
+    One of the two nodes is drained while it trains.
+    """
+    config = write(tmp_path, training={**CONFIG["training"], "runs": [SYNCHRONOUS]})
+    out = tmp_path / "results/small"
+    for part in ("corpus", "lang", "feats/mfcc", "ali", "lm", "graph"):
+        shutil.copytree(small.out / part, out / part)
+    key = small.key("hadpsgd-2x2-dpsgd")
+    score = f"score/{key}/swb"
+    log = tmp_path / "log"
+    with log.open("w") as stream:
+        running = subprocess.Popen(
+            submission(config, "--set-threads", "features=1", "--", str(out / score)),
+            cwd=ROOT,
+            env=environment(slurm, config),
+            stdout=stream,
+            stderr=stream,
+        )
+    last_rank = out / f"logs/train.{key}/rank-3.log"
+    until(lambda: last_rank.is_file() or running.poll() is not None, 600, log.read_text)
+    jobs = [row.split() for row in slurm("squeue", "-h", "-o", "%D %i").splitlines()]
+    (training,) = [job for nodes, job in jobs if nodes == "2"]
+    node = nodes_of(slurm, training)[1]
+    slurm("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
+    try:
+        assert running.wait(timeout=600) == 0, log.read_text()[-5000:]
+        assert "drain" in slurm("sinfo", "-h", "-n", node, "-o", "%T")
+    finally:
+        running.kill()
+        slurm("scontrol", "update", f"nodename={node}", "state=resume")
+    done = (slurm.folder / "log/jobcomp.txt").read_text().splitlines()
+    assert any("NodeCnt=2" in line and "COMPLETED" in line for line in done)
+    ours, theirs = (
+        json.loads((folder / f"runs/{key}/summary.json").read_text())["weights"]
+        for folder in (small.out, out)
+    )
+    assert ours == theirs
+    for name in ("wer.json", "ctm"):
+        assert (out / score / name).read_bytes() == (small.out / score / name).read_bytes()
+    assert json.loads((out / score / "wer.json").read_text())["wer"] < 100
+
+
+@pytest.mark.parametrize(
+    ("run", "partition", "said"),
+    [
+        (SYNCHRONOUS, "nosuch", "invalid partition specified: nosuch"),  # by sbatch
+        (
+            SYNCHRONOUS | {"learners": 8},  # where Slurm would let it wait for ever
+            "main",
+            "wants 4 hosts, partition 'main' gives 3 at most",
+        ),
+    ],
+)
+def test_a_partition_that_will_not_do(
+    run: dict[str, Any], partition: str, said: str, slurm: Slurm, small: Small
+) -> None:
+    training = {**CONFIG["training"], "epochs": 3, "runs": [run]}
+    folder = small.folder / partition
     folder.mkdir()
     config = write(folder, results=str(small.results), training=training)
-    key = run_key(load(config), "hadpsgd-2x2-dpsgd")
-    ran = submitted(
-        *(slurm, config, "--retries", "0", "--default-resources", "slurm_partition=nosuch"),
-        *("--", str(small.out / f"runs/{key}/final.pt")),
+    (key,) = [run_key(load(config), one.id) for one in load(config).training.runs]
+    options = ("--retries", "0", "--default-resources", f"slurm_partition={partition}")
+    ran = subprocess.run(
+        submission(config, *options, "--", str(small.out / f"runs/{key}/final.pt")),
+        cwd=ROOT,
+        env=environment(slurm, config),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
     )
     assert ran.returncode != 0
-    assert "invalid partition specified: nosuch" in ran.stdout + ran.stderr
+    assert said in ran.stdout + ran.stderr

@@ -16,6 +16,7 @@ from hadpsgd.config import (
     write_resolved,
 )
 from hadpsgd.locks import locked, myself
+from hadpsgd.training.slurm import check_partition
 
 guard.announce()  # stages end with this process
 CONFIG = check(config, "config")  # names the wrong key, which the JSON Schema does not
@@ -44,6 +45,11 @@ onstart:
     LOCK.enter_context(
         locked(Path(OUT) / ".workflow.lock", myself(), does="runs a workflow here")
     )
+    if workflow.executor_plugin.name == "slurm":
+        for job in workflow.dag.needrun_jobs():
+            if job.rule.name == "train":
+                where = job.resources.get("slurm_partition") or ""
+                check_partition(job.resources.nodes, where, job.wildcards.run)
 
 
 wildcard_constraints:

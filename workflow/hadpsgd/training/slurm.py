@@ -79,6 +79,30 @@ def current(env: Mapping[str, str] = os.environ) -> SlurmJob | None:
     return SlurmJob(job, hosts, address, "SLURM_STEP_ID" in env)
 
 
+def check_partition(hosts: int, partition: str, run: str) -> None:
+    """Refuse a run for which no partition is large enough, where Slurm would let it wait for ever.
+
+    `partition` is what sbatch gets, a list with commas perhaps; empty for Slurm's default. Nothing
+    is refused that Slurm does not know: sbatch says so itself.
+
+    Raises:
+        UserError: too few hosts.
+    """
+    sizes = {}
+    for line in _ask("scontrol", "show", "partition", "-o").splitlines():
+        told = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        name = told.get("PartitionName", "")
+        if name in partition.split(",") or (not partition and told.get("Default") == "YES"):
+            limits = (told.get("TotalNodes", ""), told.get("MaxNodes", ""))
+            sizes[name] = min((int(limit) for limit in limits if limit.isdecimal()), default=hosts)
+    if sizes and max(sizes.values()) < hosts:
+        most = ", ".join(f"partition '{name}' gives {size}" for name, size in sizes.items())
+        raise UserError(
+            f"run '{run}' wants {hosts} hosts, {most} at most",
+            fix="Set training.cluster.learners_per_node, or train's slurm_partition in the profile",
+        )
+
+
 def _address(host: str) -> str:
     """NodeAddr of a host, by which Slurm itself reaches it; its name if Slurm does not say."""
     found = re.search(r"\bNodeAddr=(\S+)", _ask("scontrol", "show", "node", host, "-o"))
