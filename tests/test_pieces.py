@@ -99,6 +99,22 @@ def test_every_letter_is_in_the_text(folder: Path, pieces: Pieces) -> None:
     assert again == ["listen", "the", "won't"]
 
 
+def test_every_word_is_new_once(pieces: Pieces) -> None:
+    text = [line.split() for line in [*TEXT, "<UNK> rest", "the the wonder"]]
+    lines = [line.split() for line in pieces.with_spelled(text)]
+    spelled_words = []
+    for line in lines[len(text) :]:
+        parts = [[line[i] for i in place] for place in joined.groups(line)]
+        words = [joined.joined(part) for part in parts]
+        assert words in text
+        changed = [w for w, part in zip(words, parts, strict=True) if part != pieces.of(w)]
+        assert len(changed) <= 1  # none where the pieces are its letters
+        spelled_words += changed
+    every = {word for words in text for word in words} - {"<UNK>"}
+    assert sorted(spelled_words) == sorted(w for w in every if pieces.of(w) != pieces.letters(w))
+    assert len(lines) == len(text) + len(every)
+
+
 def test_the_same_text_gives_the_same_pieces(folder: Path, pieces: Pieces) -> None:
     text = [line.split() for line in (folder / "text").read_text().splitlines()]
     assert train(text, 24, {"<UNK>"}) == train(text, 24, {"<UNK>"}) == pieces.model

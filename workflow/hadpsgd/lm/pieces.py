@@ -7,7 +7,6 @@ back. Source: Kudo, ACL 2018 (unigram language model segmentation).
 from __future__ import annotations
 
 import io
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,8 +15,6 @@ import sentencepiece
 
 from hadpsgd.corpus.lang.lexicon_fst import WORD_START
 from hadpsgd.errors import UserError
-
-_RARE = 10  # a tenth of the words counts as rare
 
 
 def train(sentences: Iterable[Sequence[str]], size: int, whole: Collection[str]) -> bytes:
@@ -91,29 +88,25 @@ class Pieces:
         return [*([begin] if known else [WORD_START, first]), *rest]
 
     def with_spelled(self, sentences: Sequence[Sequence[str]]) -> Iterator[str]:
-        """Sentences as lines of pieces; then those with rare words again, the words spelled.
+        """Sentences as lines of pieces; then sentences again, in each one word spelled, until
+        every word was spelled once.
 
-        Rare words stand for those that the text lacks (as in Good and Turing's estimate): without
-        them the language model would know nothing of letters that longer pieces have swallowed.
+        Every word was new once: so often, and in such places, are words that the text lacks
+        expected (as in Witten and Bell's estimate). Without these lines the language model would
+        know nothing of letters that longer pieces have swallowed.
         """
         yield from self.segmented(sentences)
-        rare = self._rare(sentences)
-        for words in sentences:
-            if not rare.isdisjoint(words):
-                parts = (self.letters(word) if word in rare else self.of(word) for word in words)
+        new = {word for words in sentences for word in words} - self.whole
+        left = sentences
+        while left := [words for words in left if not new.isdisjoint(words)]:
+            for words in left:
+                place = next((i for i, word in enumerate(words) if word in new), None)
+                if place is None:
+                    continue
+                new.remove(words[place])
+                parts = [self.of(word) for word in words]
+                parts[place] = self.letters(words[place])
                 yield " ".join(piece for part in parts for piece in part)
-
-    def _rare(self, sentences: Sequence[Sequence[str]]) -> set[str]:
-        """The rarest tenth of the words, and words with the letters that these lack."""
-        counts = Counter(word for words in sentences for word in words if word not in self.whole)
-        order = sorted(counts, key=lambda word: (counts[word], word))
-        chosen = set(order[: -(-len(order) // _RARE)])
-        seen = {letter for word in chosen for letter in word}
-        for word in order:
-            if not seen.issuperset(word):
-                chosen.add(word)
-                seen.update(word)
-        return chosen
 
     def segmented(self, sentences: Iterable[Sequence[str]]) -> Iterator[str]:
         """Sentences as lines of pieces."""
