@@ -32,7 +32,7 @@ def weights(file: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("run", ["hadpsgd-2x2-dpsgd", "hadpsgd-2x2"])
 def test_a_rerun_has_the_same_bits(
     run: str, small: Small, tmp_path_factory: pytest.TempPathFactory
@@ -56,6 +56,7 @@ def test_a_rerun_has_the_same_bits(
     for name in ("dev", "swb", "ch"):
         scored = [f / f"small/score/{key}/{name}/wer.json" for f in (small.results, out)]
         assert scored[0].read_bytes() == scored[1].read_bytes()
+        assert json.loads(scored[0].read_text())["wer"] < 100  # there is something to compare
     summary = json.loads((out / f"small/runs/{key}/summary.json").read_text())
     assert summary.get("replayed", False) == (run == "hadpsgd-2x2")
 
