@@ -7,7 +7,8 @@ searched at beam 13 with scores that are computed before, one thread a process:
 
 - kaldi-decoder's FasterDecoder alone: best paths, the graph loaded, scores spread by transition-id;
 - our search for best paths, and for lattices (beam 6);
-- lattices with 1 and 2 processes, from scores to archive;
+- lattices with 1 and 2 processes, from scores to archive: wall seconds, and processor seconds of
+  the busiest process;
 - memory of 1 and 8 processes: proportional set sizes (shared pages divided among their users) of
   all processes together, at their peak.
 """
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,7 +37,7 @@ from numpy.typing import NDArray
 
 from hadpsgd.config.decoding import Decoding
 from hadpsgd.corpus.datadir import DataDir
-from hadpsgd.decoding.decode import Scorer, Work, decode
+from hadpsgd.decoding.decode import Batch, Scorer, Work, decode
 from hadpsgd.decoding.gmm import GmmScorer
 from hadpsgd.decoding.search import Searcher
 from hadpsgd.gmm import transition_model
@@ -108,11 +110,32 @@ def ours(graph: Path, scores: list[NDArray[np.float32]], one_best: bool, repeat:
     return processor_seconds(repeat, run)
 
 
-def whole(folder: Path, jobs: int) -> float:
-    """Wall seconds of scores to lattice archive with `jobs` processes, the graph loaded."""
+@dataclass(frozen=True)
+class Timed(Work):
+    """Work of which every process notes its processor seconds, in a file of its own."""
+
+    notes: Path = Path()
+
+    def __call__(self) -> Callable[[Sequence[str]], Batch]:
+        """The function that decodes utterances."""
+        decode, began = super().__call__(), time.process_time()
+
+        def timed(utterances: Sequence[str]) -> Batch:
+            batch = decode(utterances)
+            (self.notes / str(os.getpid())).write_text(str(time.process_time() - began))
+            return batch
+
+        return timed
+
+
+def whole(folder: Path, jobs: int) -> tuple[float, float]:
+    """From scores to lattice archive with `jobs` processes, the graph loaded: wall seconds, and
+    processor seconds of the busiest process."""
     saved = Saved(folder / "scores")
-    work = Work(Searcher(folder / "graph", OPTIONS), saved)
-    return decode(work, saved.utterances, folder / f"out{jobs}", jobs, 0.0)["seconds"]
+    with tempfile.TemporaryDirectory() as name:
+        work = Timed(Searcher(folder / "graph", OPTIONS), saved, Path(name))
+        wall = decode(work, saved.utterances, folder / f"out{jobs}", jobs, 0.0)["seconds"]
+        return wall, max(float(note.read_text()) for note in Path(name).iterdir())
 
 
 def memory(folder: Path, jobs: int) -> float:
@@ -143,7 +166,9 @@ def measure(kaldi: Path, folder: Path, repeat: int) -> dict[str, float]:
     alone = faster_decoder(folder / "graph", scores, repeat)
     first = ours(folder / "graph", scores, True, repeat)
     lattices = ours(folder / "graph", scores, False, repeat)
-    one, two = (statistics.median(whole(folder, jobs) for _ in range(repeat)) for jobs in (1, 2))
+    runs = {jobs: [whole(folder, jobs) for _ in range(repeat)] for jobs in (1, 2)}
+    one, two = (statistics.median(wall for wall, _ in runs[jobs]) for jobs in (1, 2))
+    alone_busy, two_busy = (statistics.median(busy for _, busy in runs[jobs]) for jobs in (1, 2))
     small, large = memory(folder, 1), memory(folder, 8)
     return {
         "utterances": len(scores),
@@ -157,6 +182,9 @@ def measure(kaldi: Path, folder: Path, repeat: int) -> dict[str, float]:
         "one_process_seconds": one,
         "two_processes_seconds": two,
         "speed_up_of_two": one / two,
+        "one_process_processor_seconds": alone_busy,
+        "busiest_of_two_processor_seconds": two_busy,
+        "speed_up_of_two_by_processor_seconds": alone_busy / two_busy,
         "one_process_mib": small,
         "eight_processes_mib": large,
         "memory_of_eight_over_one": large / small,
