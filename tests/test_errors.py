@@ -21,6 +21,7 @@ from hadpsgd.config.decoding import Decoding
 from hadpsgd.corpus.datadir import AudioReader, DataDir, Utterance
 from hadpsgd.decoding.lattice import Scaling, best_paths
 from hadpsgd.decoding.reference import ReferenceGraph
+from hadpsgd.decoding.said import Said, Vocabulary
 from hadpsgd.decoding.search import Searcher
 from hadpsgd.gmm import transition_model
 from hadpsgd.graph import arrays
@@ -59,7 +60,7 @@ def test_the_best_path_of_given_words(
     graph, scores = problem
     scaling = Scaling(0.5, 0.25)
     reference = ReferenceGraph(arrays.to_fst(graph), TWO_PDFS, (), None)
-    found = reference.best_paths(words, scores, scaling)
+    found = reference.best_paths([Said.in_a_row(each) for each in words], scores, scaling)
     for said, matrix, path in zip(words, scores, found, strict=True):
         ended, partial = walks(graph, matrix * np.float32(0.5))
         costs = [c for _, spoken, c in ended if spoken == tuple(said) and not partial]
@@ -75,12 +76,32 @@ def test_the_best_path_of_given_words(
 def test_noise_may_stand_anywhere(problem: tuple[Arrays, list[Scores]], words: list[int]) -> None:
     graph, scores = problem
     reference = ReferenceGraph(arrays.to_fst(graph), TWO_PDFS, (2,), None)
-    [path] = reference.best_paths([words], scores[:1], Scaling(1.0))
+    [path] = reference.best_paths([Said.in_a_row(words)], scores[:1], Scaling(1.0))
     ended, partial = walks(graph, scores[0])
     costs = [c for _, said, c in ended if [w for w in said if w == 1] == words and not partial]
     assert (path is None) == (not costs)
     if path is not None:
         assert path.cost == pytest.approx(min(costs), abs=1e-4)
+
+
+def ways(said: Said, place: int = 0) -> set[tuple[int, ...]]:
+    """All rows of labels from a place to the end."""
+    if place == said.end:
+        return {()}
+    steps = [(to, label) for at, to, label in said.arcs if at == place]
+    return {(label, *rest) for to, label in steps for rest in ways(said, to)}
+
+
+def test_words_are_said_in_all_their_pieces() -> None:
+    pieces = {"\u2581": 1, "\u2581a": 2, "b": 3, "\u2581ab": 4, "a": 5, "\u2581<s>": 6}
+    vocabulary = Vocabulary(pieces, True)
+    assert ways(vocabulary.said(["ab"])) == {(1, 5, 3), (2, 3), (4,)}
+    assert ways(vocabulary.said(["<s>", "a"])) == {(6, 1, 5), (6, 2)}
+    assert vocabulary.unknown(["ab", "cab", "bc", "cab", "b"]) == ("cab", "bc")
+    assert ways(vocabulary.said([])) == {()}
+    words = Vocabulary({"a": 1, "b": 2}, False)
+    assert ways(words.said(["b", "a", "b"])) == {(2, 1, 2)}
+    assert words.unknown(["ab", "a"]) == ("ab",)
 
 
 @pytest.fixture(scope="module")

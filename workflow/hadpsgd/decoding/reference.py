@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from hadpsgd.decoding.lattice import Path as LatticePath
 from hadpsgd.decoding.lattice import Scaling, best_paths
 from hadpsgd.decoding.rescore import Rescorer
+from hadpsgd.decoding.said import Said
 from hadpsgd.decoding.search import Scores, all_paths
 from hadpsgd.decoding.search_graph import SearchGraph
 from hadpsgd.decoding.token_passing import Beams
@@ -53,18 +54,18 @@ class ReferenceGraph:
         return cls(graph, transitions, tuple(sorted(free)), Rescorer.of_graph(folder))
 
     def best_paths(
-        self, words: Sequence[Sequence[int]], scores: Sequence[Scores], scaling: Scaling
+        self, said: Sequence[Said], scores: Sequence[Scores], scaling: Scaling
     ) -> list[LatticePath | None]:
-        """Of utterances, the best path that says their words; None where there is none.
+        """Of utterances, the best path that says what they say; None where there is none.
 
         Args:
-            words: of each, their numbers in words.txt.
+            said: of each, by the numbers in words.txt.
             scores: of each, float32 [frames, pdfs], log-likelihoods, not scaled.
             scaling: how paths are judged.
         """
-        graphs = [self._narrowed(each) for each in words]
+        graphs = [self._narrowed(each) for each in said]
         there = [i for i, graph in enumerate(graphs) if len(graph.final) and len(scores[i])]
-        paths: list[LatticePath | None] = [None] * len(words)
+        paths: list[LatticePath | None] = [None] * len(said)
         if not there:
             return paths
         together, starts = _side_by_side([graphs[i] for i in there])
@@ -79,17 +80,16 @@ class ReferenceGraph:
                 paths[i] = best_paths(lattice, [scaling])[0]
         return paths
 
-    def _narrowed(self, words: Sequence[int]) -> Arrays:
-        """All paths of the graph that say the words."""
-        acceptor = self._acceptor(words)
+    def _narrowed(self, said: Said) -> Arrays:
+        """All paths of the graph that say it."""
+        acceptor = self._acceptor(said)
         return arrays.from_fst(kaldifst.compose(self.graph, acceptor, match_side="right"))
 
-    def _acceptor(self, words: Sequence[int]) -> kaldifst.StdVectorFst:
-        """The words in a row, with loops of what may stand anywhere."""
-        lines = [f"{place} {place + 1} {word} {word}" for place, word in enumerate(words)]
-        lines += [f"{place} {place} {f} {f}" for place in range(len(words) + 1) for f in self.free]
-        lines.sort(key=lambda line: int(line.split()[0]))
-        acceptor = kaldifst.compile("\n".join([*lines, f"{len(words)} 0.0"]) + "\n")
+    def _acceptor(self, said: Said) -> kaldifst.StdVectorFst:
+        """What is said, with loops of what may stand anywhere."""
+        arcs = [*said.arcs, *((p, p, f) for p in range(said.end + 1) for f in self.free)]
+        lines = [f"{place} {to} {label} {label}" for place, to, label in sorted(arcs)]
+        acceptor = kaldifst.compile("\n".join([*lines, f"{said.end} 0.0"]) + "\n")
         kaldifst.arcsort(acceptor, "ilabel")
         return acceptor
 

@@ -13,6 +13,7 @@ from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.decoding.decode import Scorer, batched
 from hadpsgd.decoding.lattice import Scaling, best_paths
 from hadpsgd.decoding.reference import ReferenceGraph
+from hadpsgd.decoding.said import Said, Vocabulary
 from hadpsgd.parallel import map_in_order
 from hadpsgd.progress import Progress
 from hadpsgd.scoring.hypotheses import Words, lattices
@@ -44,8 +45,8 @@ class Cause:
     unknown: tuple[str, ...] = ()
 
 
-Job = tuple[str, Sequence[int]]
-"""An utterance and its words."""
+Job = tuple[str, Said]
+"""An utterance and what it says."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Judge:
 
         def judge(jobs: Sequence[Job]) -> list[tuple[str, float | None]]:
             scores = [scorer(utterance) for utterance, _ in jobs]
-            paths = self.graph.best_paths([words for _, words in jobs], scores, self.scaling)
+            paths = self.graph.best_paths([said for _, said in jobs], scores, self.scaling)
             costs = [path.cost if path else None for path in paths]
             return [(utterance, cost) for (utterance, _), cost in zip(jobs, costs, strict=True)]
 
@@ -104,15 +105,15 @@ def causes(
         jobs: processes.
     """
     numbers = {name: number for number, name in words.names.items()}
+    vocabulary = Vocabulary(numbers, words.pieces)
     cut = set(partial)
     tested: list[Job] = []
     for utterance in wrong:
         said = data.utterances[utterance].words
-        unknown = tuple(dict.fromkeys(word for word in said if word not in numbers))
-        if unknown:
+        if unknown := vocabulary.unknown(said):
             yield utterance, Cause(UNKNOWN, None, unknown)
         else:
-            tested.append((utterance, [numbers[word] for word in said]))
+            tested.append((utterance, vocabulary.said(said)))
     done = 0
     progress = Progress(lambda seconds: f"{done} of {len(tested)} references in {seconds:.0f} s")
     for results in map_in_order(judge, batched(tested, _BATCH, jobs), jobs) if tested else ():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hadpsgd.config import Config, load
 from hadpsgd.corpus.datadir import AudioReader, DataDir
+from hadpsgd.corpus.lang.joined import joined
 from hadpsgd.decoding.network import NetworkScorer
 from hadpsgd.decoding.reference import ReferenceGraph
 from hadpsgd.errors import UserError
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     config = load(args.config)
     names = args.sets or list(config.tests)
     words = Words.read(args.decode / names[0], config.scoring.dropped_words)
-    free = [n for n, word in words.names.items() if word.lower() in words.dropped]
+    free = [n for n, word in words.names.items() if joined([word]).lower() in words.dropped]
     graph = ReferenceGraph.read(args.graph, free)
     with atomic_folder(args.out) as folder:
         found = [_set(config, args, graph, words, name, folder) for name in names]

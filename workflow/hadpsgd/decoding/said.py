@@ -1,0 +1,64 @@
+"""What an utterance says, as labels of a graph: its words, or all ways to spell them in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hadpsgd.corpus.lang.lexicon_fst import WORD_START
+
+
+@dataclass(frozen=True)
+class Said:
+    """Labels between places: every way from place 0 to place `end` says the same.
+
+    arcs: (place, a later place, label).
+    """
+
+    end: int
+    arcs: tuple[tuple[int, int, int], ...]
+
+    @classmethod
+    def in_a_row(cls, labels: Sequence[int]) -> Said:
+        """One label after another."""
+        return cls(len(labels), tuple((i, i + 1, label) for i, label in enumerate(labels)))
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Labels of words by name, or of `pieces` of words."""
+
+    numbers: Mapping[str, int]
+    pieces: bool
+
+    def unknown(self, words: Sequence[str]) -> tuple[str, ...]:
+        """The words that it cannot say, each once."""
+        return tuple(word for word in dict.fromkeys(words) if not self._ways(word))
+
+    def said(self, words: Sequence[str]) -> Said:
+        """Words that it can all say."""
+        arcs: list[tuple[int, int, int]] = []
+        end = 0
+        for word in words:
+            ways = self._ways(word)
+            arcs += [(end + a, end + b, label) for a, b, label in ways]
+            end += max(b for _, b, _ in ways)
+        return Said(end, tuple(arcs))
+
+    def _ways(self, word: str) -> list[tuple[int, int, int]]:
+        """Arcs from the start of a word to its end; none where it cannot be said."""
+        if not self.pieces:
+            return [(0, 1, self.numbers[word])] if word in self.numbers else []
+        text = WORD_START + word
+        places = range(len(text) + 1)
+        arcs = [
+            (a, b, self.numbers[text[a:b]])
+            for a in places
+            for b in places[a + 1 :]
+            if text[a:b] in self.numbers
+        ]
+        reached = {0}
+        for a, b, _ in arcs:  # sorted by where they begin
+            if a in reached:
+                reached.add(b)
+        return arcs if len(text) in reached else []
