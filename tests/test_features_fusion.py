@@ -129,3 +129,23 @@ def test_a_speaker_without_statistics(tmp_path: Path, data: DataDir) -> None:
     (folder / "cmvn.scp").write_text(lines[0])
     with pytest.raises(UserError, match="utterance b-1: no CMVN statistics for speaker b"):
         list(Fusion(config(), tmp_path / "feats", data))
+
+
+def test_ivectors_are_scaled(tmp_path: Path, data: DataDir) -> None:
+    store(tmp_path / "feats/logmel/train", matrices(40))
+    folder = tmp_path / "feats/ivector/train"
+    folder.mkdir(parents=True)
+    vectors = {"a": np.array([4, -2], np.float32), "b": np.array([0, 8], np.float32)}
+    kaldi_io.write_archive(
+        folder / "ivectors_spk.ark", vectors.items(), folder / "ivectors_spk.scp"
+    )
+    streams = ["ivector", "logmel"]
+    plain = Fusion(config(input=streams), tmp_path / "feats", data)
+    scaled = Fusion(config(input=streams, ivector_scale=0.25), tmp_path / "feats", data)
+    for name, speaker in SPEAKERS.items():
+        np.testing.assert_array_equal(
+            plain[name][:, :2], np.tile(vectors[speaker], (FRAMES[name], 1))
+        )
+        np.testing.assert_array_equal(scaled[name][:, :2], plain[name][:, :2] / 4)
+        np.testing.assert_array_equal(scaled[name][:, 2:], plain[name][:, 2:])
+        assert scaled[name].dtype == np.float32

@@ -47,6 +47,9 @@ class Features(Section):
     ivector: Ivector = Ivector()
     normalise: Literal["speaker-mean", "speaker-mean-variance", "none"] = "speaker-mean"
     """Normalisation of logmel, by speaker."""
+    ivector_scale: float = Field(1.0, gt=0)
+    """Factor on i-vectors in the network's input. Networks learn small inputs slowly: below 1 they
+    rely less on i-vectors of the few speakers of a small corpus."""
     input: list[Literal["fmllr", "ivector", "logmel"]] = Field(["logmel"], min_length=1)
     """Streams fused, in order, into the model's input."""
     imports: Imports = Imports()

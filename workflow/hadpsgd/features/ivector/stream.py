@@ -17,7 +17,10 @@ Matrix = NDArray[np.float32]
 
 
 class IvectorStream:
-    """Repeats i-vectors over frames: a speaker's, an utterance's, or those of every period."""
+    """Repeats i-vectors over frames: a speaker's, an utterance's, or those of every period.
+
+    All are multiplied by `features.ivector_scale`.
+    """
 
     framewise = False
 
@@ -27,7 +30,7 @@ class IvectorStream:
         Raises:
             UserError: none of them, or more than one; ivector_period is missing or no number.
         """
-        del config
+        self._scale = np.float32(config.ivector_scale)
         found = [k for k, name in NAMES.items() if (folder / f"{name}.scp").is_file()]
         if len(found) != 1:
             raise UserError(
@@ -55,7 +58,7 @@ class IvectorStream:
         """
         if frames is None:
             raise ValueError("i-vectors follow the frames of another stream")
-        vectors = self._vectors[self._key(utterance)].astype(np.float32, copy=False)
+        vectors = self._vectors[self._key(utterance)].astype(np.float32) * self._scale
         if not self._period:
             return np.broadcast_to(vectors, (frames, len(vectors)))
         expected = -(-frames // self._period)
