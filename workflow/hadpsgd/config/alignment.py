@@ -74,6 +74,13 @@ class LdaStage(TreeStage):
     """Dimension after LDA."""
 
 
+class SatStage(TreeStage):
+    """Triphones on features adapted to the speaker."""
+
+    variance_prior: float = Field(0.0, ge=0)
+    """As of monophones."""
+
+
 class Ladder(OwnAlignment):
     """Monophones, triphones on deltas, LDA+MLLT, speaker-adaptive training with FMLLR.
 
@@ -84,7 +91,7 @@ class Ladder(OwnAlignment):
     mono: MonoStage = MonoStage()
     tri: TreeStage = TreeStage()
     lda_mllt: LdaStage = LdaStage()
-    sat: TreeStage = TreeStage()
+    sat: SatStage = SatStage()
     min_speaker_frames: int = Field(500, ge=1)
     """Frames of speech below which a speaker gets no FMLLR transform of its own (Kaldi's
     --fmllr-min-count)."""
