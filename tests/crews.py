@@ -49,6 +49,8 @@ class Plan:
     """Seconds of a gradient."""
     still: bool = False
     """No gradients (rate 0 everywhere), different weights at the start: only mixing acts."""
+    pause_every: int = 0
+    """Steps after which a learner asks all for a pause, as for a checkpoint (0: never)."""
     die_after_bytes: int = 0
     """A process kills itself when it has sent so much, in the middle of a message."""
 
@@ -64,6 +66,8 @@ class Done:
     steps: int
     """Gradients applied, its former selves' included."""
     velocity: np.ndarray
+    pauses: int
+    """In which it stood still with all others."""
 
 
 def file_of(plan: Plan, node: int) -> Path:
@@ -88,7 +92,7 @@ def learner(rank: int, plan: Plan) -> Done:
     )
     if meeting.joining:
         engine.join(20)
-    rounds, since, longest = engine.rounds, time.monotonic(), 0.0
+    rounds, since, longest, pauses = engine.rounds, time.monotonic(), 0.0, 0
     with engine:
         while not engine.over:
             if enough(meeting):
@@ -98,8 +102,14 @@ def learner(rank: int, plan: Plan) -> Done:
                     model.loss(*batch(rank, engine.steps, torch.float64)).backward()
                 time.sleep(plan.pause)
                 engine.step(rate(engine.steps), last=engine.steps + 1 == plan.steps)
+                if plan.pause_every and engine.steps % plan.pause_every == 0:
+                    engine.request_pause()
             else:
                 engine.serve()
+            if engine.paused and not engine.over:
+                engine.state_dict()
+                engine.go_on()
+                pauses += 1
             if engine.rounds > rounds:
                 longest = max(longest, time.monotonic() - since)
                 rounds, since = engine.rounds, time.monotonic()
@@ -111,6 +121,7 @@ def learner(rank: int, plan: Plan) -> Done:
         longest,
         engine.steps,
         engine.learner.velocity.numpy().copy(),
+        pauses,
     )
 
 

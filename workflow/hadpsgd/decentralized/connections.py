@@ -70,6 +70,10 @@ class Connections:
                 raise ConnectionRefusedError(f"rank {j} does not listen")
         return link
 
+    def ended(self) -> set[int]:
+        """Ranks that closed their connection, or died, and left nothing to be read."""
+        return {j for j, link in self.links.items() if link.ended and link.header is None}
+
     def lives(self, j: int) -> bool:
         """Whether rank `j` accepts connections (or was never heard of yet)."""
         address = self._lookup(j)

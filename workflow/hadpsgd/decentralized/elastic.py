@@ -13,7 +13,7 @@ from hadpsgd.decentralized.coordination import Coordination
 from hadpsgd.decentralized.events import Join
 from hadpsgd.decentralized.exchange import PeerExchange
 from hadpsgd.decentralized.learner import Learner
-from hadpsgd.decentralized.membership import Decision, Membership, Report
+from hadpsgd.decentralized.membership import LOOK_SECONDS, Decision, Membership, Report
 from hadpsgd.decentralized.mixing import MixingSchedule
 from hadpsgd.decentralized.place import Place
 from hadpsgd.decentralized.tcp import TcpTransport
@@ -22,6 +22,8 @@ from hadpsgd.decentralized.wire import Note
 
 GIFT = 1 << 62
 """Rounds from here on are not mixes: a newcomer gets its weights."""
+IDLE_SECONDS = 3.0
+"""After so long without a round partners that cannot be reached are taken for dead."""
 
 
 class ElasticExchange(PeerExchange):
@@ -47,6 +49,8 @@ class ElasticExchange(PeerExchange):
         self.links = transport
         self.membership = membership
         self._decision: Decision | None = None
+        self._active = time.monotonic()
+        """When the last round ended."""
         transport.interrupted = membership.changing
 
     @override
@@ -64,16 +68,36 @@ class ElasticExchange(PeerExchange):
     def apply(self) -> None:
         """Mix; then go over to the new membership, if there is one."""
         super().apply()
+        self._active = time.monotonic()
         if self._decision is not None:
             decision, self._decision = self._decision, None
             self._go_over(decision)
 
     @override
     def between_rounds(self) -> None:
-        """Take part in a change that somebody proposed."""
-        if self.membership.changing():
+        """Take part in a change that somebody proposed, or propose one: a partner is gone."""
+        lost = self._lost_while_idle()
+        if lost or self.membership.changing():
             report = self._report(self.learner.rounds, exchanging=False, holds={})
-            self._go_over(self.membership.change(report))
+            self._go_over(self.membership.change(report, lost))
+
+    def _lost_while_idle(self) -> set[int]:
+        """Who has finished starts no rounds: let partners reach it, and see whether they live.
+
+        Whoever has come to the end of the run closes its connections as the dead do, but does not
+        leave others waiting.
+        """
+        idle = time.monotonic() - self._active
+        round_ = self.learner.rounds
+        if idle < LOOK_SECONDS or self.coordination.pauses(round_):
+            return set()
+        lost = self.links.ended()
+        for j in self.schedule.round(round_).receives(self.place.node):
+            try:
+                self.links.reach(j)
+            except OSError:
+                lost.add(j)
+        return lost if idle > IDLE_SECONDS else set()
 
     def join(self, seconds: float, steps: int, version: int) -> None:
         """As a newcomer: get in, take a neighbour's weights, be where the others are.
@@ -113,6 +137,7 @@ class ElasticExchange(PeerExchange):
             self.links.drop(newcomer)
 
     def _follow(self, decision: Decision) -> None:
+        self._active = time.monotonic()
         reports = decision.reports.values()
         self.schedule = self.base.over(decision.alive)
         self.coordination.begin_anew(

@@ -88,6 +88,8 @@ class TcpTransport:
         self.wake = self._connections.wake
         self.wait = self._connections.events
         self.reset = self._connections.reset
+        self.reach = self._connections.to
+        self.ended = self._connections.ended
         self.drop = self._connections.drop
         self.lives = self._connections.lives
         self.close = self._connections.close
