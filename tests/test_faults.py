@@ -103,6 +103,44 @@ def test_a_newcomer_takes_the_place_of_the_dead(tmp_path: Path, crews: list[Crew
     assert sum(isinstance(event, Join) for event in records(plan)[2]) == 1
 
 
+@pytest.mark.parametrize("schedule", ["ring", "random-ring", "pairwise"])
+@pytest.mark.parametrize("after", [0.0, 0.1, 0.2])
+def test_a_death_near_the_end(
+    schedule: str, after: float, tmp_path: Path, crews: list[Crew]
+) -> None:
+    """Some have finished, and start no rounds of themselves: they end all the same, together."""
+    plan = Plan(tmp_path, schedule=schedule, steps=30, pause=0.01)
+    crew = Crew(plan)
+    crews.append(crew)
+    for rank in range(4):
+        crew.start(rank)
+    crew.under_way()
+    time.sleep(after)
+    crew.kill(1)
+    crew.start(1, join=True)
+    crew.wait([0, 1, 2, 3])
+    errors = {rank: outcome.error for rank, outcome in crew.done.items() if outcome.error}
+    assert errors.keys() <= {1} and "TooLateError" in errors.get(1, "TooLateError"), errors
+    check(plan, {rank: o.value for rank, o in crew.done.items() if o.value is not None})
+
+
+def test_deaths_among_pauses(tmp_path: Path, crews: list[Crew]) -> None:
+    """As checkpoints are written while learners die and come."""
+    plan = Plan(tmp_path, learners=5, steps=10**6, pause=0.03, pause_every=4)
+    crew = Crew(plan)
+    crews.append(crew)
+    for rank in range(5):
+        crew.start(rank)
+    crew.under_way()
+    crew.kill_and_replace(12)
+    crew.wait_until_all_mix()
+    crew.enough()
+    results = crew.results()
+    assert sorted(results) == list(range(5))
+    assert max(done.pauses for done in results.values()) > 1
+    check(plan, results)
+
+
 @pytest.mark.slow
 def test_fifty_deaths(tmp_path: Path, crews: list[Crew]) -> None:
     """8 learners, 50 times one is killed and a newcomer takes its place: no hang, no NaN."""

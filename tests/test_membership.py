@@ -11,7 +11,13 @@ import pytest
 import torch.distributed as dist
 
 from hadpsgd.decentralized import membership
-from hadpsgd.decentralized.membership import Decision, ExcludedError, Membership, Report
+from hadpsgd.decentralized.membership import (
+    Decision,
+    ExcludedError,
+    Membership,
+    Report,
+    TooLateError,
+)
 from hadpsgd.decentralized.schedules import create
 
 
@@ -82,3 +88,9 @@ def test_who_was_given_up_is_told(store: dist.Store) -> None:
     changes(store, [0, 1, 2, 4], dead=[3])
     with pytest.raises(ExcludedError, match="took learner 3 for dead"):
         view(store, 3).change(Report(6))
+
+
+def test_who_comes_after_the_end_is_told(store: dist.Store) -> None:
+    view(store, 1).end()
+    with pytest.raises(TooLateError, match="the others ended before learner 0 joined them"):
+        view(store, 0).join(20)

@@ -146,6 +146,8 @@ def build(
         transport.delay = partial(injection.delay, place.rank)
 
     def close() -> None:
+        if isinstance(mixer.exchange, ElasticExchange):
+            mixer.exchange.leave()
         if transport is not None:
             transport.close()
         if dist.is_initialized():

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Mapping
 
+import torch.distributed as dist
 from typing_extensions import override
 
 from hadpsgd.decentralized.collectives import Group
@@ -118,6 +119,12 @@ class ElasticExchange(PeerExchange):
         self.learner.restore(steps, decision.round, version, version)
         self.learner.join(Join(source, gift.note.version), self._on_device(gift))
         self._follow(decision)
+
+    def leave(self) -> None:
+        """Before the connections are closed: whoever wants to join at the end is told so."""
+        if self.coordination.stops(self.learner.rounds):
+            with contextlib.suppress(dist.DistError):  # its host may have gone
+                self.membership.end()
 
     def _go_over(self, decision: Decision) -> None:
         """The new membership begins, for this node, with the decision's round."""

@@ -32,8 +32,15 @@ PATIENCE_SECONDS = 1.0
 """A node that is waited for so long (for its report, or its decision) is asked whether it lives."""
 
 
+OVER = "over"
+
+
 class ExcludedError(RuntimeError):
     """The others took this learner for dead; it must come again as a newcomer."""
+
+
+class TooLateError(RuntimeError):
+    """The others have come to their end."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +175,7 @@ class Membership:
         """As a newcomer: propose to take this node's place until a decision says so.
 
         Raises:
+            TooLateError: the run is over.
             TimeoutError: nobody answered.
         """
         deadline = time.monotonic() + seconds
@@ -178,6 +186,8 @@ class Membership:
             self._put(f"join/{self.node}")
             self._put("proposed")
             while not self._there("decision") and time.monotonic() < deadline:
+                if self.store.check([OVER]):
+                    raise TooLateError(f"the others ended before learner {self.node} joined them")
                 time.sleep(0.01)
             if self._there("decision"):
                 decision = self._read()
@@ -186,10 +196,9 @@ class Membership:
                     return decision
         raise TimeoutError(f"nobody let learner {self.node} join within {seconds:g} s")
 
-    @property
-    def leader(self) -> int:
-        """The node that does what only one should do."""
-        return self.alive[0]
+    def end(self) -> None:
+        """Tell newcomers that they come too late."""
+        self.store.set(OVER, "")
 
     def adopt(self, decision: Decision) -> None:
         """Live by it."""

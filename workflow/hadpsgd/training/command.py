@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from hadpsgd.config import load, run_of
+from hadpsgd.decentralized.membership import TooLateError
 from hadpsgd.decentralized.rendezvous import wait_for_keys
 from hadpsgd.tracking import follower
 from hadpsgd.training import final
@@ -54,7 +55,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _train(job: Job) -> End:
     begin = time.monotonic()
-    end = train(job)
+    try:
+        end = train(job)
+    except TooLateError as error:
+        say(f"{job.run.id}: {error}")
+        return End.DONE
     if not job.engine.leads:
         return end
     if end is End.DONE:
