@@ -91,6 +91,19 @@ def test_who_was_given_up_is_told(store: dist.Store) -> None:
 
 
 def test_who_comes_after_the_end_is_told(store: dist.Store) -> None:
-    view(store, 1).end()
+    view(store, 1).end(Report(9, stop=True))
     with pytest.raises(TooLateError, match="the others ended before learner 0 joined them"):
         view(store, 0).join(20)
+
+
+def test_a_round_counts_with_those_who_ended_after_it(store: dist.Store) -> None:
+    """Node 0 has round 7 behind it and is gone; node 1 was broken off in the middle of it."""
+    view(store, 0, [0]).end(Report(8, stop=True))
+    views = [view(store, node, [0]) for node in range(1, 5)]
+    broken = Report(7, exchanging=True, holds=(0, 2))
+    reports = [broken, Report(7), Report(8), Report(8)]
+    decision, *_ = together(
+        *(lambda m=m, r=r: m.change(r) for m, r in zip(views, reports, strict=True))
+    )
+    assert decision.alive == (1, 2, 3, 4) and decision.round == 8
+    assert decision.settled(1) == [0]

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from typing_extensions import override
 
 from hadpsgd.decentralized.collectives import Group
-from hadpsgd.decentralized.coordination import Coordination
+from hadpsgd.decentralized.coordination import Coordination, living
 from hadpsgd.decentralized.events import Join
 from hadpsgd.decentralized.exchange import PeerExchange
 from hadpsgd.decentralized.learner import Learner
@@ -92,8 +92,10 @@ class ElasticExchange(PeerExchange):
         round_ = self.learner.rounds
         if idle < LOOK_SECONDS or self.coordination.pauses(round_):
             return set()
-        lost = self.links.ended()
-        for j in self.schedule.round(round_).receives(self.place.node):
+        lost, node = self.links.ended(), self.place.node
+        # others may be rounds ahead: whoever it is that waits, the higher rank connects
+        lower = [j for j in living(self.schedule) if j < node]
+        for j in {*lower, *self.schedule.round(round_).receives(node)}:
             try:
                 self.links.reach(j)
             except OSError:
@@ -121,10 +123,10 @@ class ElasticExchange(PeerExchange):
         self._follow(decision)
 
     def leave(self) -> None:
-        """Before the connections are closed: whoever wants to join at the end is told so."""
+        """Before the connections are closed: if this is the end, others are told so."""
         if self.coordination.stops(self.learner.rounds):
             with contextlib.suppress(dist.DistError):  # its host may have gone
-                self.membership.end()
+                self.membership.end(self._report(self.learner.rounds, exchanging=False, holds={}))
 
     def _go_over(self, decision: Decision) -> None:
         """The new membership begins, for this node, with the decision's round."""

@@ -78,14 +78,13 @@ class Decision:
     sources: dict[int, int] = field(default_factory=dict)
     """Newcomer -> whose weights it gets."""
     reports: dict[int, Report] = field(default_factory=dict)
+    """Of those who go on, and the last words of those who have come to their end."""
 
     def settled(self, node: int) -> list[int]:
         """Partners with whom the round that `node` was in counts."""
         mine = self.reports[node]
         return [
-            j
-            for j in mine.holds
-            if j in self.reports and j in self.alive and self.reports[j].has(node, mine.round)
+            j for j in mine.holds if j in self.reports and self.reports[j].has(node, mine.round)
         ]
 
     @property
@@ -196,8 +195,9 @@ class Membership:
                     return decision
         raise TimeoutError(f"nobody let learner {self.node} join within {seconds:g} s")
 
-    def end(self) -> None:
-        """Tell newcomers that they come too late."""
+    def end(self, report: Report) -> None:
+        """This node's last word: all its rounds are done. Newcomers come too late."""
+        self.store.set(_last_word(self.node), json.dumps(asdict(report)))
         self.store.set(OVER, "")
 
     def adopt(self, decision: Decision) -> None:
@@ -226,12 +226,18 @@ class Membership:
 
     def _gone(self, node: int) -> bool:
         """Whether the others go on without it."""
-        if self._there(f"dead/{node}"):
+        if self._there(f"dead/{node}") or self._ended(node):
             return True
         return self._there(f"lost/{node}") and not self._there(f"report/{node}")
 
+    def _ended(self, node: int) -> bool:
+        """Whether it has come to the end of the run."""
+        return self.store.check([_last_word(node)])
+
     def _decide(self, living: list[int]) -> None:
         reports = {node: _report(json.loads(self._get(f"report/{node}"))) for node in living}
+        for node in filter(self._ended, self.alive):
+            reports[node] = _report(json.loads(self.store.get(_last_word(node))))
         nodes = self.base.learners
         newcomers = [n for n in range(nodes) if n not in living and self._there(f"join/{n}")]
         sources = {n: _nearest(living, n, nodes) for n in newcomers}
@@ -258,6 +264,10 @@ class Membership:
 
     def _get(self, name: str) -> str:
         return self.store.get(self._key(name)).decode()
+
+
+def _last_word(node: int) -> str:
+    return f"ended/{node}"
 
 
 def _nearest(living: Collection[int], newcomer: int, nodes: int) -> int:
