@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,16 @@ def crews() -> Iterator[list[Crew]]:
     yield hired
     for crew in hired:
         crew.close()
+
+
+def under_way(plan: Plan, crews: list[Crew]) -> Crew:
+    """All its learners, mixing; ended with the test."""
+    crew = Crew(plan)
+    crews.append(crew)
+    for rank in range(plan.learners):
+        crew.start(rank)
+    crew.under_way()
+    return crew
 
 
 @pytest.mark.parametrize("schedule", ["ring", "random-ring", "pairwise"])
@@ -47,11 +58,7 @@ def test_death_in_mid_exchange(
 
 def test_two_die_at_once(tmp_path: Path, crews: list[Crew]) -> None:
     plan = Plan(tmp_path, learners=6, steps=150)
-    crew = Crew(plan)
-    crews.append(crew)
-    for rank in range(6):
-        crew.start(rank)
-    crew.under_way()
+    crew = under_way(plan, crews)
     for rank in (1, 4):
         os.kill(crew.running[rank].pid, signal.SIGKILL)
     results = crew.results()
@@ -87,11 +94,7 @@ def test_the_survivors_keep_their_mean(tmp_path: Path, crews: list[Crew]) -> Non
 
 def test_a_newcomer_takes_the_place_of_the_dead(tmp_path: Path, crews: list[Crew]) -> None:
     plan = Plan(tmp_path, learners=4, steps=250)
-    crew = Crew(plan)
-    crews.append(crew)
-    for rank in range(4):
-        crew.start(rank)
-    crew.under_way()
+    crew = under_way(plan, crews)
     crew.kill(2)
     time.sleep(0.3)
     crew.start(2, join=True)
@@ -110,11 +113,7 @@ def test_a_death_near_the_end(
 ) -> None:
     """Some have finished, and start no rounds of themselves: they end all the same, together."""
     plan = Plan(tmp_path, schedule=schedule, steps=30, pause=0.01)
-    crew = Crew(plan)
-    crews.append(crew)
-    for rank in range(4):
-        crew.start(rank)
-    crew.under_way()
+    crew = under_way(plan, crews)
     time.sleep(after)
     crew.kill(1)
     crew.start(1, join=True)
@@ -124,14 +123,26 @@ def test_a_death_near_the_end(
     check(plan, {rank: o.value for rank, o in crew.done.items() if o.value is not None})
 
 
+def test_the_last_to_compute_gradients_dies(tmp_path: Path, crews: list[Crew]) -> None:
+    """The others have finished and start no rounds: they see that it is gone, and end."""
+    plan = Plan(tmp_path, steps=30, pause=0.01)
+    crew = Crew(plan)
+    crews.append(crew)
+    for rank in range(4):
+        crew.start(rank, replace(plan, steps=10**6) if rank == 3 else plan)
+    crew.under_way()
+    time.sleep(2)  # long enough to finish
+    crew.kill(3)
+    results = crew.results()
+    assert sorted(results) == [0, 1, 2]
+    assert all(done.alive == (0, 1, 2) and done.steps == 30 for done in results.values())
+    check(plan, results)
+
+
 def test_deaths_among_pauses(tmp_path: Path, crews: list[Crew]) -> None:
     """As checkpoints are written while learners die and come."""
     plan = Plan(tmp_path, learners=5, steps=10**6, pause=0.03, pause_every=4)
-    crew = Crew(plan)
-    crews.append(crew)
-    for rank in range(5):
-        crew.start(rank)
-    crew.under_way()
+    crew = under_way(plan, crews)
     crew.kill_and_replace(12)
     crew.wait_until_all_mix()
     crew.enough()
@@ -145,11 +156,7 @@ def test_deaths_among_pauses(tmp_path: Path, crews: list[Crew]) -> None:
 def test_fifty_deaths(tmp_path: Path, crews: list[Crew]) -> None:
     """8 learners, 50 times one is killed and a newcomer takes its place: no hang, no NaN."""
     plan = Plan(tmp_path, learners=8, steps=10**6, pause=0.15)
-    crew = Crew(plan)
-    crews.append(crew)
-    for rank in range(8):
-        crew.start(rank)
-    crew.under_way()
+    crew = under_way(plan, crews)
     crew.kill_and_replace(50)
     crew.wait_until_all_mix()
     crew.enough()
