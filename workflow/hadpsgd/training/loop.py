@@ -31,7 +31,7 @@ def train(job: Job) -> End:
     progress = Progress(
         Board(job.meeting),
         Metrics(job.out, place.rank, engine.steps),
-        place,
+        engine,
         steps_per_epoch=steps_per_epoch,
         epochs=settings.epochs,
         every_seconds=job.config.tracking.every_seconds,
@@ -67,7 +67,9 @@ def train(job: Job) -> End:
             if engine.paused and not engine.over:
                 save(job)
         job.checkpoints.save(state(job), job.engine)
-        progress.finish(10.0 if engine.steps == job.total else 1.0)
+        if engine.complete:
+            progress.finish()
+        progress.close()
     return End.DONE if engine.steps == job.total else End.REQUEUE
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from hadpsgd.decentralized.engine import Engine, Report
 from hadpsgd.decentralized.observation import Observation
-from hadpsgd.files import explain_os_errors
+from hadpsgd.files import atomic_file, explain_os_errors
 
 
 class Metrics:
@@ -22,15 +22,15 @@ class Metrics:
     Args:
         folder: where to write.
         rank: whose.
-        step: updates done so far; rows of an attempt that got further are cut off.
+        step: updates done so far; rows of an attempt that got further are cut off, others `kept`.
     """
 
     def __init__(self, folder: Path, rank: int, step: int) -> None:
         self.path = folder / ("metrics.jsonl" if rank == 0 else f"metrics.rank{rank}.jsonl")
         with explain_os_errors(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            kept = [row for row in _lines(self.path) if row.get("step", 0) <= step]
-            self.path.write_text("".join(json.dumps(row) + "\n" for row in kept))
+            self.kept = [row for row in _lines(self.path) if row.get("step", 0) <= step]
+            with atomic_file(self.path) as temporary:
+                temporary.write_text("".join(json.dumps(row) + "\n" for row in self.kept))
             self._stream = self.path.open("a", encoding="utf-8")
 
     def write(self, **row: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from hadpsgd.decentralized.place import Place
+from hadpsgd.decentralized.engine import Engine
 from hadpsgd.models.loss import FrameScore
 from hadpsgd.training.board import Board
 from hadpsgd.training.evaluation import named, total
@@ -21,14 +21,16 @@ class Progress:
 
     Held-out scores of an epoch: each rank scores its share of the held-out examples with its own
     weights as its epoch ends, and rank 0 adds the shares up once all are there. So with
-    learners that differ it is the mean over the learners, not the score of their mean.
+    learners that differ it is the mean over the learners, not the score of their mean. Each rank
+    keeps its shares among its rows, where they outlive an interruption: some ranks may have ended
+    an epoch by then, and others not.
     """
 
     def __init__(
         self,
         board: Board,
         metrics: Metrics,
-        place: Place,
+        engine: Engine,
         *,
         steps_per_epoch: int,
         epochs: int,
@@ -36,12 +38,18 @@ class Progress:
     ) -> None:
         self.board = board
         self.metrics = metrics
-        self.place = place
+        self.engine = engine
+        self.rank = engine.place.rank
         self.steps_per_epoch = steps_per_epoch
         self.epochs = epochs
         self.every_seconds = every_seconds
-        self._waiting: list[int] = []
         self._said = time.monotonic()
+        shares = {r["step"]: r["heldout_share"] for r in metrics.kept if "heldout_share" in r}
+        for step, share in shares.items():
+            board.post(f"heldout/{step // steps_per_epoch}", share)
+        told = {row["step"] for row in metrics.kept if "heldout_loss" in row}
+        self._waiting = [step // steps_per_epoch for step in sorted(shares.keys() - told)]
+        board.post("epoch", engine.steps // steps_per_epoch)
 
     def tell(self, step: int, lr: float, meter: Meter) -> None:
         """A row if it is time, and a line."""
@@ -50,15 +58,15 @@ class Progress:
         row = {"step": step, "epoch": step / self.steps_per_epoch, "lr": lr, **meter.row()}
         meter.reset()
         self.board.post("learner", {name: row[name] for name in SHARED if name in row})
-        everybody = self.board.read("learner") if self.place.rank == 0 else {self.place.rank: row}
+        everybody = self.board.read("learner") if self.rank == 0 else {self.rank: row}
         speed = sum(other["learner_frames_per_second"] for other in everybody.values())
         row["frames_per_second"] = speed
-        if self.place.rank == 0:  # as they last told: nobody is waited for
+        if self.rank == 0:  # as they last told: nobody is waited for
             for rank, other in everybody.items():
                 row |= {f"learner_{rank}/{name}": value for name, value in other.items()}
         self.metrics.write(**row)
         self._collect()
-        if self.place.rank == 0 and time.monotonic() - self._said > LINE_SECONDS:
+        if self.rank == 0 and time.monotonic() - self._said > LINE_SECONDS:
             self._said = time.monotonic()
             self._line(row)
 
@@ -75,30 +83,41 @@ class Progress:
     def evaluated(self, score: FrameScore, step: int) -> None:
         """This rank's share of the held-out scores after an epoch."""
         epoch = step // self.steps_per_epoch
+        self.metrics.write(step=step, heldout_share=list(score))
         self.board.post(f"heldout/{epoch}", list(score))
+        self.board.post("epoch", epoch)
         self._waiting.append(epoch)
         self._collect()
 
     def finish(self, seconds: float = 10.0) -> None:
-        """Wait a while for the scores that are still to come; those of the dead never do."""
+        """At the end, wait a while for the scores that are still to come."""
         deadline = time.monotonic() + seconds
-        while self.place.rank == 0 and self._waiting and time.monotonic() < deadline:
+        while self.rank == 0 and self._waiting and time.monotonic() < deadline:
             self._collect()
             time.sleep(0.02)
         self._collect(even_without_all=True)
+
+    def close(self) -> None:
+        """No more rows."""
         self.metrics.close()
 
     def _collect(self, *, even_without_all: bool = False) -> None:
-        if self.place.rank != 0:
+        if self.rank != 0 or not self._waiting:
             return
-        for epoch in list(self._waiting):
-            shares = self.board.read(f"heldout/{epoch}")
-            if len(shares) < self.place.world and not even_without_all:
-                continue
+        common = self.epochs if even_without_all else self._epoch_of_all()
+        for epoch in [e for e in self._waiting if e <= common]:
             self._waiting.remove(epoch)
+            shares = self.board.read(f"heldout/{epoch}")
             row = named(total(FrameScore(*share) for share in shares.values()))
             self.metrics.write(step=epoch * self.steps_per_epoch, epoch=float(epoch), **row)
             say(
                 f"epoch {epoch}/{self.epochs} done: held-out loss {row['heldout_loss']:.4f}, "
                 f"frame accuracy {100 * row['heldout_accuracy']:.2f} %"
             )
+
+    def _epoch_of_all(self) -> int:
+        """The last epoch that all living ranks have ended (newcomers: have passed)."""
+        ended = self.board.read("epoch")
+        size = self.engine.place.size
+        ranks = [node * size + member for node in self.engine.alive for member in range(size)]
+        return min(ended.get(rank, 0) for rank in ranks)
