@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hadpsgd.features.ivector.extractor import symmetric, unpack
+from hadpsgd.features.matrices import symmetric, unpack
 from hadpsgd.gmm.diag_gmm import Array
 from hadpsgd.gmm.precisions import Terms, weighted_scatter
 from hadpsgd.gmm.statistics import Doubles

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hadpsgd.errors import UserError
-from hadpsgd.features.ivector.extractor import pack, singular, symmetric, unpack
+from hadpsgd.features.matrices import pack, singular, symmetric, unpack
 from hadpsgd.gmm import diag_gmm
 from hadpsgd.gmm.diag_gmm import Array, Mixtures
 from hadpsgd.gmm.precisions import PdfPosteriors, weighted_scatter
