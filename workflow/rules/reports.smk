@@ -20,7 +20,7 @@ rule error_analysis:
         f"{OUT}/benchmarks/errors.{{run}}.tsv"
     conda:
         "../../envs/hadpsgd.yaml"
-    threads: CONFIG.decoding.jobs
+    threads: 4
     resources:
         mem_mb=lambda wildcards, attempt: 8000 * attempt,
         runtime=lambda wildcards, attempt: 240 * attempt,
