@@ -1,6 +1,6 @@
 """kill -9 and full disks at random moments of a small workflow: the same command completes it.
 
-    python benchmarks/kills.py --moments 30 --seed 1 [--from-training] [--folder DIR]
+    python benchmarks/kills.py --moments 30 --seed 1 [--first N] [--from-training] [--folder DIR]
 
 Struck in turn: Snakemake, a rank (or whatever stage runs), the MLflow server, the disk. A full disk
 needs root: it is a small tmpfs. Then the same command is given again, and must end in the same
@@ -37,7 +37,7 @@ STRIKES = ("snakemake", "rank", "server", "disk")
 RUN = "hadpsgd-2x2-dpsgd"
 BEFORE_TRAINING = ("corpus", "lang", "ali", "feats", "egs", "lm", "graph")
 DISK_MIB = 100
-PATIENCE = 900.0
+PATIENCE = 1800.0
 ATTEMPTS = 3
 DONE = "nothing: it was done"
 HEADER = """\
@@ -240,12 +240,13 @@ def main() -> int:
     """Rows, and 1 if one is not as it must be."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--moments", type=int, default=30)
+    parser.add_argument("--first", type=int, default=0, help="begin with this one, from 0")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="a new folder; a temporary one without it")
     parser.add_argument("--from-training", action="store_true", help="what is before it is copied")
     parser.add_argument("--strikes", nargs="+", choices=STRIKES, default=STRIKES)
     args = parser.parse_args()
-    draw, bad = random.Random(args.seed), 0
+    bad = 0
     base = (args.folder or Path(tempfile.mkdtemp(prefix="kills-"))).absolute()
     strikes = [s for s in args.strikes if s != "disk" or small_disks()]
     reference = undisturbed(base / "reference", None, ())
@@ -255,22 +256,26 @@ def main() -> int:
     span = time.monotonic() - begin
     if not same(again, reference):
         sys.exit("two undisturbed workflows differ")
-    print(f"{args.moments} moments over {span:.0f} s, seed {args.seed}\n\n{HEADER}", flush=True)
-    number = 0
+    print(
+        f"moments {args.first} to {args.moments} over {span:.0f} s, seed {args.seed}\n\n{HEADER}",
+        flush=True,
+    )
+    number, again_sooner = args.first, 0
     while number < args.moments:
+        draw = random.Random(f"{args.seed} {number} {again_sooner}")  # the same whatever was before
         struck, moment = strikes[number % len(strikes)], draw.uniform(0, span)
-        folder = base / str(number)
+        folder = base / f"{number}-{again_sooner}"
         outcome = one(struck, moment, folder, reference, draw, parts)
         fine = outcome.attempts > 0 and outcome.same
         bad += not fine
         if fine:
             shutil.rmtree(folder, ignore_errors=True)
         if fine and outcome.what == DONE:  # other load than before: once more, sooner
-            span = min(span, moment)
+            span, again_sooner = min(span, moment), again_sooner + 1
             continue
         print(outcome.row(), flush=True)
-        number += 1
-    print(f"\n{bad} of {args.moments} went wrong; {time.monotonic() - begin:.0f} s")
+        number, again_sooner = number + 1, 0
+    print(f"\n{bad} of {args.moments - args.first} went wrong; {time.monotonic() - begin:.0f} s")
     return 1 if bad else 0
 
 

@@ -14,6 +14,9 @@ from training_data import launch_of, write_config, write_egs
 
 from hadpsgd.errors import UserError
 from hadpsgd.locks import locked
+from hadpsgd.tracking.identity import read_or_create as identity_of
+from hadpsgd.tracking.spool import keys_waiting
+from hadpsgd.tracking.uri import spool_folder
 from hadpsgd.training import launch as launching
 from hadpsgd.training.job import checkpoint_folder, identity
 from hadpsgd.training.ranks import Ranks
@@ -44,6 +47,9 @@ def test_starts_that_get_no_further_are_given_up(
     monkeypatch.setattr(Ranks, "run", crashes)
     assert launching.launch(wanted) == 1
     assert len(made) == starts
+    # no rank was there to tell MLflow of the run
+    [waits] = keys_waiting(spool_folder(wanted.config))
+    assert {identity_of(folder).key, identity_of(wanted.out).key} == {waits}
     said = "3 starts ended without a new checkpoint" in capsys.readouterr().err
     assert said != checkpoint_each
 

@@ -25,6 +25,7 @@ from hadpsgd.tracking.events import (
     Artifact,
     Begin,
     Event,
+    Finish,
     Metrics,
     Params,
     Point,
@@ -110,6 +111,27 @@ def test_spool_shared_by_writers(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert len({to_json(event) for event in Spool(tmp_path, "k").waiting()}) == 100
+
+
+def test_spool_of_a_run_that_was_killed_with_its_follower(tmp_path: Path) -> None:
+    """Its last word is the follower's to say while there is one."""
+    spool, store = Spool(tmp_path, "k", "sqlite:///a"), Collector()
+    killed = Finish(status="KILLED", time_ms=1)
+    with spool.followed():
+        spool.leave_last_word(killed)
+        other = Spool(tmp_path, "k", "sqlite:///a")
+        assert other.is_followed() and keys_waiting(tmp_path) == []
+        spool.deliver([tag(1)], store)
+        other.upload(store)
+    assert store.got == [tag(1)] and keys_waiting(tmp_path) == ["k"]
+    assert keys_waiting(tmp_path, "sqlite:///b") == []
+    store.alive = False
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            other.upload(store)
+    store.alive = True
+    other.upload(store)
+    assert store.got == [tag(1), killed] and keys_waiting(tmp_path, "sqlite:///a") == []
 
 
 @given(st.lists(st.floats(), min_size=1, max_size=5), st.text(max_size=20))

@@ -33,7 +33,8 @@ from hadpsgd.tracking import follower, identity
 from hadpsgd.tracking.command import _upload
 from hadpsgd.tracking.events import Begin, Event, Finish, Metrics, Params, Point, Tags
 from hadpsgd.tracking.recorder import Connection, Recorder
-from hadpsgd.tracking.store import NotStoredError, Store
+from hadpsgd.tracking.spool import keys_waiting
+from hadpsgd.tracking.store import NotStoredError, Store, known_run
 from hadpsgd.tracking.sync import TABLES, sync, tracked_runs
 
 PATIENCE = 300.0
@@ -186,23 +187,31 @@ def test_follower_carries_a_training_and_its_resumption(ready: Path) -> None:
     assert (ready / "run/provenance.json").exists()
 
 
-def test_follower_outlives_nothing(ready: Path) -> None:
-    """kill -9 of training: its follower catches up, marks the run and goes."""
-    config = new_training(ready)
+def training_process(folder: Path, before: str = "") -> subprocess.Popen[bytes]:
+    """A training that has just started its follower, in a session of its own."""
     code = f"""
 import time
 from pathlib import Path
 from hadpsgd.config import load
 from hadpsgd.tracking import follower
-folder = Path({str(ready)!r})
+folder = Path({str(folder)!r})
 config = load(folder / "config.yaml")
+{before}
 with follower.start(config, folder / "config.yaml", "ssgd-4", checkpoints=folder / "checkpoints",
                     metrics=folder / "run/metrics.jsonl", rank=0):
     print("started", flush=True)
     time.sleep(100)
 """
-    training = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    command = [sys.executable, "-c", code]
+    training = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
     assert training.stdout is not None and training.stdout.readline() == b"started\n"
+    return training
+
+
+def test_follower_outlives_nothing(ready: Path) -> None:
+    """kill -9 of training: its follower catches up, marks the run and goes."""
+    config = new_training(ready)
+    training = training_process(ready)
     [child] = _children(training.pid)
     write_rows(ready / "run/metrics.jsonl", metric_rows("ssgd-4"))
     os.kill(training.pid, signal.SIGKILL)
@@ -216,6 +225,56 @@ with follower.start(config, folder / "config.yaml", "ssgd-4", checkpoints=folder
     store = Store(config.tracking.uri, ready / "tracking")
     assert len(steps(store, who.key)) == 16
     assert store.client.get_run(store.run_id(who.key)).info.status == "KILLED"
+
+
+@pytest.mark.parametrize("next_one", ["training", "track"])
+def test_killed_with_its_follower_before_mlflow_was_reached(ready: Path, next_one: str) -> None:
+    """As Slurm kills a job: what comes next with the store brings the run there, as killed."""
+    config = new_training(ready)
+    # the follower stops at the lock of an earlier one, long before MLflow
+    before = """
+from hadpsgd.tracking import identity
+from hadpsgd.tracking.spool import Spool
+key = identity.read_or_create(folder / "checkpoints").key
+earlier = Spool(folder / "tracking", key).followed()
+earlier.__enter__()
+"""
+    training = training_process(ready, before)
+    os.killpg(training.pid, signal.SIGKILL)
+    training.wait()
+    who = identity.read(ready / "checkpoints")
+    assert who is not None and known_run(ready / "tracking", who.key, config.tracking.uri) == {}
+    if next_one == "track":
+        sync(config, None)
+    else:
+        other = ready / "other"
+        with follower.start(
+            config,
+            ready / "config.yaml",
+            "single",
+            checkpoints=other / "checkpoints",
+            metrics=other / "run" / "metrics.jsonl",
+            rank=0,
+        ):
+            pass
+    store = Store(config.tracking.uri, ready / "tracking")
+    run = store.client.get_run(store.run_id(who.key))
+    assert (run.info.run_name, run.info.status) == ("ssgd-4", "KILLED")
+    assert run.data.params["run.learners"] == "4" and run.info.end_time >= run.info.start_time
+
+
+def test_follower_that_is_too_slow(ready: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not waited for: how training ended waits in the spool."""
+    config = new_training(ready)
+    monkeypatch.setattr(follower, "LAST_UPLOAD_SECONDS", 0.0)
+    with start(config, ready):
+        pass
+    sync(config, None)
+    who = identity.read(ready / "checkpoints")
+    assert who is not None
+    store = Store(config.tracking.uri, ready / "tracking")
+    assert store.client.get_run(store.run_id(who.key)).info.status == "FINISHED"
+    assert keys_waiting(ready / "tracking") == []
 
 
 def _children(pid: int) -> list[int]:
@@ -354,4 +413,4 @@ def test_full_disk_under_the_spool(
     recorder = Recorder(Connection(config), "k")
     assert not recorder.send([loss(range(2))])
     error = capsys.readouterr().err
-    assert "No space left" in error and error.count("\n") == 1
+    assert "the disk is full" in error and error.count("\n") == 1

@@ -23,14 +23,14 @@ from hadpsgd.config import Config
 from hadpsgd.errors import UserError
 from hadpsgd.tracking import identity, system, training_run
 from hadpsgd.tracking.events import Finish, Status
-from hadpsgd.tracking.recorder import Connection, Recorder, warn
+from hadpsgd.tracking.recorder import Connection, Recorder, upload_others, warn
 from hadpsgd.tracking.uri import is_on
 
 LAST_UPLOAD_SECONDS = 60.0
 """Training waits at most this long for the follower at its end."""
-INTERRUPTED_SECONDS = 3.0
-"""And this long if it was told to stop: the scheduler is about to kill it, and the next attempt
-sends what is missing."""
+INTERRUPTED_SECONDS = 15.0
+"""And this long if it was told to stop: the scheduler is about to kill it (Slurm's KillWait is
+usually 30 s), and whoever comes next sends what is missing."""
 
 
 class Session:
@@ -41,6 +41,24 @@ class Session:
     def interrupted(self) -> None:
         """Training stops here to be taken up again later."""
         self.status = "KILLED"
+
+
+def announce(config: Config, run_id: str, checkpoints: Path, out: Path) -> None:
+    """Note that the run exists, and that it was killed unless somebody says more.
+
+    Called first thing, long before MLflow is connected. Whatever comes next with this store (a
+    follower, `hadpsgd track`) uploads it from the spool. Never raises for MLflow's sake.
+    """
+    _publish_key(checkpoints, out)
+    if not is_on(config):
+        return
+    who = identity.read_or_create(checkpoints)
+    try:
+        recorder = Recorder(Connection(config), who.key)
+    except UserError as error:
+        warn(str(error))
+        return
+    recorder.announce(training_run.begin(config, run_id, checkpoints, who), _finish("KILLED"))
 
 
 @contextmanager
@@ -57,10 +75,11 @@ def start(
     session = Session()
     with contextlib.ExitStack() as stack:
         if rank == 0:
-            _publish_key(checkpoints, metrics.parent)
+            announce(config, run_id, checkpoints, metrics.parent)
             stack.callback(_publish_provenance, checkpoints, metrics.parent)
             if is_on(config):
-                stack.enter_context(_follower(session, config_file, run_id, checkpoints, metrics))
+                follower = _follower(session, config, config_file, run_id, checkpoints, metrics)
+                stack.enter_context(follower)
             else:
                 training_run.write_provenance(config, checkpoints)
         if config.tracking.system_metrics:
@@ -70,7 +89,12 @@ def start(
 
 @contextmanager
 def _follower(
-    session: Session, config_file: Path, run_id: str, folder: Path, metrics: Path
+    session: Session,
+    config: Config,
+    config_file: Path,
+    run_id: str,
+    folder: Path,
+    metrics: Path,
 ) -> Iterator[None]:
     command = [sys.executable, "-m", "hadpsgd", "track", "--follow", "--config", str(config_file)]
     command += ["--run", run_id, "--dir", str(folder), "--metrics", str(metrics)]
@@ -86,7 +110,8 @@ def _follower(
         session.status = "FAILED" if isinstance(error, Exception) else "KILLED"
         raise
     finally:
-        _end(process, session.status)
+        if not _end(process, session.status):
+            _leave_last_word(config, folder, session.status)
 
 
 def _publish_key(checkpoints: Path, out: Path) -> None:
@@ -106,13 +131,21 @@ def _publish_provenance(checkpoints: Path, out: Path) -> None:
             shutil.copyfile(checkpoints / name, out / name)
 
 
-def _end(process: subprocess.Popen[bytes], status: Status) -> None:
+def _end(process: subprocess.Popen[bytes], status: Status) -> bool:
+    """Tell the follower how training ended; False if it did not get that into store or spool."""
     seconds = INTERRUPTED_SECONDS if status == "KILLED" else LAST_UPLOAD_SECONDS
     try:
         process.communicate(status.encode(), timeout=seconds)
     except (OSError, subprocess.TimeoutExpired):  # it died, or the store is very slow
         process.kill()
         process.wait()
+    return process.returncode == 0
+
+
+def _leave_last_word(config: Config, checkpoints: Path, status: Status) -> None:
+    with contextlib.suppress(OSError, UserError):
+        who = identity.read_or_create(checkpoints)
+        Recorder(Connection(config), who.key).leave_last_word(_finish(status))
 
 
 def follow(
@@ -128,19 +161,27 @@ def follow(
         signal.signal(number, signal.SIG_IGN)  # they are meant for training, which tells us
     ended = _Ended(orders)
     who = identity.read_or_create(checkpoints)
-    recorder = Recorder(Connection(config), who.key)
-    try:
-        training_run.write_provenance(config, checkpoints)
-    except (OSError, UserError) as error:
-        warn(f"no provenance: {error}")
-    beginning = training_run.begin(config, run_id, checkpoints, who)
-    recorder.send([*beginning, _finish("RUNNING")], now=True)
-    curves = training_run.Curves(metrics, who)
-    while not ended.wait(config.tracking.every_seconds):
-        events = list(curves.new())
-        if events:
-            recorder.send(events)
-    recorder.send([*curves.new(), _finish(ended.status)], now=True)
+    connection = Connection(config)
+    recorder = Recorder(connection, who.key)
+    with recorder.spool.followed():  # after the end of an earlier one
+        try:
+            training_run.write_provenance(config, checkpoints)
+        except (OSError, UserError) as error:
+            warn(f"no provenance: {error}")
+        beginning = training_run.begin(config, run_id, checkpoints, who)
+        recorder.leave_last_word(_finish("KILLED"))
+        recorder.send([*beginning, _finish("RUNNING")], now=True)
+        upload_others(connection)
+        curves = training_run.Curves(metrics, who)
+        while not ended.wait(config.tracking.every_seconds):
+            events = list(curves.new())
+            if events:
+                recorder.send(events)
+                recorder.leave_last_word(_finish("KILLED"))
+        end = _finish(ended.status)
+        recorder.leave_last_word(end)
+        if recorder.send([*curves.new(), end], now=True):
+            recorder.spool.take_back_last_word()
 
 
 def _finish(status: Status) -> Finish:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterable
 
 from hadpsgd.config import Config
 from hadpsgd.errors import UserError
-from hadpsgd.tracking.events import Event
-from hadpsgd.tracking.spool import Spool
-from hadpsgd.tracking.store import NotStoredError, Store
-from hadpsgd.tracking.uri import spool_folder, tracking_uri
+from hadpsgd.tracking.events import Event, Finish
+from hadpsgd.tracking.spool import Spool, keys_waiting
+from hadpsgd.tracking.store import NotStoredError, Store, known_run
+from hadpsgd.tracking.uri import redacted, spool_folder, tracking_uri
 
 RETRY_SECONDS = 30.0
 """Pause before a store that failed is tried again."""
@@ -67,7 +68,7 @@ class Recorder:
         """`key` is the run's identity."""
         self.key = key
         self._connection = connection
-        self._spool = Spool(connection.spool, key)
+        self.spool = Spool(connection.spool, key, redacted(connection.uri))
 
     def send(self, events: Iterable[Event], *, now: bool = False) -> bool:
         """Send events after those that wait; True where the store has them all.
@@ -76,9 +77,9 @@ class Recorder:
         """
         try:
             if not (now or self._connection.due()):
-                self._spool.add(events)
+                self.spool.add(events)
                 return False
-            self._spool.deliver(events, self._apply)
+            self.spool.deliver(events, self._apply)
         except NotStoredError as error:
             self._connection.failed(error)
             return False
@@ -88,10 +89,39 @@ class Recorder:
         self._connection.worked()
         return True
 
+    def announce(self, events: Iterable[Event], last_word: Finish) -> None:
+        """Let a run that the store does not know wait in the spool, its end included."""
+        try:
+            if self.spool.is_empty() and not known_run(
+                self._connection.spool, self.key, self._connection.uri
+            ):
+                self.spool.add(events)
+            self.spool.leave_last_word(last_word)
+        except (OSError, UserError) as error:
+            warn(f"{error}; `hadpsgd track` sends what is missing")
+
+    def leave_last_word(self, last_word: Finish) -> None:
+        """Keep what is to be said of the run if nobody says more."""
+        with contextlib.suppress(OSError):  # then `hadpsgd track` does not know how it ended
+            self.spool.leave_last_word(last_word)
+
     def upload(self) -> None:
         """Send what waits; raises NotStoredError."""
-        self._spool.deliver([], self._apply)
+        self.spool.upload(self._apply)
 
     @property
     def _apply(self) -> Callable[[Iterable[Event]], None]:
         return lambda events: self._connection.store().apply(self.key, events)
+
+
+def upload_others(connection: Connection) -> None:
+    """Send what waits for this store of trainings that have ended: nobody else might."""
+    try:
+        for key in keys_waiting(connection.spool, redacted(connection.uri)):
+            recorder = Recorder(connection, key)
+            if not recorder.spool.is_followed():
+                recorder.upload()
+    except NotStoredError as error:
+        connection.failed(error)
+    except (OSError, UserError) as error:
+        warn(f"{error}; `hadpsgd track --upload` tries again")

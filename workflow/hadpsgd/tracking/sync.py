@@ -12,7 +12,7 @@ from hadpsgd.files import write_text
 from hadpsgd.tracking import identity, scoring_run, training_run
 from hadpsgd.tracking.events import Artifact, Event, Finish, Model
 from hadpsgd.tracking.metrics_file import FILE as METRICS
-from hadpsgd.tracking.recorder import Connection, Recorder
+from hadpsgd.tracking.recorder import Connection, Recorder, upload_others
 from hadpsgd.tracking.results import RunResult, read_json, read_results, results_folder
 from hadpsgd.tracking.store import known_run
 from hadpsgd.tracking.uri import experiment_name, is_on, redacted, spool_folder, tracking_uri
@@ -35,7 +35,8 @@ class Tracked:
 def sync(config: Config, out: Path | None) -> list[Tracked]:
     """Send trainings, scorings, the final table and models of a config that the store lacks.
 
-    What cannot be sent waits in the spool. `out` gets the list of runs as JSON.
+    And what waits for the store of other trainings that have ended. What cannot be sent waits in
+    the spool. `out` gets the list of runs as JSON.
 
     Raises:
         UserError: a result cannot be read, or the tracking URI is not one.
@@ -44,6 +45,8 @@ def sync(config: Config, out: Path | None) -> list[Tracked]:
     for result in read_results(config, partial=True) if is_on(config) else ():
         if result.folder.is_dir():
             _sync_run(config, connection, result)
+    if is_on(config):
+        upload_others(connection)
     tracked = tracked_runs(config)
     if out:
         content = {"uri": redacted(connection.uri), "runs": [asdict(run) for run in tracked]}
@@ -68,7 +71,8 @@ def tracked_runs(config: Config) -> list[Tracked]:
 def _sync_run(config: Config, connection: Connection, result: RunResult) -> None:
     who = identity.read_or_create(result.folder)
     training = Recorder(connection, who.key)
-    training.send(_training(config, result, who))
+    if training.send(_training(config, result, who)) and result.summary:
+        training.spool.take_back_last_word()
     if result.scores:
         scoring = Recorder(connection, scoring_run.key(who.key, result))
         scoring.send(scoring_run.events(config, who.key, result))

@@ -29,6 +29,7 @@ from hadpsgd.decentralized import rendezvous
 from hadpsgd.errors import UserError
 from hadpsgd.files import explain_os_errors
 from hadpsgd.locks import locked, myself
+from hadpsgd.tracking import follower
 from hadpsgd.training import interrupt, slurm
 from hadpsgd.training.checkpoints import Saved, complete
 from hadpsgd.training.command import done
@@ -103,6 +104,7 @@ def launch(wanted: Launch) -> int:
         if done(wanted.out, hash_):
             say(f"{wanted.out}: trained already, of the same config and examples: nothing to do")
             return End.DONE
+        follower.announce(wanted.config, wanted.run_id, folder, wanted.out)
         descriptors = [lock for lock in held if lock is not None]
         address = os.environ.get("MASTER_ADDR") or (job.address if job else "127.0.0.1")
         code = _until_it_ends(wanted, hash_, job, address, nodes, descriptors)
