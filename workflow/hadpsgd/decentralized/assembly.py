@@ -13,7 +13,6 @@ from hadpsgd.decentralized.buffers import flatten
 from hadpsgd.decentralized.collectives import Averaging, Group, Reducer
 from hadpsgd.decentralized.coordination import Coordination
 from hadpsgd.decentralized.elastic import ElasticExchange
-from hadpsgd.decentralized.engine import DecentralizedEngine
 from hadpsgd.decentralized.events import Event
 from hadpsgd.decentralized.exchange import (
     AverageExchange,
@@ -28,6 +27,7 @@ from hadpsgd.decentralized.members import MemberMixer
 from hadpsgd.decentralized.membership import Membership
 from hadpsgd.decentralized.mixer import FreeMixer, Mixer, NoMixer, StepMixer
 from hadpsgd.decentralized.mixing import MixingSchedule
+from hadpsgd.decentralized.mixing_engine import DecentralizedEngine
 from hadpsgd.decentralized.record import Recorder
 from hadpsgd.decentralized.rendezvous import Meeting, keep, process_group
 from hadpsgd.decentralized.schedules import Complete

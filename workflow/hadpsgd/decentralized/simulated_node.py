@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from hadpsgd.decentralized.engine import DecentralizedEngine
 from hadpsgd.decentralized.events import Event
 from hadpsgd.decentralized.mixing import MixingSchedule
+from hadpsgd.decentralized.mixing_engine import DecentralizedEngine
 from hadpsgd.decentralized.sgd import Sgd
 from hadpsgd.decentralized.simulated import Assembly
 from hadpsgd.decentralized.speeds import ComputeTimes, LinkTimes

@@ -24,11 +24,11 @@ from hadpsgd.decentralized.buffers import Flat, Slot, flatten
 from hadpsgd.decentralized.clock import VirtualClock
 from hadpsgd.decentralized.collectives import Group
 from hadpsgd.decentralized.coordination import Coordination
-from hadpsgd.decentralized.engine import DecentralizedEngine
 from hadpsgd.decentralized.events import Event
 from hadpsgd.decentralized.exchange import AverageExchange, NoExchange, PeerExchange
 from hadpsgd.decentralized.learner import Learner
 from hadpsgd.decentralized.mixer import FreeMixer, Mixer, NoMixer, StepMixer
+from hadpsgd.decentralized.mixing_engine import DecentralizedEngine
 from hadpsgd.decentralized.place import Place
 from hadpsgd.decentralized.sgd import Sgd
 from hadpsgd.decentralized.simulated import Assembly, Network, SimulatedAveraging
