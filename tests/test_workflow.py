@@ -86,6 +86,18 @@ def test_all_260_inputs_are_planned(
     assert rules | both <= planned and not others & planned
 
 
+def test_realignment_goes_before_training(tmp_path: Path) -> None:
+    """Two passes: each trains one network and aligns train and dev; the runs come after."""
+    ran = snakemake(
+        "-n", "--profile", "local", "--configfile", "config/tiny.yaml", "--quiet", "rules",
+        "--config", f"results={tmp_path}", "realign={passes: 2, run: hadpsgd-2x2}",
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    counts = dict(re.findall(r"^(\w+) +(\d+)$", ran.stdout + ran.stderr, re.MULTILINE))
+    wanted = {"egs_to_realign": 4, "train_to_realign": 2, "realign": 4, "egs": 2, "train": 2}
+    assert {name: int(counts[name]) for name in wanted} == wanted
+
+
 def test_fmllr_without_a_source_is_refused() -> None:
     ran = snakemake(
         "-n", "--configfile", "config/demo.yaml", "--config", "features={input: [fmllr, logmel]}"

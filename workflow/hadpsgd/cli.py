@@ -50,6 +50,7 @@ STAGES: dict[str, tuple[str, str]] = {
     "launch": ("hadpsgd.training.launch_command", "start the ranks of a training run"),
     "train": ("hadpsgd.training.command", "train a run; one rank, started by torchrun"),
     "watch": ("hadpsgd.training.watch_command", "a training run as it goes, in the terminal"),
+    "realign": ("hadpsgd.decoding.realign_command", "align a data set with a trained network"),
     "replay": ("hadpsgd.training.replay_command", "train again from a run's record, bit for bit"),
     "rerun": ("hadpsgd.rerun.command", "make a run again from what it recorded, and compare"),
     "report": ("hadpsgd.reports.command", "table of word error rates, curves, stages, HTML page"),

@@ -9,6 +9,7 @@ from hadpsgd.config import (
     asked,
     check,
     ivector_transform,
+    label_folder,
     run_fingerprint,
     run_key,
     stage_fingerprints,
@@ -47,7 +48,7 @@ onstart:
     )
     if workflow.executor_plugin.name == "slurm":
         for job in workflow.dag.needrun_jobs():
-            if job.rule.name == "train":
+            if job.rule.name in ("train", "train_to_realign"):
                 where = job.resources.get("slurm_partition") or ""
                 check_partition(job.resources.nodes, where, job.wildcards.run)
 
@@ -56,3 +57,4 @@ wildcard_constraints:
     set="|".join(SETS),
     run="|".join(RUNS),
     stream="logmel|mfcc",
+    round="[1-9][0-9]*",

@@ -27,7 +27,7 @@ rule egs:
         streams=expand(
             f"{OUT}/feats/{{stream}}/{{{{set}}}}", stream=CONFIG.features.input
         ),
-        ali=f"{OUT}/ali/{{set}}",
+        ali=f"{label_folder(CONFIG, OUT)}/{{set}}",
     output:
         directory(f"{OUT}/egs/{{set}}"),
     log:

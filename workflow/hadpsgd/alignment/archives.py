@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,14 @@ from hadpsgd.gmm.transition_model import TransitionModel
 from hadpsgd.kaldi_io import iterate
 
 Ids = NDArray[np.int32]
+_MODEL = ("final.mdl", "tree", "final.occs", "final.mat", "full.mat", "splice_opts", "cmvn_opts")
+
+
+def copy_model(source: Path, folder: Path) -> None:
+    """Copy what lies beside alignments and belongs to their model."""
+    for name in _MODEL:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, folder / name)
 
 
 def alignment_files(folder: Path) -> list[Path]:

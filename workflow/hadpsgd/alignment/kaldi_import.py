@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hadpsgd.alignment.archives import read_alignments
+from hadpsgd.alignment.archives import copy_model, read_alignments
 from hadpsgd.corpus.lang.directory import read_symbols
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder, write_text
@@ -15,8 +15,6 @@ from hadpsgd.gmm import event_map
 from hadpsgd.gmm.transition_model import TransitionModel
 from hadpsgd.kaldi_io import Writer
 from hadpsgd.skipped import check_skipped
-
-_COPIED = ("final.mdl", "tree", "final.occs", "final.mat", "full.mat", "splice_opts", "cmvn_opts")
 
 
 @dataclass(frozen=True)
@@ -71,9 +69,7 @@ def import_alignments(
             where=source,
             fix="Is it another data set's? Else align them, or raise alignment.max_failed",
         )
-        for name in _COPIED:
-            if (source / name).is_file():
-                shutil.copyfile(source / name, folder / name)
+        copy_model(source, folder)
         shutil.copyfile(lang / "phones.txt", folder / "phones.txt")
         write_text(folder / "num_jobs", "1\n")
     return Imported(len(num_frames) - len(missing), frames, model.num_pdfs)

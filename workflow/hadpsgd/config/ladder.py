@@ -20,3 +20,9 @@ def ivector_transform(config: Config, out: str) -> str | list[str]:
     if config.features.ivector.transform:
         return config.features.ivector.transform
     return stage_folders(config, out).get("lda_mllt", [])
+
+
+def label_folder(config: Config, out: str, passes: int | None = None) -> str:
+    """Folder of the alignments after so many passes of realignment; after the last without."""
+    after = config.realign.passes if passes is None else passes
+    return f"{out}/realign/{after}/ali" if after else f"{out}/ali"

@@ -10,6 +10,7 @@ from hadpsgd.config.corpus import Corpus
 from hadpsgd.config.decoding import Decoding, Graph, Lm, Scoring
 from hadpsgd.config.features import Features
 from hadpsgd.config.lang import Lang
+from hadpsgd.config.realign import Realign
 from hadpsgd.config.tracking import Tracking
 from hadpsgd.config.training import Model, Training
 
@@ -27,6 +28,7 @@ class Config(Section):
     lang: Lang = Lang()
     features: Features = Features()
     alignment: Alignment = Mono()
+    realign: Realign = Realign()
     egs: Egs = Egs()
     model: Model = Model()
     training: Training = Training()
@@ -50,6 +52,20 @@ class Config(Section):
                 "features.input: fmllr needs alignment.kind sat, or features.imports.fmllr"
             )
         return self
+
+    @model_validator(mode="after")
+    def _realigned_by_a_run(self) -> Config:
+        names = [run.id for run in self.training.runs]
+        if self.realign.run and self.realign.run not in names:
+            raise ValueError(
+                f"realign.run: no training run '{self.realign.run}'; there are {', '.join(names)}"
+            )
+        return self
+
+    @property
+    def realigner(self) -> str:
+        """Name of the training run whose network aligns."""
+        return self.realign.run or self.training.runs[0].id
 
     @property
     def estimates_fmllr(self) -> bool:

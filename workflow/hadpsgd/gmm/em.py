@@ -55,6 +55,14 @@ class Outcome:
     failed: dict[str, str] = field(default_factory=dict)
     per_frame: dict[str, float] = field(default_factory=dict)
 
+    def add(self, other: Outcome) -> None:
+        """Count other utterances too."""
+        self.score += other.score
+        self.frames += other.frames
+        self.needed |= other.needed
+        self.failed |= other.failed
+        self.per_frame |= other.per_frame
+
 
 Part = TypeVar("Part")
 
@@ -80,11 +88,7 @@ class Passes:
         make = partial(_aligner, self.space, seen or self.pipeline, model, search)
         outcome = Outcome()
         for part in self.each(make):
-            outcome.score += part.score
-            outcome.frames += part.frames
-            outcome.needed |= part.needed
-            outcome.failed |= part.failed
-            outcome.per_frame |= part.per_frame
+            outcome.add(part)
         return outcome
 
     def accumulate(self, model: Model, observed: Pipeline | None = None) -> Statistics:
@@ -114,7 +118,7 @@ def _aligner(
         beams = (search.beam, search.retry_beam, math.inf)
         found = viterbi.align(graphs, np.diff(bounds), emission, scores, beams)
         names = space.names[chunk.first : chunk.last]
-        outcome, ids = _sort_out(names, bounds, graphs, found, search)
+        outcome, ids = sort_out(names, bounds, graphs, found, search)
         space.store_alignment(chunk, ids)
         return outcome
 
@@ -126,19 +130,28 @@ def emissions(mixtures: Mixtures, graph: Graph, features: Array) -> Array:
     used, column = np.unique(graph.pdfs[1:], return_inverse=True)
     likelihoods = log_likelihoods(mixtures, features, used)
     likelihoods *= ACOUSTIC_SCALE
-    result = np.empty((len(features), len(graph.pdfs)), np.float32)
+    return by_state(likelihoods, column)
+
+
+def by_state(likelihoods: Array, column: NDArray[np.integer]) -> Array:
+    """float32 [frames, states]: of the start nothing, of state s the likelihoods' column[s - 1]."""
+    result = np.empty((len(likelihoods), 1 + len(column)), np.float32)
     result[:, 0] = 0.0
     np.take(likelihoods, column, axis=1, out=result[:, 1:])
     return result
 
 
-def _sort_out(
+def sort_out(
     names: Sequence[str],
     bounds: NDArray[np.int64],
     graphs: Sequence[Graph],
     found: Sequence[viterbi.Alignment | None],
     search: Search,
 ) -> tuple[Outcome, NDArray[np.int32]]:
+    """What Viterbi found, counted, and transition-ids of all frames (0 where there are none).
+
+    bounds: [utterances + 1], the first frame of each. Viterbi ran with an infinite beam at last.
+    """
     outcome = Outcome()
     ids = np.zeros(bounds[-1], np.int32)
     for u, (name, result) in enumerate(zip(names, found, strict=True)):

@@ -124,14 +124,20 @@ def write_folder(
         shutil.copyfile(phones, folder / "phones.txt")
         result.front.write(folder)
         kaldi_io.write_archive(folder / "ali.1.gz", space.aligned())
-        rows = (f"{name} {score:.4f}\n" for name, score in outcome.per_frame.items())
-        (folder / "scores.txt").write_text("".join(rows), "utf-8")
-        summary = {
-            "utterances": len(space),
-            "aligned": len(outcome.per_frame),
-            "frames": outcome.frames,
-            "score_a_frame": outcome.score / max(outcome.frames, 1),
-            "retried": {name: round(beam, 2) for name, beam in outcome.needed.items()},
-            "failed": outcome.failed,
-        }
-        (folder / "alignment.json").write_text(json.dumps(summary, indent=2) + "\n", "utf-8")
+        write_outcome(folder, outcome, len(space))
+
+
+def write_outcome(folder: Path, outcome: Outcome, utterances: int, **more: object) -> None:
+    """Write alignment.json, with `more` in it, and scores.txt."""
+    rows = (f"{name} {score:.4f}\n" for name, score in outcome.per_frame.items())
+    (folder / "scores.txt").write_text("".join(rows), "utf-8")
+    summary = {
+        "utterances": utterances,
+        "aligned": len(outcome.per_frame),
+        "frames": outcome.frames,
+        "score_a_frame": outcome.score / max(outcome.frames, 1),
+        **more,
+        "retried": {name: round(beam, 2) for name, beam in outcome.needed.items()},
+        "failed": outcome.failed,
+    }
+    (folder / "alignment.json").write_text(json.dumps(summary, indent=2) + "\n", "utf-8")

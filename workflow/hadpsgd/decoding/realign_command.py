@@ -1,0 +1,46 @@
+"""`hadpsgd realign`: align a data set with a trained network."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+from hadpsgd.config import load
+from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.decoding.network import NetworkScorer
+from hadpsgd.decoding.realign import Aligner, Places, Spoken, compiler_of, realign
+from hadpsgd.features.fusion import Fusion
+from hadpsgd.gmm.data import Lang, word_ids
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("--config", type=Path, required=True, help="config (YAML)")
+    parser.add_argument("--model", type=Path, required=True, help="final.pt")
+    parser.add_argument("--lang", type=Path, required=True, help="lang folder")
+    parser.add_argument(
+        "--ali", type=Path, required=True, help="folder of tree and final.mdl (ours or Kaldi's)"
+    )
+    parser.add_argument("--data", type=Path, required=True, help="Kaldi data directory")
+    parser.add_argument("--streams", type=Path, required=True, help="folder of <stream>/<set>/")
+    parser.add_argument("--out", type=Path, required=True, help="folder of alignments to write")
+    parser.add_argument("--jobs", type=int, help="processes (default: realign.jobs)")
+    parser.add_argument(
+        "--device", choices=["cpu", "cuda"], default="cpu", help="where the network runs (cpu)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what the arguments say."""
+    config = load(args.config)
+    options, limit = config.realign, config.alignment.max_failed
+    data, lang = DataDir.read(args.data, audio=False), Lang(args.lang)
+    names = Fusion(config, args.streams, data).utterances
+    scorer = NetworkScorer(config, args.model, args.data, args.streams, args.device)
+    scorer.share()
+    aligner = Aligner(scorer, compiler_of(args.ali, lang), options)
+    utterances: Iterator[Spoken] = zip(names, word_ids(data, names, lang), strict=True)
+    places = Places(args.data, args.ali, args.lang, args.out)
+    realign(aligner, utterances, len(names), places, args.jobs or options.jobs, limit)
+    return 0

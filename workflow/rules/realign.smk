@@ -1,0 +1,73 @@
+# Labels by a trained network (realign.passes): each pass trains one on the labels before it.
+REALIGNER = run_key(CONFIG, CONFIG.realigner)
+
+
+if CONFIG.realign.passes:
+
+    use rule egs as egs_to_realign with:
+        input:
+            config=ancient(CONFIG_FILE),
+            data=f"{OUT}/corpus/data/{{set}}",
+            streams=expand(
+                f"{OUT}/feats/{{stream}}/{{{{set}}}}", stream=CONFIG.features.input
+            ),
+            ali=lambda wildcards: (
+                f"{label_folder(CONFIG, OUT, int(wildcards.round) - 1)}/{wildcards.set}"
+            ),
+        output:
+            temp(directory(f"{OUT}/realign/{{round}}/egs/{{set}}")),
+        log:
+            f"{OUT}/logs/realign.{{round}}/egs.{{set}}.log",
+        benchmark:
+            f"{OUT}/benchmarks/realign_egs.{{round}}.{{set}}.tsv"
+
+    use rule train as train_to_realign with:
+        input:
+            config=ancient(CONFIG_FILE),
+            egs=f"{OUT}/realign/{{round}}/egs/train",
+            dev=f"{OUT}/realign/{{round}}/egs/dev",
+        output:
+            model=f"{OUT}/realign/{{round}}/runs/{{run}}/final.pt",
+            summary=f"{OUT}/realign/{{round}}/runs/{{run}}/summary.json",
+        log:
+            f"{OUT}/logs/realign.{{round}}/train.{{run}}.log",
+        benchmark:
+            f"{OUT}/benchmarks/realign_train.{{round}}.{{run}}.tsv"
+        params:
+            depends=lambda wildcards: run_fingerprint(CONFIG, wildcards.run),
+            out=subpath(output.model, parent=True),
+            logs=lambda wildcards: (
+                f"{OUT}/logs/realign.{wildcards.round}/train.{wildcards.run}"
+            ),
+
+    rule realign:
+        input:
+            config=ancient(CONFIG_FILE),
+            model=f"{OUT}/realign/{{round}}/runs/{REALIGNER}/final.pt",
+            data=f"{OUT}/corpus/data/{{set}}",
+            streams=expand(
+                f"{OUT}/feats/{{stream}}/{{{{set}}}}", stream=CONFIG.features.input
+            ),
+            lang=f"{OUT}/lang",
+            ali=lambda wildcards: (
+                f"{label_folder(CONFIG, OUT, int(wildcards.round) - 1)}/{wildcards.set}"
+            ),
+        output:
+            directory(f"{OUT}/realign/{{round}}/ali/{{set}}"),
+        log:
+            f"{OUT}/logs/realign.{{round}}/{{set}}.log",
+        benchmark:
+            f"{OUT}/benchmarks/realign.{{round}}.{{set}}.tsv"
+        conda:
+            "../../envs/hadpsgd.yaml"
+        threads: CONFIG.realign.jobs
+        resources:
+            mem_mb=lambda wildcards, attempt: 4000 * attempt,
+            runtime=lambda wildcards, attempt: 240 * attempt,
+        params:
+            depends=DEPENDS["realign"],
+            streams=lambda wildcards, input: Path(input.streams[0]).parents[1],
+        shell:
+            "hadpsgd realign --config {input.config} --model {input.model} --lang {input.lang}"
+            " --ali {input.ali} --data {input.data} --streams {params.streams} --out {output}"
+            " --jobs {threads} 2> {log}"
