@@ -103,11 +103,18 @@ def test_every_stage_leaves_kaldis_files(ladder: tuple[Corpus, Path], stage: str
     trained, tree = model.read(folder / "final.mdl"), event_map.read(folder / "tree")
     assert tree.num_pdfs == trained.mixtures.num_pdfs
     transitions, alignments = read_alignments(folder)
-    frames = {name: len(ids) for name, ids in alignments}
+    paths = dict(alignments)
+    frames = {name: len(ids) for name, ids in paths.items()}
     counts = summary(folder)
     assert len(frames) == counts["aligned"] == counts["utterances"] - len(counts["failed"])
     assert sum(frames.values()) == counts["frames"]
     assert transitions.num_pdfs == tree.num_pdfs
+    first, *occupancies, last = (folder / "final.occs").read_text().split()
+    assert (first, last) == ("[", "]")
+    pdfs = transitions.pdf[np.concatenate(list(paths.values()))]
+    np.testing.assert_array_equal(
+        np.array(occupancies, float), np.bincount(pdfs, minlength=tree.num_pdfs)
+    )
     assert (folder / "phones.txt").is_file() and (folder / "cmvn_opts").is_file()
     if stage in ("lda-mllt", "sat"):
         assert read_matrix(folder / "final.mat").shape == (20, 91)

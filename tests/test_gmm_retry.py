@@ -12,10 +12,12 @@ from gmm_toy import Toy, toy
 
 from hadpsgd.errors import UserError
 from hadpsgd.gmm import event_map
+from hadpsgd.gmm.collect import tree_statistics, utterances_of
+from hadpsgd.gmm.context_stats import Context
 from hadpsgd.gmm.em import Outcome, Passes, Search
 from hadpsgd.gmm.pipeline import Pipeline
 from hadpsgd.gmm.results import Front, Result, check_failures, write_folder
-from hadpsgd.gmm.workspace import Workspace
+from hadpsgd.gmm.workspace import Chunk, Workspace
 
 # each utterance is one phone whose frames all look like its first state; the path must leave it
 # for the last two frames, and falls behind by about this much
@@ -66,6 +68,22 @@ def test_beams_decide(made: Made) -> None:
     assert again.keys() == {"fine", "retried"}
     for name, ids in again.items():
         np.testing.assert_array_equal(ids, paths[name])
+
+
+def test_the_last_frame_of_a_shorter_alignment_is_left_out(made: Made) -> None:
+    space, passes, small = made
+    aligned(made, Search(100.0, 100.0))
+    paths = dict(space.aligned())
+    paths["fine"] = paths["fine"][:-1]
+    whole = Chunk(0, len(space))
+    space.store_alignment(whole, np.zeros(space.num_frames, np.int32))
+    assert space.load_alignments(paths.items()) == []
+    found = [ids for _, ids in utterances_of(space, whole)]
+    for ids, expected in zip(found, paths.values(), strict=True):
+        np.testing.assert_array_equal(ids, expected)
+    stats = tree_statistics(passes, small.model.transitions, Context())
+    assert stats.frames == 3 * FRAMES - 1
+    assert set(stats.events[:, 1].tolist()) == {1, 2, 3}
 
 
 def test_failures_are_counted_and_limited(

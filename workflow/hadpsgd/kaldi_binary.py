@@ -246,10 +246,3 @@ def matrix_bytes(values: FloatArray) -> bytes:
     writer = Writer()
     writer.matrix(values)
     return writer.content()
-
-
-def vector_bytes(values: FloatArray) -> bytes:
-    """The content of a file that holds one vector (final.occs)."""
-    writer = Writer()
-    writer.vector(values)
-    return writer.content()

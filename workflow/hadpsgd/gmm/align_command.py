@@ -8,6 +8,7 @@ transforms are estimated, and all is aligned again, as Kaldi's align_fmllr.sh do
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from hadpsgd.gmm import event_map, model
@@ -32,12 +33,14 @@ def run(args: argparse.Namespace) -> int:
     tree = event_map.read(args.model / "tree")
     front = read_front(args.model)
     aligner = args.model / "final.alimdl"
+    result = Result(tree, trained, front, trained_in=args.model)
     with session(args, args.text) as work:
         compile_graphs(work.space, iter(work.words), work.lang, tree, trained.transitions)
         passes = work.passes(pipeline_of(front, work.space.dim))
         if aligner.is_file():
             adapted, outcome = adapt_and_align(work, passes, trained, model.read(aligner))
-            work.write(Result(tree, trained, front, transforms=adapted.transforms), outcome)
+            result = replace(result, transforms=adapted.transforms)
         else:
-            work.write(Result(tree, trained, front), work.aligned(passes, trained))
+            outcome = work.aligned(passes, trained)
+        work.write(result, outcome)
     return 0

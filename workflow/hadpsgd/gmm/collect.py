@@ -33,11 +33,15 @@ Quiet = tuple[int, ...]
 
 
 def utterances_of(space: Workspace, chunk: Chunk) -> Iterator[tuple[slice, NDArray[np.int32]]]:
-    """Rows and transition-ids of the aligned utterances of a chunk."""
+    """Rows and transition-ids of the aligned utterances of a chunk.
+
+    The last frame is left out where the alignment is one shorter than the features.
+    """
     ids, bounds = space.alignment(chunk), space.bounds(chunk).tolist()
     for begin, end in pairwise(bounds):
         if end > begin and ids[begin] > 0:
-            yield slice(begin, end), ids[begin:end]
+            stop = end if ids[end - 1] > 0 else end - 1
+            yield slice(begin, stop), ids[begin:stop]
 
 
 def tree_statistics(passes: Passes, model: TransitionModel, context: Context) -> TreeStatistics:

@@ -54,27 +54,6 @@ class Lang:
         except ValueError as error:
             raise UserError(f"not a list of numbers: {error}", where=path) from None
 
-    def roots(self) -> list[tuple[bool, list[int]]]:
-        """phones/roots.int: whether a root may be split, and the phones that share it.
-
-        Raises:
-            UserError: the file is missing, or a root is not shared by the states of its phones.
-        """
-        path = self.folder / "phones/roots.int"
-        if not path.is_file():
-            raise UserError("no such file", where=path, fix="`hadpsgd lang` makes it")
-        found = []
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            share, split, *phones = line.split() or ["", ""]
-            if share != "shared" or split not in ("split", "not-split") or not phones:
-                raise UserError(
-                    "not `shared split phones` or `shared not-split phones`",
-                    where=f"{path}:{number}",
-                    fix="Roots must be shared by the states of their phones",
-                )
-            found.append((split == "split", [int(phone) for phone in phones]))
-        return found
-
 
 def fill(space: Workspace, data: DataDir, feats: Path, frontend: Frontend) -> None:
     """Put normalised features into the workspace.

@@ -24,6 +24,5 @@ def run(args: argparse.Namespace) -> int:
         trained = train_mono(passes, work.words, work.lang, options, work.search, seed)
         model = trained.state.model
         outcome = work.aligned(passes, model)
-        occupancy = model.mixtures.per_pdf(passes.accumulate(model).occupancy)
-        work.write(Result(trained.tree, model, Front(), occupancy), outcome)
+        work.write(Result(trained.tree, model, Front()), outcome)
     return 0

@@ -20,7 +20,7 @@ from hadpsgd.gmm.em import Outcome
 from hadpsgd.gmm.event_map import Tree
 from hadpsgd.gmm.model import Model
 from hadpsgd.gmm.workspace import Workspace
-from hadpsgd.kaldi_binary import matrix_bytes, vector_bytes
+from hadpsgd.kaldi_binary import matrix_bytes
 
 _SHOWN = 5
 
@@ -54,9 +54,10 @@ class Result:
     tree: Tree
     model: Model
     front: Front
-    occupancy: NDArray[np.float64] | None = None
     transforms: dict[str, NDArray[np.float32]] | None = None
     alignment_model: Model | None = None
+    trained_in: Path | None = None
+    """Folder in which the model was trained, where that is not this one: its final.occs holds."""
 
 
 def check_failures(outcome: Outcome, total: int, limit: float, where: Path) -> None:
@@ -106,8 +107,9 @@ def write_folder(
 ) -> None:
     """Write final.mdl, tree, ali.1.gz, num_jobs, phones.txt and what belongs to the features.
 
-    Also alignment.json: how many utterances aligned, were retried or failed, and why; and
-    scores.txt: log-probability a frame of every utterance.
+    Also final.occs, frames of each pdf in the alignments of training; alignment.json: how many
+    utterances aligned, were retried or failed, and why; and scores.txt: log-probability a frame
+    of every utterance.
     """
     with atomic_folder(out) as folder:
         (folder / "final.mdl").write_bytes(model.content(result.model))
@@ -115,9 +117,11 @@ def write_folder(
         if result.alignment_model is not None:
             content = model.content(result.alignment_model)
             (folder / "final.alimdl").write_bytes(content)
-        if result.occupancy is not None:
-            content = vector_bytes(result.occupancy.astype(np.float32))
-            (folder / "final.occs").write_bytes(content)
+        occupancies = folder / "final.occs"
+        if result.trained_in is None:
+            occupancies.write_text(_occupancies(space, result.model))
+        elif (result.trained_in / occupancies.name).is_file():
+            shutil.copyfile(result.trained_in / occupancies.name, occupancies)
         if result.transforms:
             kaldi_io.write_archive(folder / "trans.1", sorted(result.transforms.items()))
         (folder / "num_jobs").write_text("1\n")
@@ -125,6 +129,14 @@ def write_folder(
         result.front.write(folder)
         kaldi_io.write_archive(folder / "ali.1.gz", space.aligned())
         write_outcome(folder, outcome, len(space))
+
+
+def _occupancies(space: Workspace, trained: Model) -> str:
+    """Frames of each pdf as a vector in Kaldi's text form."""
+    counts = np.zeros(trained.mixtures.num_pdfs, np.int64)
+    for _, ids in space.aligned():
+        counts += np.bincount(trained.transitions.pdf[ids], minlength=len(counts))
+    return f" [ {' '.join(map(str, counts))} ]\n"
 
 
 def write_outcome(folder: Path, outcome: Outcome, utterances: int, **more: object) -> None:
