@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hadpsgd.corpus.lang.topology import Topology
-from hadpsgd.gmm.diag_gmm import LOG_2PI, Array
+from hadpsgd.features.gaussians import LOG_2PI
+from hadpsgd.gmm.diag_gmm import Array
 from hadpsgd.gmm.event_map import PDF_CLASS, Node, Split, Table, Tree, leaves
 from hadpsgd.gmm.phone_segments import Segments
 from hadpsgd.gmm.statistics import Doubles

@@ -9,10 +9,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from hadpsgd.features import gaussians
 from hadpsgd.kaldi_binary import Reader, Writer
 
 Array = NDArray[np.float32]
-LOG_2PI = float(np.log(2 * np.pi))
 
 
 @dataclass(frozen=True)
@@ -71,23 +71,8 @@ def make(
     variances: NDArray[np.floating],
 ) -> Mixtures:
     """Mixtures of `sizes[j]` Gaussians for pdf j, with their normalising constants."""
-    inverse = 1.0 / np.asarray(variances, np.float64)
-    constants = log_normalisers(np.asarray(weights, np.float64), means, inverse)
-    return Mixtures(
-        np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        constants.astype(np.float32),
-        np.asarray(weights, np.float32),
-        (means * inverse).astype(np.float32),
-        inverse.astype(np.float32),
-    )
-
-
-def log_normalisers(
-    weights: NDArray[np.float64], means: NDArray[np.floating], inverse: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Kaldi's gconsts: log weight - (D log 2 pi - sum log 1/var + sum mean^2/var) / 2."""
-    spread = np.log(inverse).sum(1) - (np.asarray(means, np.float64) ** 2 * inverse).sum(1)
-    return np.log(weights) - 0.5 * (inverse.shape[1] * LOG_2PI - spread)
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return Mixtures(offsets, *gaussians.from_moments(weights, means, variances))
 
 
 def read_from(reader: Reader) -> Mixtures:
@@ -101,25 +86,15 @@ def read_from(reader: Reader) -> Mixtures:
     reader.expect("<DIMENSION>")
     dim = reader.int32()
     reader.expect("<NUMPDFS>")
-    gconsts, weights, means, inverses = [], [], [], []
-    for _ in range(reader.int32()):
-        reader.expect("<DiagGMM>")
-        reader.expect("<GCONSTS>")
-        gconsts.append(reader.vector())
-        reader.expect("<WEIGHTS>")
-        weights.append(reader.vector())
-        reader.expect("<MEANS_INVVARS>")
-        means.append(reader.matrix())
-        reader.expect("<INV_VARS>")
-        inverses.append(reader.matrix())
-        reader.expect("</DiagGMM>")
-        shape = (len(weights[-1]), dim)
-        if not (means[-1].shape == inverses[-1].shape == shape == (len(gconsts[-1]), dim)):
-            raise reader.fail(f"the parts of mixture {len(weights) - 1} differ in size")
-    sizes = [len(w) for w in weights]
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    flat = [np.concatenate(part).astype(np.float32) for part in (gconsts, weights, means, inverses)]
-    return Mixtures(offsets, *flat)
+    pdfs = []
+    for number in range(reader.int32()):
+        pdfs.append(gaussians.read_from(reader))
+        if pdfs[-1].inv_vars.shape[1] != dim:
+            raise reader.fail(f"mixture {number} is not of {dim} dimensions")
+    if not pdfs:
+        raise reader.fail("no mixtures")
+    offsets = np.concatenate([[0], np.cumsum([len(pdf.weights) for pdf in pdfs])])
+    return Mixtures(offsets.astype(np.int64), *map(np.concatenate, zip(*pdfs, strict=True)))
 
 
 def write_to(model: Mixtures, writer: Writer) -> None:
@@ -130,13 +105,5 @@ def write_to(model: Mixtures, writer: Writer) -> None:
     writer.int32(model.num_pdfs)
     for begin, end in zip(model.offsets[:-1], model.offsets[1:], strict=True):
         rows = slice(begin, end)
-        writer.token("<DiagGMM>")
-        writer.token("<GCONSTS>")
-        writer.vector(model.gconsts[rows])
-        writer.token("<WEIGHTS>")
-        writer.vector(model.weights[rows])
-        writer.token("<MEANS_INVVARS>")
-        writer.matrix(model.means_invvars[rows])
-        writer.token("<INV_VARS>")
-        writer.matrix(model.inv_vars[rows])
-        writer.token("</DiagGMM>")
+        parts = (model.gconsts, model.weights, model.means_invvars, model.inv_vars)
+        gaussians.write_to(gaussians.Gaussians(*(part[rows] for part in parts)), writer)

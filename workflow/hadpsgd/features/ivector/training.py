@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hadpsgd.errors import UserError
+from hadpsgd.features.gaussians import LOG_2PI
 from hadpsgd.features.ivector.extractor import Extractor
 from hadpsgd.features.ivector.statistics import Spool
-from hadpsgd.features.ivector.ubm import LOG_2PI, DiagGmm
+from hadpsgd.features.ivector.ubm import DiagGmm
 from hadpsgd.features.matrices import pack, singular, symmetric, unpack
 
 Array = NDArray[np.float64]

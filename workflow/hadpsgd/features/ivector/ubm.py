@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from hadpsgd.features import gaussians
 from hadpsgd.files import atomic_file
 from hadpsgd.kaldi_binary import Reader, Writer
 
 Matrix = NDArray[np.float32]
-LOG_2PI = float(np.log(2 * np.pi))
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,7 @@ class DiagGmm:
         variances: NDArray[np.floating],
     ) -> DiagGmm:
         """The mixture of weights [Gaussians], means and variances [Gaussians, dim]."""
-        means, inverse = np.asarray(means, np.float64), 1 / np.asarray(variances, np.float64)
-        spread = np.log(inverse).sum(axis=1) - (np.square(means) * inverse).sum(axis=1)
-        with np.errstate(divide="ignore"):  # a weight of zero is never chosen
-            gconsts = np.log(weights) - 0.5 * (means.shape[1] * LOG_2PI - spread)
-        parts = (gconsts, weights, means * inverse, inverse)
-        return cls(*(np.asarray(part, np.float32) for part in parts))
+        return cls(*gaussians.from_moments(weights, means, variances))
 
     @property
     def dim(self) -> int:
@@ -98,35 +93,13 @@ def read(path: Path) -> DiagGmm:
     Raises:
         UserError: missing, in text form, cut, or not a diagonal mixture.
     """
-    reader = Reader.open(path)
-    reader.expect("<DiagGMM>")
-    reader.expect("<GCONSTS>")
-    gconsts = reader.vector()
-    reader.expect("<WEIGHTS>")
-    weights = reader.vector()
-    reader.expect("<MEANS_INVVARS>")
-    means = reader.matrix()
-    reader.expect("<INV_VARS>")
-    inverse = reader.matrix()
-    reader.expect("</DiagGMM>")
-    if not len(gconsts) == len(weights) == len(means) or means.shape != inverse.shape:
-        raise reader.fail("the parts of the mixture differ in size")
-    parts = (gconsts, weights, means, inverse)
-    return DiagGmm(*(np.asarray(part, np.float32) for part in parts))
+    return DiagGmm(*gaussians.read_from(Reader.open(path)))
 
 
 def write(path: Path, model: DiagGmm) -> None:
     """Write final.dubm."""
     writer = Writer()
-    writer.token("<DiagGMM>")
-    writer.token("<GCONSTS>")
-    writer.vector(model.gconsts)
-    writer.token("<WEIGHTS>")
-    writer.vector(model.weights)
-    writer.token("<MEANS_INVVARS>")
-    writer.matrix(model.means_invvars)
-    writer.token("<INV_VARS>")
-    writer.matrix(model.inv_vars)
-    writer.token("</DiagGMM>")
+    parts = (model.gconsts, model.weights, model.means_invvars, model.inv_vars)
+    gaussians.write_to(gaussians.Gaussians(*parts), writer)
     with atomic_file(path) as temporary:
         temporary.write_bytes(writer.content())
