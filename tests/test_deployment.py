@@ -62,18 +62,20 @@ def test_every_rule_has_the_environment() -> None:
 
 
 def test_dry_run_with_conda(tmp_path: Path) -> None:
+    """Our own alignment, i-vectors and adaptation: nearly all rules there are."""
     conda = tmp_path / "bin" / "conda"
     conda.parent.mkdir()
     conda.write_text(CONDA)
     conda.chmod(0o755)
     shown = run(
         *("snakemake", "--sdm", "conda", "-n", "--directory", str(tmp_path)),
-        *("--snakefile", str(ROOT / "Snakefile"), "--configfile", "config/demo.yaml"),
+        *("--snakefile", str(ROOT / "Snakefile"), "--configfile", "config/tiny_full.yaml"),
         cwd=ROOT,
         path=str(conda.parent),
     )
     assert re.search(r"Conda environment \S*envs/hadpsgd.yaml will be created", shown)
-    assert "train" in shown
+    planned = set(re.findall(r"^\s*(?:local)?rule (\w+):", shown, re.MULTILINE))
+    assert {"corpus", "sat", "ivector_train", "train", "decode_adapted", "report"} <= planned
 
 
 def test_the_environment_gets_the_package_too() -> None:
@@ -83,8 +85,9 @@ def test_the_environment_gets_the_package_too() -> None:
     assert (script.parent / ".." / "pyproject.toml").is_file()
 
 
-def test_a_module_of_another_workflow(tmp_path: Path) -> None:
-    (tmp_path / "Snakefile").write_text(f"""
+def module(folder: Path, **changes: object) -> None:
+    """Another workflow that uses ours."""
+    (folder / "Snakefile").write_text(f"""
 configfile: "mine.yaml"
 
 module speech:
@@ -93,18 +96,65 @@ module speech:
 
 use rule * from speech as speech_*
 
+use rule train from speech as speech_train with:
+    retries: 0
+
 rule mine:
     default_target: True
     input: rules.speech_report.output.wer
     output: "best.txt"
     shell: "tail -1 {{input}} > {{output}}"
+
+rule nothing_of_speech:
+    output: "other.txt"
+    shell: "touch {{output}}"
+
+onstart:
+    shell("ls -A results/*/ > mine.starts")
 """)
-    inner = yaml.safe_load((ROOT / "config/tiny.yaml").read_text())
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"speech": inner}))
+    inner = yaml.safe_load((ROOT / "config/tiny.yaml").read_text()) | changes
+    (folder / "mine.yaml").write_text(yaml.safe_dump({"speech": inner}))
+
+
+def test_a_module_of_another_workflow(tmp_path: Path) -> None:
+    module(tmp_path)
     shown = run("snakemake", "-n", cwd=tmp_path)
     planned = set(re.findall(r"^\s*(?:local)?rule (\w+):", shown, re.MULTILINE))
     assert {"mine", "speech_train", "speech_decode", "speech_report"} <= planned
     assert "speech_track" not in planned  # nobody asked for it
+
+
+def test_a_module_starts_as_the_workflow_does(tmp_path: Path) -> None:
+    """Snakemake runs the main Snakefile's hooks alone; ours come before them."""
+    module(tmp_path)
+    run("snakemake", "--cores", "1", "other.txt", cwd=tmp_path)
+    assert ".workflow.lock" in (tmp_path / "mine.starts").read_text().split()
+
+
+def test_a_module_that_wants_too_many_hosts(tmp_path: Path) -> None:
+    """Said before anything is submitted; Slurm would let the training wait for ever."""
+    runs = [{"strategy": "ssgd", "learners": 8}]
+    module(tmp_path, training={"cluster": {"learners_per_node": 2}, "runs": runs})
+    scontrol = tmp_path / "bin" / "scontrol"
+    scontrol.parent.mkdir()
+    scontrol.write_text("#!/bin/sh\necho PartitionName=small TotalNodes=3 MaxNodes=2\n")
+    scontrol.chmod(0o755)
+    done = subprocess.run(
+        [
+            *(sys.executable, str(ROOT / "tests/sbatch_lines.py"), "--executor", "slurm"),
+            *("--jobs", "9", "--default-resources", "slurm_partition=small"),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{scontrol.parent}{os.pathsep}{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1 and done.stdout.strip() == "", done.stdout
+    said = done.stderr.split("WorkflowError:\n")[1].strip().splitlines()
+    assert len(said) == 2 and "File" in said[1], done.stderr[-2000:]  # where it was raised
+    assert re.match(r"run 'ssgd-8-\w+' wants 4 hosts, partition 'small' gives 2 at most", said[0])
+    assert not (tmp_path / "mine.starts").exists()
 
 
 def test_container_and_catalog() -> None:

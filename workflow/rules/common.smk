@@ -1,5 +1,4 @@
 # The checked config and the names that all rules share.
-from contextlib import ExitStack
 from pathlib import Path
 
 from snakemake.utils import validate
@@ -16,8 +15,7 @@ from hadpsgd.config import (
     stage_folders,
     write_resolved,
 )
-from hadpsgd.locks import locked, myself
-from hadpsgd.training.slurm import check_partition
+from hadpsgd.starting import before_start, check_hosts, hold
 
 guard.announce()  # stages end with this process
 CONFIG = check(config, "config")  # names the wrong key, which the JSON Schema does not
@@ -35,26 +33,23 @@ CONFIG_FILE = str(
 DEPENDS = stage_fingerprints(CONFIG)
 GMM = stage_folders(CONFIG, OUT)  # of our own stages: none with Kaldi's alignments
 SETS = ["train", "dev", *CONFIG.tests]
+# Training speech at other speeds (corpus.speeds) is a set of its own, for egs alone.
+PERTURBED = ["train_perturbed"] if CONFIG.corpus.speeds != [1.0] else []
 # Names of the runs' folders: two configs of one name keep their runs apart.
 RUNS = [run_key(CONFIG, run.id) for run in CONFIG.training.runs]
-# One workflow at a time in a results folder. The profiles switch Snakemake's own lock off: it
-# outlives a kill -9, this one does not.
-LOCK = ExitStack()
+TRAIN = workflow.modifier.modify_rulename("train")  # another workflow may rename it
 
 
-onstart:
-    LOCK.enter_context(
-        locked(Path(OUT) / ".workflow.lock", myself(), does="runs a workflow here")
-    )
-    if workflow.executor_plugin.name == "slurm":
-        for job in workflow.dag.needrun_jobs():
-            if job.rule.name in ("train", "train_to_realign"):
-                where = job.resources.get("slurm_partition") or ""
-                check_partition(job.resources.nodes, where, job.wildcards.run)
+def starts() -> None:
+    hold(Path(OUT))
+    check_hosts(workflow, TRAIN)
+
+
+before_start(workflow, starts)
 
 
 wildcard_constraints:
-    set="|".join(SETS),
+    set="|".join([*SETS, *PERTURBED]),
     run="|".join(RUNS),
     stream="logmel|mfcc",
     round="[1-9][0-9]*",

@@ -1,0 +1,70 @@
+"""What is done as a workflow starts, also where ours is a module of another workflow.
+
+Snakemake runs the hooks of the main Snakefile alone (`onstart` of a module is not inherited).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from snakemake.exceptions import WorkflowError
+
+from hadpsgd.errors import UserError
+from hadpsgd.locks import locked, myself
+from hadpsgd.training.slurm import check_partition
+
+_held: dict[Path, ExitStack] = {}
+
+
+def before_start(workflow: Any, do: Callable[[], None]) -> None:
+    """Call `do` before the first job, ahead of the main Snakefile's own `onstart`, if any.
+
+    A UserError ends the workflow with its one line.
+    """
+    register, before = workflow.onstart, workflow._onstart
+
+    def first(hook: Callable[[Any], None]) -> Callable[[Any], None]:
+        def both(log: Any) -> None:
+            try:
+                do()
+            except UserError as error:  # without the lines that it went through
+                raise WorkflowError(str(error)) from None
+            hook(log)
+
+        return both
+
+    workflow._onstart = first(before)
+    workflow.onstart = lambda hook: register(first(hook))  # of a Snakefile that goes on after us
+
+
+def hold(out: Path) -> None:
+    """Keep other workflows out of a results folder until this process ends.
+
+    The profiles switch Snakemake's own lock off: it outlives a kill -9, this one does not.
+
+    Raises:
+        UserError: one is there already.
+    """
+    if out not in _held:  # each `use rule` of a module reads it again
+        stack = ExitStack()
+        stack.enter_context(locked(out / ".workflow.lock", myself(), does="runs a workflow here"))
+        _held[out] = stack
+
+
+def check_hosts(workflow: Any, rule: str) -> None:
+    """Refuse trainings for which Slurm has not enough hosts, before anything is submitted.
+
+    `rule` is the name of the rule that trains.
+
+    Raises:
+        UserError: a partition is too small.
+    """
+    if workflow.executor_plugin.name != "slurm":
+        return
+    for job in workflow.dag.needrun_jobs():
+        if job.rule.name == rule:
+            where = job.resources.get("slurm_partition") or ""
+            check_partition(job.resources.nodes, where, job.wildcards.run)
