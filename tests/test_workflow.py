@@ -86,16 +86,31 @@ def test_all_260_inputs_are_planned(
     assert rules | both <= planned and not others & planned
 
 
-def test_realignment_goes_before_training(tmp_path: Path) -> None:
-    """Two passes: each trains one network and aligns train and dev; the runs come after."""
+def test_speeds_and_realignment_are_planned(tmp_path: Path) -> None:
+    """Two passes train one network each and align train and dev; copies at other speeds are made
+    and adapted, for the examples alone."""
     ran = snakemake(
-        "-n", "--profile", "local", "--configfile", "config/tiny.yaml", "--quiet", "rules",
-        "--config", f"results={tmp_path}", "realign={passes: 2, run: hadpsgd-2x2}",
+        "-n", "--profile", "local", "--configfile", "config/tiny_full.yaml", "--quiet", "rules",
+        "--config", f"results={tmp_path}", "realign={passes: 2}", "corpus={speeds: [0.9, 1.0]}",
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-2000:]
     counts = dict(re.findall(r"^(\w+) +(\d+)$", ran.stdout + ran.stderr, re.MULTILINE))
-    wanted = {"egs_to_realign": 4, "train_to_realign": 2, "realign": 4, "egs": 2, "train": 2}
-    assert {name: int(counts[name]) for name in wanted} == wanted
+    wanted = {
+        "egs_to_realign": 4,
+        "train_to_realign": 2,
+        "realign": 4,
+        "egs": 2,
+        "train": 1,
+        # of train, dev and two test sets, and of the copies
+        "perturb": 1,
+        "features": 10,
+        "align": 2,
+        "fmllr": 5,
+        "ivector_extract": 5,
+        "decode_first": 3,
+        "sat": 1,
+    }
+    assert {name: int(counts.get(name, 0)) for name in wanted} == wanted
 
 
 def test_fmllr_without_a_source_is_refused() -> None:

@@ -19,6 +19,7 @@ from hadpsgd.training import interrupt
 STAGES: dict[str, tuple[str, str]] = {
     "config": ("hadpsgd.config.command", "check a config, print it resolved, or print its schema"),
     "corpus": ("hadpsgd.corpus.command", "prepare a corpus: data directories, dictionary, texts"),
+    "perturb": ("hadpsgd.corpus.perturb_command", "training speech at other speeds"),
     "validate": ("hadpsgd.corpus.validate_command", "name every fault of Kaldi data directories"),
     "lang": ("hadpsgd.corpus.lang.command", "phones, words, topology and lexicon transducers"),
     "features": ("hadpsgd.features.command", "logmel or MFCC features of a data directory"),

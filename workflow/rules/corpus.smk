@@ -23,6 +23,31 @@ rule corpus:
         "hadpsgd corpus --config {input.config} --out {params.out} --jobs {threads} 2> {log}"
 
 
+if PERTURBED:
+
+    rule perturb:
+        input:
+            config=ancient(CONFIG_FILE),
+            data=f"{OUT}/corpus/data/train",
+        output:
+            directory(f"{OUT}/corpus/data/{PERTURBED[0]}"),
+        log:
+            f"{OUT}/logs/perturb.log",
+        benchmark:
+            f"{OUT}/benchmarks/perturb.tsv"
+        conda:
+            "../../envs/hadpsgd.yaml"
+        threads: 4
+        resources:
+            mem_mb=lambda wildcards, attempt: 4000 * attempt,
+            runtime=lambda wildcards, attempt: 120 * attempt,
+        params:
+            depends=DEPENDS["perturb"],
+        shell:
+            "hadpsgd perturb --config {input.config} --data {input.data} --out {output}"
+            " --jobs {threads} 2> {log}"
+
+
 rule lang:
     input:
         config=ancient(CONFIG_FILE),

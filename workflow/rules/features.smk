@@ -20,6 +20,17 @@ rule features:
         " --data {input.data} --out {output} --jobs {threads} 2> {log}"
 
 
+# What training examples have of train_perturbed: its data first, then its features.
+COPIES = [
+    path
+    for name in PERTURBED
+    for path in (
+        f"{OUT}/corpus/data/{name}",
+        *(f"{OUT}/feats/{stream}/{name}" for stream in CONFIG.features.input),
+    )
+]
+
+
 rule egs:
     input:
         config=ancient(CONFIG_FILE),
@@ -28,6 +39,7 @@ rule egs:
             f"{OUT}/feats/{{stream}}/{{{{set}}}}", stream=CONFIG.features.input
         ),
         ali=f"{label_folder(CONFIG, OUT)}/{{set}}",
+        perturbed=lambda wildcards: COPIES if wildcards.set == "train" else [],
     output:
         directory(f"{OUT}/egs/{{set}}"),
     log:
@@ -44,6 +56,9 @@ rule egs:
         depends=DEPENDS["egs"],
         streams=lambda wildcards, input: Path(input.streams[0]).parents[1],
         held_out=lambda wildcards: "" if wildcards.set == "train" else "--held-out",
+        perturbed=lambda wildcards, input: (
+            f"--perturbed {input.perturbed[0]}" if input.perturbed else ""
+        ),
     shell:
         "hadpsgd egs --config {input.config} --data {input.data} --streams {params.streams}"
-        " --ali {input.ali} --out {output} {params.held_out} 2> {log}"
+        " --ali {input.ali} --out {output} {params.held_out} {params.perturbed} 2> {log}"

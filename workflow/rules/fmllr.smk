@@ -151,7 +151,11 @@ elif CONFIG.estimates_fmllr:
             trans=lambda wildcards: (
                 f"{OUT}/ali/train"
                 if wildcards.set == "train"
-                else f"{OUT}/fmllr/{wildcards.set}/trans"
+                else (
+                    f"{OUT}/ali/{wildcards.set}"
+                    if wildcards.set in PERTURBED
+                    else f"{OUT}/fmllr/{wildcards.set}/trans"
+                )
             ),
         output:
             directory(f"{OUT}/feats/fmllr/{{set}}"),

@@ -14,6 +14,7 @@ if CONFIG.realign.passes:
             ali=lambda wildcards: (
                 f"{label_folder(CONFIG, OUT, int(wildcards.round) - 1)}/{wildcards.set}"
             ),
+            perturbed=lambda wildcards: COPIES if wildcards.set == "train" else [],
         output:
             temp(directory(f"{OUT}/realign/{{round}}/egs/{{set}}")),
         log:

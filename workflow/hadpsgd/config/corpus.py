@@ -4,12 +4,31 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from hadpsgd.config.base import PathText, Section
 
 
-class Builtin(Section):
+class AnyCorpus(Section):
+    """What all kinds share."""
+
+    speeds: list[Annotated[float, Field(ge=0.5, le=2)]] = Field([1.0])
+    """Speeds at which the network is trained on every training utterance, tempo and pitch
+    together; [0.9, 1.0, 1.1] triples a small corpus. 1.0, as it was said, must be among them."""
+
+    @field_validator("speeds")
+    @classmethod
+    def _own_speed(cls, speeds: list[float]) -> list[float]:
+        if 1.0 not in speeds:
+            raise ValueError("1.0 must be among the speeds")
+        if len(set(speeds)) < len(speeds):
+            raise ValueError("a speed is listed twice")
+        if any(round(speed, 2) != speed for speed in speeds):
+            raise ValueError("two decimals at most")
+        return speeds
+
+
+class Builtin(AnyCorpus):
     """Synthetic telephone speech made by espeak-ng. A test bed, not a benchmark."""
 
     kind: Literal["builtin"]
@@ -28,7 +47,7 @@ class Builtin(Section):
     experiments with an open vocabulary; they are listed in `held_out_words.txt`."""
 
 
-class An4(Section):
+class An4(AnyCorpus):
     """CMU AN4, the public census corpus (16 kHz recordings, taken to 8 kHz)."""
 
     kind: Literal["an4"]
@@ -38,7 +57,7 @@ class An4(Section):
     """Training speakers held out as the development set."""
 
 
-class Kaldi(Section):
+class Kaldi(AnyCorpus):
     """Your own Kaldi data directories."""
 
     kind: Literal["kaldi"]

@@ -21,7 +21,9 @@ def stage_fingerprints(config: Config) -> dict[str, str]:
     """Hash of the settings of every stage before training and after it."""
     rate = config.features.sample_rate
     parts: dict[str, list[BaseModel | str | int]] = {
-        "corpus": [config.corpus, config.seed, rate],
+        # only what is trained on has other speeds
+        "corpus": [config.corpus.model_copy(update={"speeds": [1.0]}), config.seed, rate],
+        "perturb": [str(config.corpus.speeds), rate],
         "lang": [config.alignment, config.lang],
         "features": [
             config.features.logmel,
@@ -33,7 +35,7 @@ def stage_fingerprints(config: Config) -> dict[str, str]:
         "ivector": [config.features.ivector, config.features.imports, config.seed],
         "alignment": [config.alignment, config.seed],
         "realign": [config.realign],
-        "egs": [config.egs, config.features, config.seed],
+        "egs": [config.egs, config.features, config.seed, str(config.corpus.speeds)],
         "lm": [config.lm],
         "graph": [config.graph],
         "decoding": [config.decoding, config.features],

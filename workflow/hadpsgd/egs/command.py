@@ -8,6 +8,7 @@ from pathlib import Path
 from hadpsgd.config import load
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.egs.make import make
+from hadpsgd.errors import UserError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -17,6 +18,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--streams", type=Path, required=True, help="folder of <stream>/<set>/")
     parser.add_argument("--ali", type=Path, required=True, help="folder of ali.*.gz, final.mdl")
     parser.add_argument("--out", type=Path, required=True, help="folder of shards and meta.json")
+    parser.add_argument(
+        "--perturbed", type=Path, help="its data directory of other speeds (`hadpsgd perturb`)"
+    )
     parser.add_argument(
         "--held-out",
         action="store_true",
@@ -28,5 +32,14 @@ def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
     config = load(args.config)
     data = DataDir.read(args.data, audio=False, text=False)
-    make(config, data, args.streams, args.ali, args.out, held_out=args.held_out)
+    copies = None
+    if args.perturbed is not None:
+        copies = DataDir.read(args.perturbed, audio=False, text=False)
+    elif config.corpus.speeds != [1.0] and not args.held_out:
+        raise UserError(
+            "corpus.speeds has others than 1, and there is no --perturbed",
+            where=args.config,
+            fix="`hadpsgd perturb` makes that data",
+        )
+    make(config, data, args.streams, args.ali, args.out, held_out=args.held_out, copies=copies)
     return 0

@@ -20,6 +20,7 @@ from hadpsgd.config import Config, fingerprint
 from hadpsgd.config.alignment import Egs
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.egs.shards import FORMAT, PADDING, ShardWriter
+from hadpsgd.egs.speed import AtSpeeds
 from hadpsgd.egs.tempo import at_tempo
 from hadpsgd.errors import UserError
 from hadpsgd.features.fusion import Fusion
@@ -94,9 +95,18 @@ def matched(
 
 
 def make(
-    config: Config, data: DataDir, streams: Path, ali: Path, out: Path, *, held_out: bool = False
+    config: Config,
+    data: DataDir,
+    streams: Path,
+    ali: Path,
+    out: Path,
+    *,
+    held_out: bool = False,
+    copies: DataDir | None = None,
 ) -> dict[str, Any]:
     """Write shards, pdf_counts.npy and meta.json of a data set into `out`; returns the latter.
+
+    `copies` holds its utterances at the other speeds of `corpus.speeds`.
 
     pdf_counts.npy is int64 [pdf-ids]: frames of the alignment with each, dropped ones too (the
     priors are estimated on it).
@@ -106,6 +116,7 @@ def make(
     """
     refuse_other_folder(out)
     fusion = Fusion(config, streams, data)
+    at_speeds = None if copies is None else AtSpeeds(config, streams, copies)
     model, alignments = read_alignments(ali)
     frames, counts = config.egs.frames, Counts()
     pdf_counts = np.zeros(model.num_pdfs, np.int64)
@@ -131,6 +142,8 @@ def make(
             else:
                 for tempo in config.egs.tempos:
                     _add(writer, counts, *at_tempo(features, labels, tempo), config.egs)
+                for copy in at_speeds(utterance, labels) if at_speeds else ():
+                    _add(writer, counts, *copy, config.egs)
             progress.show()
         writer.close()
         counts.unaligned = sorted(unaligned)
@@ -144,7 +157,7 @@ def make(
             "num_pdfs": model.num_pdfs,
             "subsequences": sum(shard["subsequences"] for shard in writer.shards),
             "held_out": held_out,
-            "config": fingerprint([config.features, config.egs]),
+            "config": fingerprint([config.features, config.egs, str(config.corpus.speeds)]),
             "counts": asdict(counts),
             "shards": writer.shards,
         }

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from hadpsgd.config.imports import FeatureImport, IvectorImport
 from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.corpus.perturb import original
 from hadpsgd.errors import UserError
 from hadpsgd.features.cmvn import SpeakerStatistics
 from hadpsgd.features.ivector.extract import NAMES, PERIOD
@@ -124,6 +125,8 @@ def import_ivectors(
 ) -> None:
     """Write the ivector stream of a set from Kaldi's archives.
 
+    Speakers or utterances at another speed that have none take those that they were made from.
+
     Raises:
         UserError: they are broken; more than a share `limit` of utterances or speakers have none.
     """
@@ -132,8 +135,11 @@ def import_ivectors(
     sources = [
         Source(in_set(place, data), kind, allow_pipes=allow_pipes) for place in options.ivectors
     ]
-    found = take(sources, wanted, out, NAMES[options.per])
-    missing = [key for key in wanted if key not in found]
+    # online vectors follow the frames: those of another speed would not fit
+    before = {key: key if options.per == "online" else original(key) for key in wanted}
+    keys = list(dict.fromkeys([*wanted, *before.values()]))
+    found = take(sources, keys, out, NAMES[options.per])
+    missing = [key for key in wanted if key not in found and before[key] not in found]
     named = "speakers" if options.per == "speaker" else "utterances"
     check_skipped(
         missing,

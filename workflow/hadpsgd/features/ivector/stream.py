@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hadpsgd.config.features import Features
+from hadpsgd.corpus.perturb import original
 from hadpsgd.errors import UserError
 from hadpsgd.features.ivector.extract import NAMES, PERIOD
 from hadpsgd.kaldi_io import Kind, Scp
@@ -45,7 +46,8 @@ class IvectorStream:
         self._speaker_of = speaker_of if kind == "speaker" else None
 
     def _key(self, utterance: str) -> str:
-        return utterance if self._speaker_of is None else self._speaker_of.get(utterance, "")
+        key = utterance if self._speaker_of is None else self._speaker_of.get(utterance, "")
+        return key if key in self._vectors else original(key)
 
     def __contains__(self, utterance: object) -> bool:
         return isinstance(utterance, str) and self._key(utterance) in self._vectors

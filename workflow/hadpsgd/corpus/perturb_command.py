@@ -1,0 +1,32 @@
+"""`hadpsgd perturb`: training speech at other speeds."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from hadpsgd.config import load
+from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.corpus.perturb import Source, perturb
+from hadpsgd.errors import UserError
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("--config", type=Path, required=True, help="config (YAML)")
+    parser.add_argument("--data", type=Path, required=True, help="Kaldi data directory")
+    parser.add_argument("--out", type=Path, required=True, help="data directory to write")
+    parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what the arguments say."""
+    if args.jobs < 1:
+        raise UserError(f"--jobs {args.jobs}: at least one process is needed")
+    config = load(args.config)
+    allow_pipes = getattr(config.corpus, "allow_pipes", False)
+    data, rate = DataDir.read(args.data), config.features.sample_rate
+    made = perturb(Source(data, config.corpus.speeds, rate, allow_pipes), args.out, args.jobs)
+    print(f"perturb: {made.utterances} utterances, {made.seconds / 3600:.2f} h", file=sys.stderr)
+    return 0

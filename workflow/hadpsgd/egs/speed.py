@@ -1,0 +1,77 @@
+"""Utterances at other speeds: features of the perturbed audio, labels of the utterance itself.
+
+Where in an utterance a state is said does not depend on the speed, so labels are taken from the
+alignment of the original, at the time that each frame had there. Kaldi aligns perturbed speech
+anew; alignments that are imported have none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hadpsgd.config import Config
+from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.corpus.perturb import perturbed
+from hadpsgd.errors import UserError
+from hadpsgd.features.fusion import Fusion
+
+_CENTRE = 1.25  # of the first window of 25 ms, in frames of 10 ms
+_MARGIN = 2  # frames by which rounding may change the length of an utterance
+
+
+def labels_at(labels: NDArray[np.int32], speed: float, frames: int) -> NDArray[np.int32]:
+    """Labels of an utterance [original frames] as those of its copy at a speed [frames].
+
+    Raises:
+        UserError: the copy is not as long as an utterance of that speed is.
+    """
+    expected = (len(labels) + 2 * _CENTRE - 1) / speed - 2 * _CENTRE + 1
+    if abs(frames - expected) > _MARGIN:
+        raise UserError(
+            f"{frames} frames at speed {speed:g} and an alignment of {len(labels)} at 1",
+            fix="Make perturbed data and features of it anew",
+        )
+    places = np.rint((np.arange(frames) + _CENTRE) * speed - _CENTRE).astype(np.int64)
+    return labels[np.clip(places, 0, len(labels) - 1)]
+
+
+class AtSpeeds:
+    """Copies of utterances at the speeds of `corpus.speeds` but 1."""
+
+    def __init__(self, config: Config, streams: Path, copies: DataDir) -> None:
+        """Open their features.
+
+        Raises:
+            UserError: too many lack features.
+        """
+        self.fusion = Fusion(config, streams, copies)
+        self._copies, self._there = copies, set(self.fusion.utterances)
+        self._speeds = [speed for speed in config.corpus.speeds if speed != 1.0]
+
+    def __call__(
+        self, utterance: str, labels: NDArray[np.int32]
+    ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int32]]]:
+        """(features, labels) of the copies of an utterance.
+
+        Raises:
+            UserError: a copy is missing or has another length (names it).
+        """
+        for speed in self._speeds:
+            name = perturbed(utterance, speed)
+            if name not in self._copies.utterances:
+                raise UserError(
+                    f"no utterance {name}",
+                    where=self._copies.path,
+                    fix="Make perturbed data anew (`hadpsgd perturb`)",
+                )
+            if name not in self._there:  # too short for features: counted and named before
+                continue
+            features = self.fusion[name]
+            try:
+                yield features, labels_at(labels, speed, len(features))
+            except UserError as error:
+                raise UserError(str(error), where=f"utterance {name}") from None
