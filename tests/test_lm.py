@@ -5,16 +5,18 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import tempfile
 from pathlib import Path
 
-import kenlm
 import numpy as np
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hadpsgd.cli import main
 from hadpsgd.errors import UserError
-from hadpsgd.lm import arpa, mix, perplexity, train
+from hadpsgd.lm import arpa, backoff, mix, perplexity, train
 from hadpsgd.lm.prune import prune
 from hadpsgd.lm.vocabulary import Vocabulary
 
@@ -55,19 +57,9 @@ def make(tmp_path: Path, lang: Path, order: int = 3) -> Path:
 
 @pytest.mark.parametrize("order", [2, 3, 4])
 def test_probabilities_sum_to_one(tmp_path: Path, lang: Path, order: int) -> None:
-    model = perplexity.load(make(tmp_path, lang, order))
+    model = backoff.load(make(tmp_path, lang, order))
     for history in ([], ["a"], ["a", "b"], ["c", "c"], ["b", "c", "a"]):
-        start = kenlm.State()
-        model.BeginSentenceWrite(start)
-        for word in history:
-            after = kenlm.State()
-            model.BaseScore(start, word, after)
-            start = after
-        total = sum(
-            10 ** model.BaseScore(start, word, kenlm.State())
-            for word in ("a", "b", "c", "<unk>", "</s>")
-        )
-        assert total == pytest.approx(1.0, abs=2e-3)
+        assert total_probability(model, history, "a b c <unk> </s>") == pytest.approx(1.0, abs=2e-3)
 
 
 def test_the_same_text_gives_the_same_bytes(tmp_path: Path, lang: Path) -> None:
@@ -94,8 +86,8 @@ def test_an4_as_kaldi(shared: Path, tmp_path: Path) -> None:
     train.train(lang / "lm_train.txt", Vocabulary.of_lang(lang), 4, out)
     assert arpa.counts(out) == arpa.counts(lang / "4gram.arpa.gz")
     sentences = list(Vocabulary.of_lang(lang).map(lang / "lm_train.txt"))
-    ours = perplexity.score(perplexity.load(out), sentences)
-    kaldi = perplexity.score(perplexity.load(lang / "4gram.arpa.gz"), sentences)
+    ours = perplexity.score(backoff.load(out), sentences)
+    kaldi = perplexity.score(backoff.load(lang / "4gram.arpa.gz"), sentences)
     assert ours.oov == kaldi.oov == 0
     assert ours.perplexity == pytest.approx(kaldi.perplexity, rel=0.01)
 
@@ -162,12 +154,65 @@ def test_marks_in_the_text_are_refused(tmp_path: Path, lang: Path) -> None:
 def test_perplexity_by_hand(tmp_path: Path) -> None:
     path = tmp_path / "good.arpa"
     path.write_text(GOOD)
-    result = perplexity.score(perplexity.load(path), [["a", "b"], ["a", "unknown"]])
+    result = perplexity.score(backoff.load(path), [["a", "b"], ["a", "unknown"]])
     assert (result.words, result.sentences, result.oov) == (4, 2, 1)
     # <s> a, a b, b </s>; then <s> a, unknown left out, </s> after it
     expected = (-0.1 - 0.2 - 0.5) + (-0.1 - 0.5)
     assert result.log10 == pytest.approx(expected, abs=1e-5)
     assert result.perplexity == pytest.approx(10 ** (-expected / 5))
+
+
+Table = dict[tuple[str, ...], tuple[float, float]]
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> Table:
+    """Log probability and back-off of n-grams up to order 4, some of any length left out."""
+    rate = draw(st.floats(0.1, 0.9))
+    numbers = np.random.default_rng(draw(st.integers(0, 2**32)))
+    table: Table = {}
+    contexts: list[tuple[str, ...]] = [()]
+    for _ in range(draw(st.integers(1, 4))):
+        made = [(*c, w) for c in contexts for w in ("<s>", "</s>", "a", "b") if c[-1:] != ("</s>",)]
+        contexts = [words for words in made if len(words) == 1 or numbers.random() < rate]
+        table |= {words: tuple(-numbers.random(2).round(3)) for words in contexts}
+    return table
+
+
+def by_definition(table: Table, history: tuple[str, ...], word: str) -> float:
+    """Katz's recursion."""
+    if (*history, word) in table:
+        return table[(*history, word)][0]
+    return table.get(history, (0.0, 0.0))[1] + by_definition(table, history[1:], word)
+
+
+@given(tables(), st.lists(st.sampled_from(["<s>", "a", "b", "lacking"]), max_size=5))
+def test_a_model_is_its_definition(table: Table, history: list[str]) -> None:
+    order = max(map(len, table))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "lm.arpa.gz"
+        listed = [arpa.Ngram(w, p, b if len(w) < order else None, 0) for w, (p, b) in table.items()]
+        train.write(path, [sum(len(w) == n for w in table) for n in range(1, order + 1)], listed)
+        model = backoff.load(path)
+    words = ["</s>", "a", "b"]
+    before = np.array([[model.id(word) for word in history]] * 3, np.int64).reshape(3, len(history))
+    found = model.log10(before, np.array([model.id(word) for word in words]))
+    kept = tuple(history[max(0, len(history) - order + 1) :])
+    expected = [by_definition(table, kept, word) for word in words]
+    assert found == pytest.approx(expected, abs=1e-5)
+    for length in range(1, order + 1):
+        grams = model.grams(length)
+        assert {w for w in table if len(w) == length} == set(spelled(model, length))
+        assert (model.rows(grams) == np.arange(len(grams))).all()
+
+
+def test_a_context_that_is_not_listed_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bad.arpa"
+    path.write_text(GOOD.replace("a b", "b b"))
+    assert backoff.load(path)
+    path.write_text(GOOD.replace("a b", "c b"))
+    with pytest.raises(UserError, match=r"bad.arpa:\d+: a word or the context of this 2-gram"):
+        backoff.load(path)
 
 
 def config_file(tmp_path: Path, **lm: object) -> Path:
@@ -214,15 +259,16 @@ def test_an_existing_model_is_checked_and_taken(
 SECOND = "a c b\nc b\nc b b a\nb b\n"
 
 
-def total_probability(model: kenlm.Model, history: list[str], words: str) -> float:
-    """Sum over the words that may follow."""
-    state = kenlm.State()
-    model.BeginSentenceWrite(state)
-    for word in history:
-        after = kenlm.State()
-        model.BaseScore(state, word, after)
-        state = after
-    return sum(10 ** model.BaseScore(state, word, kenlm.State()) for word in words.split())
+def total_probability(model: backoff.Backoff, history: list[str], words: str) -> float:
+    """Sum over the words that may follow at the beginning of a sentence."""
+    before = [model.id(word) for word in ("<s>", *history)]
+    asked = np.array([model.ids[word] for word in words.split() if word in model.ids])
+    return float((10 ** model.log10(np.tile(before, (len(asked), 1)), asked)).sum())
+
+
+def spelled(model: backoff.Backoff, length: int) -> list[tuple[str, ...]]:
+    """The n-grams of a length."""
+    return [tuple(model.words[i] for i in gram) for gram in model.grams(length)]
 
 
 def two_models(tmp_path: Path, lang: Path) -> dict[str, Path]:
@@ -236,15 +282,13 @@ def two_models(tmp_path: Path, lang: Path) -> dict[str, Path]:
 
 def test_a_mixture_is_the_weighted_sum(tmp_path: Path, lang: Path) -> None:
     paths = two_models(tmp_path, lang)
-    out = tmp_path / "mix.arpa.gz"
-    mix.mix(paths, {"one": 0.7, "two": 0.3}, out)
-    assert arpa.check(out)
-    one, two, both = (perplexity.load(path) for path in (*paths.values(), out))
+    one, two = (backoff.load(path) for path in paths.values())
+    both = mix.merge([one, two], [0.7, 0.3])
     for history in ([], ["a"], ["a", "b"], ["c", "b", "b"], ["b", "a"]):
         assert total_probability(both, history, "a b c </s>") == pytest.approx(1.0, abs=1e-4)
     # n-grams that one of them lists are mixed exactly
     listed = {n.words for path in paths.values() for n in arpa.read(path)}
-    assert {n.words for n in arpa.read(out)} == listed
+    assert {words for length in (1, 2, 3) for words in spelled(both, length)} == listed
     for words in ("a b", "c c", "b c", "c b b", "a c b"):
         context, last = words.split()[:-1], words.split()[-1]
         parts = [total_probability(m, context, last) for m in (one, two, both)]
@@ -255,7 +299,7 @@ def test_a_mixture_is_the_weighted_sum(tmp_path: Path, lang: Path) -> None:
 def test_weights_are_the_most_likely_ones(tmp_path: Path, lang: Path) -> None:
     paths = two_models(tmp_path, lang)
     sentences = [line.split() for line in (SECOND + "a b c\n").splitlines()]
-    events = mix.event_probabilities([perplexity.load(p) for p in paths.values()], sentences)
+    events = mix.event_probabilities([backoff.load(p) for p in paths.values()], sentences)
     assert len(events) == sum(len(s) + 1 for s in sentences)
     weights = mix.tune_weights(events)
     assert weights.sum() == pytest.approx(1.0)
@@ -291,7 +335,7 @@ def test_pruning_keeps_probabilities_whole(shared: Path, tmp_path: Path) -> None
     for threshold in (1e-7, 1e-5, 1e-4):
         prune(full, threshold, tmp_path / "pruned.arpa.gz")
         sizes.append(sum(arpa.check(tmp_path / "pruned.arpa.gz")))
-        model = perplexity.load(tmp_path / "pruned.arpa.gz")
+        model = backoff.load(tmp_path / "pruned.arpa.gz")
         words = " ".join({n.words[0] for n in arpa.read(full) if len(n.words) == 1} - {"<s>"})
         assert total_probability(model, ["ENTER", "SIX"], words) == pytest.approx(1.0, abs=2e-3)
         lang = shared / "kaldi_an4/lang"

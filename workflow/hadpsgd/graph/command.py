@@ -16,7 +16,7 @@ from hadpsgd.gmm import event_map, transition_model
 from hadpsgd.graph import arrays
 from hadpsgd.graph.compile import Progress, Scales, compile_graph, make_g, read_fst
 from hadpsgd.graph.transitions import Transitions
-from hadpsgd.lm.perplexity import plain
+from hadpsgd.lm.arpa import unpacked
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -62,5 +62,5 @@ def run(args: argparse.Namespace) -> int:
 
 def grammar_of(arpa: Path, words: Path) -> kaldifst.StdVectorFst:
     """G of an ARPA file, gzipped or not."""
-    with plain(arpa) as file, tempfile.TemporaryDirectory() as folder:
+    with unpacked(arpa) as file, tempfile.TemporaryDirectory() as folder:
         return make_g(file, words, Path(folder) / "G.fst")

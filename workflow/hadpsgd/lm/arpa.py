@@ -5,8 +5,11 @@ from __future__ import annotations
 import gzip
 import math
 import re
+import shutil
+import tempfile
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -38,6 +41,20 @@ def open_text(path: Path) -> TextIO:
     if path.suffix == ".gz":
         return gzip.open(path, "rt", encoding="utf-8")
     return path.open(encoding="utf-8")
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[Path]:
+    """The file itself, or an unpacked copy of a gzipped one."""
+    path = Path(path)
+    if path.suffix != ".gz":
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / path.stem
+        with gzip.open(path, "rb") as source, copy.open("wb") as sink:
+            shutil.copyfileobj(source, sink, 1 << 20)
+        yield copy
 
 
 class Arpa:

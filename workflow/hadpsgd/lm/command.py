@@ -13,7 +13,7 @@ from hadpsgd import config
 from hadpsgd.config.decoding import Lm
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
-from hadpsgd.lm import arpa, perplexity, train
+from hadpsgd.lm import arpa, backoff, perplexity, train
 from hadpsgd.lm.mix import mix_tuned
 from hadpsgd.lm.prune import prune
 from hadpsgd.lm.vocabulary import Vocabulary
@@ -110,7 +110,7 @@ def _some(words: set[str], limit: int = 50) -> dict[str, Any]:
 
 def _dev(model: Path, text: Path, lang: Path) -> dict[str, Any]:
     vocabulary = Vocabulary.of_lang(lang)
-    result = perplexity.score(perplexity.load(model), vocabulary.map(text))
+    result = perplexity.score(backoff.load(model), vocabulary.map(text))
     return vocabulary.report() | {
         "perplexity": result.perplexity,
         "sentences": result.sentences,

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import kenlm
 import numpy as np
 from numpy.typing import NDArray
 
 from hadpsgd.errors import UserError
-from hadpsgd.lm import arpa
 from hadpsgd.lm.arpa import BOS, IMPOSSIBLE, Ngram
-from hadpsgd.lm.perplexity import load
+from hadpsgd.lm.backoff import NONE, Backoff, Ids, load
+from hadpsgd.lm.perplexity import events
 from hadpsgd.lm.train import write
 
-Words = tuple[str, ...]
 _TINY = 1e-12
 
 
 def event_probabilities(
-    models: Sequence[kenlm.Model], sentences: Sequence[list[str]]
+    models: Sequence[Backoff], sentences: Sequence[list[str]]
 ) -> NDArray[np.float64]:
     """float64 [events, models]: probability of every word and sentence end by each model.
 
@@ -30,9 +26,10 @@ def event_probabilities(
     """
     columns = []
     for model in models:
-        scores = [score for words in sentences for score in model.full_scores(" ".join(words))]
-        columns.append([0.0 if unknown else 10.0**value for value, _, unknown in scores])
-    table = np.array(columns).T
+        found = events(model, sentences)
+        columns.append(np.zeros(len(found.words)))
+        columns[-1][found.known] = 10.0 ** found.log10(model)
+    table = np.stack(columns, axis=1)
     return table[table.sum(1) > 0]
 
 
@@ -51,113 +48,75 @@ def tune_weights(events: NDArray[np.float64], iterations: int = 500) -> NDArray[
     return weights
 
 
-@dataclass
 class _Source:
-    """A model that remembers the states of the histories asked last."""
+    """A model in terms of the common vocabulary."""
 
-    model: kenlm.Model
-    known: frozenset[str]
+    def __init__(self, model: Backoff, share: float, common: Backoff) -> None:
+        self.model = model
+        self.share = share
+        self.to_common = np.array([common.ids[word] for word in model.words])
+        self.own = np.array([*map(model.id, common.words), NONE])
+        """By common id; for NONE itself NONE."""
+        self.knows = np.array([word in model.ids and word != BOS for word in common.words])
 
-    def state(self, history: Words) -> kenlm.State:
-        """KenLM's state after a history."""
-        state = kenlm.State()
-        if history[:1] == (BOS,):
-            self.model.BeginSentenceWrite(state)
-            history = history[1:]
-        else:
-            self.model.NullContextWrite(state)
-        for word in history:
-            after = kenlm.State()
-            self.model.BaseScore(state, word, after)
-            state = after
-        return state
+    def grams(self, length: int) -> Ids:
+        """Its n-grams of a length; none if it is of a lower order."""
+        if length > len(self.model.orders):
+            return np.empty((0, length), np.int64)
+        return self.to_common[self.model.grams(length)]
+
+    def part(self, grams: Ids) -> NDArray[np.float64]:
+        """What it adds to the probabilities of n-grams, by back-off where it lacks them."""
+        found = np.zeros(len(grams))
+        known = self.knows[grams[:, -1]]
+        own = self.own[grams[known]]
+        found[known] = self.share * 10.0 ** self.model.log10(own[:, :-1], own[:, -1])
+        return found
 
 
-def mix(paths: Mapping[str, Path], weights: Mapping[str, float], out: Path) -> None:
-    """Write the interpolation of ARPA files as one: all their n-grams, back-offs made anew.
+def merge(models: Sequence[Backoff], shares: Sequence[float]) -> Backoff:
+    """The interpolation as one back-off model: all their n-grams, back-offs made anew.
 
     For each n-gram, the probability is the weighted sum of what the models give it, by back-off
-    where they lack it. Holds the n-grams in memory.
-
-    Raises:
-        UserError: a model cannot be read.
+    where they lack it.
     """
-    sources = [_Source(load(path), _vocabulary(path)) for path in paths.values()]
-    shares = [weights[name] for name in paths]
-    followers = _followers(paths.values())
-    order = 1 + max(len(history) for history in followers)
-    merged: dict[Words, float] = {}
-    backoff: dict[Words, float] = {}
-
-    def probability(history: Words, word: str) -> float:
-        """Of the merged model, up to the orders made so far."""
-        factor = 1.0
-        while (*history, word) not in merged:
-            if not history:
-                return 0.0
-            factor *= backoff.get(history, 1.0)
-            history = history[1:]
-        return factor * merged[(*history, word)]
-
-    for length in range(order):
-        histories = sorted(history for history in followers if len(history) == length)
-        for history in histories:
-            words = sorted(followers[history])
-            values = _interpolated(sources, shares, history, words)
-            if length:
-                lower = sum(probability(history[1:], word) for word in words)
-                left, below = 1.0 - sum(values), 1.0 - lower
-                backoff[history] = left / below if left > _TINY and below > _TINY else 0.0
-            for word, value in zip(words, values, strict=True):
-                merged[(*history, word)] = value
-    write(out, _counts(merged, order), _ngrams(merged, backoff))
+    merged = Backoff(sorted({word for model in models for word in model.words}))
+    sources = [_Source(m, share, merged) for m, share in zip(models, shares, strict=True)]
+    for length in range(1, 1 + max(len(model.orders) for model in models)):
+        grams = np.unique(np.concatenate([s.grams(length) for s in sources]), axis=0)
+        values = np.sum([source.part(grams) for source in sources], axis=0)
+        contexts = merged.rows(grams[:, :-1]) if length > 1 else np.zeros(len(grams), np.int64)
+        if length > 1:
+            _back_off(merged, grams, contexts, values)
+        keys = contexts * len(merged.words) + grams[:, -1]
+        merged.add_order(keys, _log10(values), np.zeros(len(grams)))
+    return merged
 
 
-def _interpolated(
-    sources: Sequence[_Source], shares: Sequence[float], history: Words, words: Sequence[str]
-) -> list[float]:
-    totals = [0.0] * len(words)
-    for source, share in zip(sources, shares, strict=True):
-        state, after = source.state(history), kenlm.State()
-        for i, word in enumerate(words):
-            if word in source.known and word != BOS:
-                totals[i] += share * 10.0 ** source.model.BaseScore(state, word, after)
-    return totals
+def _back_off(merged: Backoff, grams: Ids, contexts: Ids, values: NDArray[np.float64]) -> None:
+    """Give the contexts of n-grams their back-offs: what is left over what is left below."""
+    below = 10.0 ** merged.log10(grams[:, 1:-1], grams[:, -1])
+    backoff = merged.orders[-1].backoff
+    left, left_below = (1.0 - np.bincount(contexts, part, len(backoff)) for part in (values, below))
+    given = (left > _TINY) & (left_below > _TINY)
+    used = np.unique(contexts)
+    backoff[used] = _log10(np.where(given, left, 0.0) / np.where(given, left_below, 1.0))[used]
 
 
-def _vocabulary(path: Path) -> frozenset[str]:
-    words = set()
-    for ngram in arpa.read(path):
-        if len(ngram.words) > 1:
-            break
-        words.add(ngram.words[0])
-    return frozenset(words)
+def _log10(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.log10(values, out=np.full(len(values), IMPOSSIBLE), where=values > 0.0)
 
 
-def _followers(paths: Iterable[Path]) -> dict[Words, set[str]]:
-    """For every history, the words that follow it in any model; histories are closed."""
-    table: dict[Words, set[str]] = {}
-    for path in paths:
-        for ngram in arpa.read(path):
-            table.setdefault(ngram.words[:-1], set()).add(ngram.words[-1])
-    return table
-
-
-def _counts(merged: Mapping[Words, float], order: int) -> list[int]:
-    counts = [0] * order
-    for words in merged:
-        counts[len(words) - 1] += 1
-    return counts
-
-
-def _ngrams(merged: Mapping[Words, float], backoff: Mapping[Words, float]) -> Iterator[Ngram]:
-    for words, value in merged.items():
-        given = backoff.get(words)
-        yield Ngram(words, _log10(value), None if given is None else _log10(given), 0)
-
-
-def _log10(value: float) -> float:
-    return math.log10(value) if value > 0.0 else IMPOSSIBLE
+def _ngrams(model: Backoff) -> Iterator[Ngram]:
+    """In the order of an ARPA file; back-offs only where n-grams follow."""
+    for length, order in enumerate(model.orders, 1):
+        followed = np.zeros(len(order.keys), bool)
+        if length < len(model.orders):
+            followed[model.orders[length].keys // len(model.words)] = True
+        for row, gram in enumerate(model.grams(length).tolist()):
+            backoff = float(order.backoff[row]) if followed[row] else None
+            words = tuple(model.words[word] for word in gram)
+            yield Ngram(words, float(order.log_prob[row]), backoff, 0)
 
 
 def mix_tuned(
@@ -165,12 +124,16 @@ def mix_tuned(
 ) -> dict[str, float]:
     """Tune weights on sentences, write the mixture, return the weights by name.
 
+    Holds the n-grams in memory.
+
     Raises:
-        UserError: the sentences share no word with the models.
+        UserError: a model cannot be read, or the sentences share no word with the models.
     """
-    events = event_probabilities([load(path) for path in paths.values()], sentences)
-    if not len(events):
+    models = [load(path) for path in paths.values()]
+    table = event_probabilities(models, sentences)
+    if not len(table):
         raise UserError("no word of the development text is in any language model")
-    weights = dict(zip(paths, tune_weights(events).tolist(), strict=True))
-    mix(paths, weights, out)
-    return weights
+    weights = tune_weights(table).tolist()
+    merged = merge(models, weights)
+    write(out, [len(order.keys) for order in merged.orders], _ngrams(merged))
+    return dict(zip(paths, weights, strict=True))

@@ -1,19 +1,19 @@
-"""Perplexity of a text under an ARPA model, by KenLM."""
+"""Perplexity of a text under an ARPA model."""
 
 from __future__ import annotations
 
-import gzip
-import shutil
-import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import islice
 
-import kenlm
+import numpy as np
+from numpy.typing import NDArray
 
-from hadpsgd.errors import UserError
-from hadpsgd.lm.quiet import quiet
+from hadpsgd.lm.arpa import BOS, EOS, UNK
+from hadpsgd.lm.backoff import NONE, Backoff
+
+_CHUNK = 10_000
+"""Sentences that are scored together."""
 
 
 @dataclass(frozen=True)
@@ -32,43 +32,50 @@ class Score:
         return 10.0 ** (-self.log10 / events) if events else float("nan")
 
 
-@contextmanager
-def plain(path: Path) -> Iterator[Path]:
-    """The file itself, or an unpacked copy of a gzipped one."""
-    path = Path(path)
-    if path.suffix != ".gz":
-        yield path
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / path.stem
-        with gzip.open(path, "rb") as source, copy.open("wb") as sink:
-            shutil.copyfileobj(source, sink, 1 << 20)
-        yield copy
+@dataclass(frozen=True)
+class Events:
+    """Words that are predicted.
 
-
-def load(path: Path) -> kenlm.Model:
-    """Load a model into KenLM.
-
-    Raises:
-        UserError: KenLM refuses it.
+    Args:
+        histories: int64 [events, order - 1], ids of the words before, the last one last.
+        words: int64 [events].
+        known: bool [events]; a word that the model lacks is no event of it.
     """
-    with plain(path) as file, quiet():
-        config = kenlm.Config()
-        config.show_progress = False
-        try:
-            return kenlm.Model(str(file), config)
-        except (OSError, RuntimeError) as error:
-            reason = str(error).splitlines()[0]
-            raise UserError(f"KenLM refuses it: {reason}", where=path) from None
+
+    histories: NDArray[np.int64]
+    words: NDArray[np.int64]
+    known: NDArray[np.bool_]
+
+    def log10(self, model: Backoff) -> NDArray[np.float64]:
+        """Log10 probabilities of those that are known."""
+        return model.log10(self.histories[self.known], self.words[self.known])
 
 
-def score(model: kenlm.Model, sentences: Iterable[list[str]]) -> Score:
+def events(model: Backoff, sentences: Iterable[list[str]]) -> Events:
+    """What sentences consist of: their words and their ends, each after what stands before it."""
+    width = len(model.orders) - 1
+    begin = [NONE] * (width - 1) + [model.id(BOS)] if width else []
+    histories: list[list[int]] = []
+    words: list[int] = []
+    known: list[bool] = []
+    for sentence in sentences:
+        ids = [model.id(word) for word in sentence] + [model.ids[EOS]]
+        line = begin + ids
+        histories += [line[i : i + width] for i in range(len(ids))]
+        words += ids
+        known += [word in model.ids and word != UNK for word in (*sentence, EOS)]
+    shape = len(words), width
+    return Events(np.array(histories, np.int64).reshape(shape), np.array(words), np.array(known))
+
+
+def score(model: Backoff, sentences: Iterable[list[str]]) -> Score:
     """Score sentences, given as words."""
     log10, words, count, oov = 0.0, 0, 0, 0
-    for sentence in sentences:
-        count += 1
-        words += len(sentence)
-        for value, _order, unknown in model.full_scores(" ".join(sentence)):
-            oov += unknown
-            log10 += 0.0 if unknown else value
+    source = iter(sentences)
+    while chunk := list(islice(source, _CHUNK)):
+        found = events(model, chunk)
+        count += len(chunk)
+        words += len(found.words) - len(chunk)
+        oov += int((~found.known).sum())
+        log10 += float(found.log10(model).sum())
     return Score(log10, words, count, oov)

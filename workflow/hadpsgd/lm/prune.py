@@ -13,7 +13,6 @@ from kaldingram.prune import prune as entropy_prune
 
 from hadpsgd.errors import UserError
 from hadpsgd.lm import arpa
-from hadpsgd.lm.perplexity import plain
 from hadpsgd.lm.train import closed, write
 
 
@@ -24,7 +23,7 @@ def prune(path: Path, threshold: float, out: Path) -> None:
         UserError: the model cannot be read, or nothing but words is left.
     """
     parser = ArpaParser()
-    with plain(path) as file, tempfile.TemporaryDirectory() as folder:
+    with arpa.unpacked(path) as file, tempfile.TemporaryDirectory() as folder:
         pruned = Path(folder) / "arpa"
         with redirect_stderr(io.StringIO()):  # its progress bars
             model = parser.loadf(str(file), encoding="utf-8")[0]
