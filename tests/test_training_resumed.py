@@ -152,7 +152,7 @@ def test_signal_asks_for_a_requeue(
     run_id: str, number: signal.Signals, egs: Path, tmp_path: Path
 ) -> None:
     """A signal to one rank stops all with a checkpoint and status 75; then it goes on."""
-    started = start(tmp_path, egs, run_id, pause=0.02)
+    started = start(tmp_path, egs, run_id, pause=0.1)  # two seconds are left after the first row
     wait_for(tmp_path / "out/metrics.jsonl")
     os.kill(started[learners(run_id) - 1].pid, number)
     outcomes = collect(started)

@@ -86,8 +86,9 @@ def start(
 
 def wait_for(file: Path) -> None:
     """Until a row is written: training is under way."""
-    deadline = time.monotonic() + 30
-    while not (file.exists() and file.stat().st_size) and time.monotonic() < deadline:
+    deadline = time.monotonic() + 60
+    while not (file.exists() and file.stat().st_size):
+        assert time.monotonic() < deadline, f"{file}: no row"
         time.sleep(0.01)
 
 
