@@ -30,7 +30,8 @@ if PERTURBED:
             config=ancient(CONFIG_FILE),
             data=f"{OUT}/corpus/data/train",
         output:
-            directory(f"{OUT}/corpus/data/{PERTURBED[0]}"),
+            data=directory(f"{OUT}/corpus/data/{PERTURBED[0]}"),
+            audio=directory(f"{OUT}/corpus/audio/{PERTURBED[0]}"),
         log:
             f"{OUT}/logs/perturb.log",
         benchmark:
@@ -44,7 +45,7 @@ if PERTURBED:
         params:
             depends=DEPENDS["perturb"],
         shell:
-            "hadpsgd perturb --config {input.config} --data {input.data} --out {output}"
+            "hadpsgd perturb --config {input.config} --data {input.data} --out {output.data}"
             " --jobs {threads} 2> {log}"
 
 

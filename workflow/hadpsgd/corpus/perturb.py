@@ -60,8 +60,9 @@ class Source:
 
 
 def perturb(source: Source, out: Path, jobs: int) -> Summary:
-    """Write a data directory of all speeds but 1, its recordings in OUT/audio; checks it.
+    """Write a data directory of all speeds but 1, and check it.
 
+    Its recordings lie in audio/<name> of the folder two above, from where wav.scp names them.
     Beside Kaldi's usual files it has utt2uniq: the utterance that each was made from.
 
     Raises:
@@ -84,12 +85,13 @@ def perturb(source: Source, out: Path, jobs: int) -> Summary:
     tasks = [(name, speed) for name in sorted(files.values()) for speed in speeds]
     done = 0
     progress = Progress(lambda seconds: f"{done} of {len(tasks)} files in {seconds:.0f} s")
-    with atomic_folder(out) as folder:
-        (folder / AUDIO).mkdir()
-        for _ in map_in_order(partial(_writer, source, folder / AUDIO), tasks, jobs):
+    audio_folder = f"{AUDIO}/{out.name}"
+    with atomic_folder(out.absolute().parents[1] / audio_folder) as folder:
+        for _ in map_in_order(partial(_writer, source, folder), tasks, jobs):
             done += 1
             progress.show()
-        copies = [_copy(data, files, speed) for speed in speeds]
+    with atomic_folder(out) as folder:
+        copies = [_copy(data, files, audio_folder, speed) for speed in speeds]
         joined = DataDir(
             folder,
             {u.id: u for u in sorted((u for each in copies for u in each), key=lambda u: u.id)},
@@ -102,8 +104,8 @@ def perturb(source: Source, out: Path, jobs: int) -> Summary:
         return validate_or_fail(folder, Checks(source.rate, threads=jobs))
 
 
-def _copy(data: DataDir, files: Mapping[str, str], speed: float) -> DataDir:
-    """Names and times of a data directory at a speed; recordings relative to it.
+def _copy(data: DataDir, files: Mapping[str, str], folder: str, speed: float) -> DataDir:
+    """Names and times of a data directory at a speed, its recordings in `folder`.
 
     files: place of each recording to the name after which its copies are called.
     """
@@ -125,7 +127,7 @@ def _copy(data: DataDir, files: Mapping[str, str], speed: float) -> DataDir:
         data.path,
         {called(utterance.id): copied(utterance) for utterance in data},
         {
-            called(name): f"{AUDIO}/{called(files[place])}.wav"
+            called(name): f"{folder}/{called(files[place])}.wav"
             for name, place in data.recordings.items()
         },
         {called(speaker): gender for speaker, gender in data.gender.items()},

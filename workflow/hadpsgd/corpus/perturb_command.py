@@ -16,7 +16,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     parser.add_argument("--config", type=Path, required=True, help="config (YAML)")
     parser.add_argument("--data", type=Path, required=True, help="Kaldi data directory")
-    parser.add_argument("--out", type=Path, required=True, help="data directory to write")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        required=True,
+        help="data directory to write; audio goes to ../../audio/<its name>",
+    )
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
 
 
