@@ -250,6 +250,30 @@ def test_network_scores_are_log_posteriors_minus_log_priors(
         make(FakeConfig(Inputs(("fmllr",))), tmp_path / "final.pt", tmp_path, tmp_path)()
 
 
+def test_scores_are_made_on_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Model, features and priors meet on one device; torch refuses two, as here CPU and meta."""
+    import torch
+
+    from hadpsgd.decoding import network
+    from hadpsgd.models.blstm import BLSTM
+    from hadpsgd.models.build import SavedShape
+
+    model = BLSTM(SavedShape(2, 4, 3, 0.0), 5, 7, device="meta").eval()
+    features, priors = torch.empty(11, 5), torch.empty(7)
+    with torch.inference_mode():
+        there = network.log_likelihoods(model, features.to("meta"), priors.to("meta"))
+        assert (there.device.type, there.shape) == ("meta", (11, 7))
+        for mixed in ((features, priors.to("meta")), (features.to("meta"), priors)):
+            with pytest.raises(RuntimeError, match="device"):
+                network.log_likelihoods(model, *mixed)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    make: Callable[..., network.NetworkScorer] = network.NetworkScorer
+    scorer = make(None, tmp_path, tmp_path, tmp_path, "cuda")
+    for asked in (scorer.share, scorer):
+        with pytest.raises(UserError, match=r"--device cuda: torch .*CPU"):
+            asked()
+
+
 def test_confidence_means_what_it_says(kaldi: Path, graph: Path) -> None:
     """Words with high confidence are right more often than words with low confidence."""
     searcher = Searcher(graph, Decoding(acoustic_scale=SCALE))

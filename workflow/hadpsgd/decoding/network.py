@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import Module
 
 from hadpsgd.config import Config
 from hadpsgd.corpus.datadir import DataDir
@@ -39,8 +42,9 @@ class NetworkScorer:
         """Load the model and open the features, in the process that uses them.
 
         Raises:
-            UserError: model and features do not fit.
+            UserError: model and features do not fit, or CUDA is asked for and missing.
         """
+        check_device(self.device)
         model, meta = _loaded(self.model, self.device)
         if list(meta.streams) != list(self.config.features.input):
             raise UserError(
@@ -50,7 +54,6 @@ class NetworkScorer:
             )
         fusion = Fusion(self.config, self.streams, read_data(self.data))
         priors = meta.log_priors.to(self.device)
-        unseen = priors < np.log(PRIOR_FLOOR)
 
         @torch.inference_mode()
         def score(utterance: str) -> NDArray[np.float32]:
@@ -58,9 +61,7 @@ class NetworkScorer:
             if features.shape[1] != meta.input_dim:
                 what = f"{features.shape[1]} features a frame, the model takes {meta.input_dim}"
                 raise UserError(what)
-            logits = model(torch.from_numpy(features).to(self.device)[None])[0]
-            scores = torch.log_softmax(logits.float(), dim=1) - priors
-            scores[:, unseen] = _UNLIKELY
+            scores = log_likelihoods(model, torch.from_numpy(features).to(self.device), priors)
             return scores.cpu().numpy()
 
         return score
@@ -70,8 +71,9 @@ class NetworkScorer:
         which they cannot share.
 
         Raises:
-            UserError: the model is missing or damaged.
+            UserError: the model is missing or damaged, or CUDA is asked for and missing.
         """
+        check_device(self.device)
         if self.device == "cpu":
             torch.set_num_threads(1)  # a fork after threads have run would hang
             _loaded(self.model, self.device)
@@ -80,6 +82,27 @@ class NetworkScorer:
         """Utterances with features; those of like length, searched together, side by side."""
         fusion = Fusion(self.config, self.streams, read_data(self.data))
         return by_length(fusion.utterances, self.streams.glob(f"*/{self.data.name}/utt2num_frames"))
+
+
+def log_likelihoods(model: Module, features: Tensor, priors: Tensor) -> Tensor:
+    """float32 [frames, pdfs], log-posteriors minus log-priors, of features [frames, dim]; all on
+    one device."""
+    logits = model(features[None])[0]
+    scores = torch.log_softmax(logits.float(), dim=1) - priors
+    return scores.masked_fill(priors < math.log(PRIOR_FLOOR), _UNLIKELY)
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that is not there.
+
+    Raises:
+        UserError: CUDA is asked for and missing.
+    """
+    # not is_available(), which wakes CUDA: a process that did cannot fork others that use it
+    if device != "cuda" or torch.cuda.device_count():
+        return
+    built = "finds no GPU" if torch.backends.cuda.is_built() else "is built without CUDA"
+    raise UserError(f"--device cuda: torch {built}", fix="Leave it out to decode on the CPU")
 
 
 @lru_cache(maxsize=1)
