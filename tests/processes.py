@@ -9,9 +9,7 @@ import contextlib
 import faulthandler
 import os
 import pickle
-import random
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -20,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from servers import free_port
 
 torch.set_num_threads(1)
 
@@ -65,15 +64,6 @@ class Process:
         with contextlib.suppress(BlockingIOError):
             while part := os.read(self._pipe, 1 << 20):
                 self._content += part
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens at, outside of the range that connections take theirs from."""
-    while True:
-        port = random.SystemRandom().randrange(15000, 32000)
-        with socket.socket() as sock, contextlib.suppress(OSError):
-            sock.bind(("127.0.0.1", port))
-            return port
 
 
 def launch(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -13,15 +14,17 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A TCP port that nobody listens at, outside of the range that connections take theirs from."""
+    while True:
+        port = random.SystemRandom().randrange(15000, 32000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 @contextmanager
@@ -84,7 +87,7 @@ def postgres(programs: Path) -> Iterator[str]:
     port, data = free_port(), folder / "data"
 
     def control(*arguments: str) -> None:
-        command = [*user, str(programs / "pg_ctl"), "-D", str(data), "-w", *arguments]
+        command = [*user, str(programs / "pg_ctl"), "-D", str(data), "-w", "-t", "180", *arguments]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=folder)
 
     make = [*user, str(programs / "initdb"), "-D", str(data), "-U", "mlflow", "--auth", "trust"]

@@ -68,14 +68,23 @@ def until(
 def cluster() -> Iterator[Slurm]:
     """Start a cluster, stop it at the end."""
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # short: it holds sockets
-    port = random.SystemRandom().randrange(15000, 31000, 400)
-    env = os.environ | {"TEST_SLURM_PORT": str(port)}
     try:
-        subprocess.run([SCRIPT, "start", folder], check=True, env=env, timeout=120)
+        _start(folder)
         yield Slurm(folder)
     finally:
-        subprocess.run([SCRIPT, "stop", folder], check=False, timeout=120)
+        subprocess.run([SCRIPT, "stop", folder], check=False, timeout=300)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _start(folder: Path) -> None:
+    for again in (True, True, False):  # somebody may have one of the ports
+        port = random.SystemRandom().randrange(15000, 31000, 400)
+        env = os.environ | {"TEST_SLURM_PORT": str(port)}
+        if subprocess.run([SCRIPT, "start", folder], check=not again, env=env).returncode == 0:
+            return
+        subprocess.run([SCRIPT, "stop", folder], check=False, timeout=300)
+        shutil.rmtree(folder)
+        folder.mkdir()
 
 
 @pytest.fixture(scope="session")

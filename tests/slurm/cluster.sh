@@ -95,11 +95,11 @@ start() {
   write_conf
   munged --key-file="$B/munge/key" --socket="$B/munge/sock" --pid-file="$B/run/munged.pid" \
     --seed-file="$B/munge/seed" --log-file="$B/log/munged.log" --num-threads=2
-  wait_for 10 munge -S "$B/munge/sock" -n || { echo "munged did not answer" >&2; exit 1; }
+  wait_for 60 munge -S "$B/munge/sock" -n || { echo "munged did not answer" >&2; exit 1; }
   slurmctld -f "$SLURM_CONF"
-  wait_for 20 scontrol ping || { tail "$B/log/slurmctld.log" >&2; exit 1; }
+  wait_for 60 scontrol ping || { tail "$B/log/slurmctld.log" >&2; exit 1; }
   for i in $(seq "$NODES"); do slurmd -N "n$i" -f "$SLURM_CONF"; done
-  wait_for 30 ready || { sinfo -R >&2; tail -n 5 "$B"/log/slurmd.*.log >&2; exit 1; }
+  wait_for 90 ready || { sinfo -R >&2; tail -n 5 "$B"/log/slurmd.*.log >&2; exit 1; }
 }
 
 stop() { # by the process ids that the daemons wrote, never by name

@@ -104,6 +104,8 @@ class Ranks:
         try:
             for number in self.numbers:
                 self._start(number)
+            if self.stopping or interrupt.asked():  # before all of them were there to hear of it
+                self._signal(signal.SIGTERM)
             while self._running():
                 self._look()
                 if time.monotonic() > self._kill_at:
