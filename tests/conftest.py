@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from slurm_cluster import slurm  # noqa: F401  the fixture
 from small_workflow import small  # noqa: F401  the fixture
 
@@ -14,6 +15,11 @@ import hadpsgd  # noqa: F401  before kaldifst: see hadpsgd/__init__.py
 ROOT = Path(__file__).resolve().parents[1]
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# the same examples in every run, however slow the machine; others: --hypothesis-profile explore
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")
