@@ -14,14 +14,15 @@ from slurm_cluster import until
 
 from hadpsgd import guard
 
+PATIENCE = 200.0
 STAGE = """
 import subprocess, sys, time
 from pathlib import Path
 from hadpsgd import guard
-child = subprocess.Popen(["sleep", "100"])
+child = subprocess.Popen(["sleep", "900"])
 guard.watch(guard.die)
 Path(sys.argv[1]).write_text(str(child.pid))
-time.sleep(100)
+time.sleep(900)
 """
 WORKFLOW = """
 import subprocess, sys
@@ -31,18 +32,25 @@ subprocess.run(["bash", "-c", f"{sys.executable} -c '{sys.argv[1]}' {sys.argv[2]
 """
 
 
+def lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def test_a_stage_dies_with_a_workflow_that_is_killed_outright(tmp_path: Path) -> None:
     file = tmp_path / "child"
     workflow = subprocess.Popen([sys.executable, "-c", WORKFLOW, STAGE, str(file)])
     try:
-        until(lambda: file.is_file() and file.read_text() != "", 60)
+        until(lambda: file.is_file() and file.read_text() != "", PATIENCE)
         started = psutil.Process(workflow.pid).children(recursive=True)
         assert int(file.read_text()) in [process.pid for process in started]
         assert len(started) >= 3  # bash, the stage, and what it started
+        stage = [process for process in started if process.name() != "bash"]
         workflow.kill()
         workflow.wait()
-        stage = [process for process in started if process.name() != "bash"]
-        until(lambda: not any(p.is_running() and p.status() != "zombie" for p in stage), 20)
+        until(lambda: not any(map(lives, stage)), PATIENCE)
     finally:
         workflow.kill()
 
@@ -63,3 +71,16 @@ def test_training_is_asked_to_stop() -> None:
     finally:
         signal.signal(signal.SIGTERM, before)
     assert heard == [signal.SIGTERM]
+
+
+def test_a_workflow_that_goes_while_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two questions to the system: the stage must not live on."""
+    owner, ended = psutil.Process(), []
+    monkeypatch.setattr(owner, "is_running", lambda: True)
+
+    def gone() -> str:
+        raise psutil.NoSuchProcess(owner.pid)
+
+    monkeypatch.setattr(owner, "status", gone)
+    guard._wait(owner, lambda: ended.append(1))
+    assert ended == [1]

@@ -6,6 +6,7 @@ same outputs at the same time. The process that runs jobs names itself in the en
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -43,11 +44,13 @@ def stop() -> None:
 def die() -> None:
     """End this process and all that it started, at once."""
     for child in psutil.Process().children(recursive=True):
-        child.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+            child.kill()
     os._exit(1)
 
 
 def _wait(owner: psutil.Process, end: Callable[[], None]) -> None:
-    while owner.is_running() and owner.status() != psutil.STATUS_ZOMBIE:
-        time.sleep(EVERY_SECONDS)
+    with contextlib.suppress(psutil.NoSuchProcess):  # it went while it was asked
+        while owner.is_running() and owner.status() != psutil.STATUS_ZOMBIE:
+            time.sleep(EVERY_SECONDS)
     end()
