@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -122,7 +123,8 @@ def kill_training(out: Path) -> None:
         if {"train", "launch"} & set(words) and any(str(out) in word for word in words):
             found.append(process)
     for process in sorted(found, key=lambda process: "launch" not in process.info["cmdline"]):
-        process.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):  # the launcher's end may have ended it
+            process.kill()
 
 
 def test_a_training_killed_outright_resumes(workflow: Workflow) -> None:
