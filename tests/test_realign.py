@@ -157,7 +157,10 @@ def gmm_scores(kaldi: Path, data: DataDir) -> dict[str, Floats]:
 
 
 def test_a_gmms_likelihoods_give_kaldis_alignments(
-    kaldi: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kaldi: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Of 80 utterances over two processes; what is left are ties, as with `hadpsgd align`."""
     monkeypatch.chdir(kaldi)
@@ -165,7 +168,8 @@ def test_a_gmms_likelihoods_give_kaldis_alignments(
     names = sorted(everything.utterances)[::12]
     data = DataDir(everything.path, {name: everything.utterances[name] for name in names})
     lang = Lang(kaldi / "lang")
-    aligner = Aligner(Given(gmm_scores(kaldi, data)), compiler_of(ali, lang), Realign())
+    scores = gmm_scores(kaldi, data)
+    aligner = Aligner(Given(scores), compiler_of(ali, lang), Realign())
     spoken = zip(names, word_ids(data, names, lang), strict=True)
     places = Places(data.path, ali, kaldi / "lang", tmp_path / "ali")
     outcome = realign(aligner, spoken, len(names), places, 2, 0.0)
@@ -183,6 +187,15 @@ def test_a_gmms_likelihoods_give_kaldis_alignments(
         transitions.pdf[ids] == transitions.pdf[theirs[name]] for name, ids in items
     ]))  # fmt: skip
     assert told["same_pdf"] == pytest.approx(share)
+    assert "hardly those before" not in capsys.readouterr().err
+    # one that has learnt nothing
+    blind = Aligner(
+        Given({name: 0 * scores[name] for name in names[:4]}), aligner.compiler, Realign()
+    )
+    some = zip(names[:4], word_ids(data, names[:4], lang), strict=True)
+    places = Places(data.path, ali, kaldi / "lang", tmp_path / "blind")
+    realign(blind, some, 4, places, 1, 0.0)
+    assert "warning: these labels are hardly those before" in capsys.readouterr().err
 
 
 def test_agreement_in_any_order() -> None:

@@ -52,6 +52,7 @@ class Places:
     out: Path
 
 
+_DOUBTFUL = 0.5  # share of frames: networks that learnt something keep far more
 _TOGETHER = 32  # utterances that a process aligns at a time
 
 
@@ -174,4 +175,9 @@ def _compared(before: Path, after: Path) -> dict[str, Any]:
     if share is None:
         return {}
     print(f"realign: {share:.2%} of the frames keep their pdf-id", file=sys.stderr)
+    if share < _DOUBTFUL:
+        print(
+            "warning: these labels are hardly those before: was the network trained enough?",
+            file=sys.stderr,
+        )
     return {"same_pdf": share}
