@@ -14,8 +14,9 @@ from training_data import launch_of, write_config, write_egs
 
 from hadpsgd.errors import UserError
 from hadpsgd.locks import locked
+from hadpsgd.tracking.events import from_json
 from hadpsgd.tracking.identity import read_or_create as identity_of
-from hadpsgd.tracking.spool import keys_waiting
+from hadpsgd.tracking.spool import LAST_WORD, keys_waiting
 from hadpsgd.tracking.uri import spool_folder
 from hadpsgd.training import launch as launching
 from hadpsgd.training.job import checkpoint_folder, identity
@@ -50,6 +51,8 @@ def test_starts_that_get_no_further_are_given_up(
     # no rank was there to tell MLflow of the run
     [waits] = keys_waiting(spool_folder(wanted.config))
     assert {identity_of(folder).key, identity_of(wanted.out).key} == {waits}
+    said_last = spool_folder(wanted.config) / waits / LAST_WORD
+    assert from_json(said_last.read_text()).model_dump()["status"] == "FAILED"
     said = "3 starts ended without a new checkpoint" in capsys.readouterr().err
     assert said != checkpoint_each
 

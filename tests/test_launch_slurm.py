@@ -13,6 +13,8 @@ import pytest
 from training_data import launch_of
 
 from hadpsgd.errors import UserError
+from hadpsgd.tracking.spool import LAST_WORD
+from hadpsgd.tracking.uri import spool_folder
 from hadpsgd.training import launch as launching
 from hadpsgd.training import slurm as slurm_job
 from hadpsgd.training.launch import srun_command
@@ -41,6 +43,8 @@ def test_what_slurm_ends_is_not_started_again(
     monkeypatch.setattr(launching, "_on_all_hosts", crashes)
     assert launching.launch(wanted) == 1
     assert len(attempts) == starts
+    [last_word] = spool_folder(wanted.config).glob(f"*/{LAST_WORD}")
+    assert ("FAILED" if starts > 1 else "KILLED") in last_word.read_text()
 
 
 @pytest.mark.parametrize(("in_step", "by_srun"), [(False, True), (True, False)])

@@ -24,7 +24,8 @@ from hadpsgd.errors import UserError
 from hadpsgd.tracking import identity, system, training_run
 from hadpsgd.tracking.events import Finish, Status
 from hadpsgd.tracking.recorder import Connection, Recorder, upload_others, warn
-from hadpsgd.tracking.uri import is_on
+from hadpsgd.tracking.spool import Spool
+from hadpsgd.tracking.uri import is_on, spool_folder
 
 LAST_UPLOAD_SECONDS = 60.0
 """Training waits at most this long for the follower at its end."""
@@ -59,6 +60,13 @@ def announce(config: Config, run_id: str, checkpoints: Path, out: Path) -> None:
         warn(str(error))
         return
     recorder.announce(training_run.begin(config, run_id, checkpoints, who), _finish("KILLED"))
+
+
+def failed(config: Config, checkpoints: Path) -> None:
+    """An announced run ended in an error, which nobody has told MLflow."""
+    who = identity.read(checkpoints)
+    if is_on(config) and who and Spool(spool_folder(config), who.key).has_last_word():
+        _leave_last_word(config, checkpoints, "FAILED")
 
 
 @contextmanager

@@ -107,7 +107,9 @@ def launch(wanted: Launch) -> int:
         follower.announce(wanted.config, wanted.run_id, folder, wanted.out)
         descriptors = [lock for lock in held if lock is not None]
         address = os.environ.get("MASTER_ADDR") or (job.address if job else "127.0.0.1")
-        code = _until_it_ends(wanted, hash_, job, address, nodes, descriptors)
+        code, asked = _until_it_ends(wanted, hash_, job, address, nodes, descriptors)
+    if code not in (End.DONE, End.REQUEUE) and not asked:
+        follower.failed(wanted.config, folder)
     if code == End.REQUEUE and job:
         _back_into_the_queue(job)
     return code
@@ -169,15 +171,18 @@ def _until_it_ends(
     address: str,
     nodes: int,
     descriptors: list[int],
-) -> int:
-    """Start all; where a death ended all, start all again from the last checkpoint."""
+) -> tuple[int, bool]:
+    """Start all; where a death ended all, start all again from the last checkpoint.
+
+    Exit status, and whether somebody asked for the end (a signal, Slurm).
+    """
     store = _serve(address)
     checkpoints = checkpoint_folder(wanted.config, wanted.run_id, hash_)
     got_to: list[list[Saved]] = []
     attempts = 1 if wanted.config.training.cluster.lost_learner == "stop" else 1 + wanted.restarts
     for attempt in range(attempts):
         if interrupt.asked():
-            return End.REQUEUE
+            return End.REQUEUE, True
         env = {
             "MASTER_ADDR": address,
             "MASTER_PORT": str(store.port),
@@ -194,19 +199,21 @@ def _until_it_ends(
             code, stopped = ranks.run(), ranks.stopping
         if code and done(wanted.out, hash_):
             say("some ranks were lost; the others finished the run")
-            return End.DONE
-        if code != CRASHED or stopped or (job and job.ends()):
-            return code
+            return End.DONE, False
+        if code != CRASHED or stopped:
+            return code, stopped
+        if job and job.ends():
+            return code, True
         if job and job.lost_hosts():
             say(f"Slurm job {job.id} lost a host; the learners cannot go on without it")
-            return End.REQUEUE
+            return End.REQUEUE, False
         got_to.append(complete(checkpoints)[-1:])
         if got_to[-FUTILE:] == got_to[-1:] * FUTILE:
             say(f"{FUTILE} starts ended without a new checkpoint: not again; logs: {wanted.logs}")
-            return code
+            return code, False
         if attempt + 1 < attempts:
             say("all ranks start again from the last checkpoint")
-    return code
+    return code, False
 
 
 def _serve(address: str) -> dist.TCPStore:
