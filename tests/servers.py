@@ -54,7 +54,7 @@ def mlflow_server(backend: str, folder: Path, port: int | None = None) -> Iterat
             server.wait()
 
 
-def _wait_for(address: str, server: subprocess.Popen[bytes], seconds: float = 180) -> None:
+def _wait_for(address: str, server: subprocess.Popen[bytes], seconds: float = 600) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
