@@ -37,9 +37,13 @@ def model(kaldi: Path) -> TransitionModel:
 
 @pytest.fixture(scope="module")
 def ours(kaldi: Path, model: TransitionModel) -> Arrays:
+    return compiled(kaldi, model)
+
+
+def compiled(kaldi: Path, model: TransitionModel, determinised: bool = True) -> Arrays:
     tree = event_map.read(kaldi / "exp/tri3b/tree")
     grammar = read_fst(kaldi / "lang/G.fst")
-    return compile_graph(kaldi / "lang", grammar, tree, model, Scales(), Progress())
+    return compile_graph(kaldi / "lang", grammar, tree, model, Scales(), Progress(), determinised)
 
 
 def best_paths(
@@ -66,6 +70,19 @@ def test_best_paths_cost_what_they_cost_in_kaldis_graph(
     assert len(ours.final) < 1.1 * len(theirs.final)
     pairs = zip(
         best_paths(ours, model, kaldi, 16.0), best_paths(theirs, model, kaldi, 16.0), strict=True
+    )
+    for (cost, frames, words), (wanted, _, wanted_words) in pairs:
+        assert abs(cost - wanted) / frames < 1e-3
+        assert words == wanted_words
+
+
+def test_without_determinisation_best_paths_cost_the_same(
+    kaldi: Path, model: TransitionModel, ours: Arrays
+) -> None:
+    larger = compiled(kaldi, model, determinised=False)
+    assert len(larger.arcs) > len(ours.arcs)
+    pairs = zip(
+        best_paths(larger, model, kaldi, 16.0), best_paths(ours, model, kaldi, 16.0), strict=True
     )
     for (cost, frames, words), (wanted, _, wanted_words) in pairs:
         assert abs(cost - wanted) / frames < 1e-3

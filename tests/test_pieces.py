@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hadpsgd.cli import main
+from hadpsgd.config.decoding import Graph
 from hadpsgd.config.lang import Lang
 from hadpsgd.corpus.datadir import DataDir, Utterance
 from hadpsgd.corpus.lang import joined
@@ -22,10 +23,10 @@ from hadpsgd.corpus.lang.graphemes import graphemes, spelled
 from hadpsgd.decoding.lattice import Path as LatticePath
 from hadpsgd.decoding.word_times import Span, WordAligner
 from hadpsgd.errors import UserError
-from hadpsgd.graph.command import grammar_of
+from hadpsgd.graph.command import of_arpa, with_spelling_of
 from hadpsgd.graph.compile import compose_lg, read_fst
 from hadpsgd.graph.transitions import Transitions
-from hadpsgd.lm.pieces import Pieces, train
+from hadpsgd.lm.pieces import Pieces, train, whole, with_new_words
 from hadpsgd.scoring import sentences
 from hadpsgd.scoring.align import Edit
 from hadpsgd.scoring.hypotheses import Timer, Words
@@ -71,81 +72,97 @@ def test_words_are_spelled(folder: Path, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def pieces(folder: Path) -> Pieces:
-    model = (folder / "pieces/pieces.model").read_bytes()
-    return Pieces(model, frozenset({"<UNK>", "!SIL"}))
+    return Pieces((folder / "pieces/pieces.model").read_bytes())
 
 
 @given(st.lists(st.text("abdefhilnorstuw'", min_size=1, max_size=9), max_size=6))
 @settings(deadline=None)
 def test_words_come_back(pieces: Pieces, words: list[str]) -> None:
-    """Any words of the text's letters, apostrophes too, the noise word among them."""
-    words = [*words, "<UNK>", "rest"]
-    [line] = pieces.segmented([words])
-    names = line.split(" ")
+    """Any words of the lexicon's letters, apostrophes too, spelled or whole."""
+    lines = [[whole(word)] if i % 2 else pieces.spelled(word) for i, word in enumerate(words)]
+    names = [name for line in lines for name in line]
     found = [joined.joined([names[i] for i in place]) for place in joined.groups(names)]
     letters = {sign for text in TEXT for sign in text}
     for word, again in zip(words, found, strict=True):
         assert again == word or not letters.issuperset(word)
 
 
-def test_every_letter_is_in_the_text(folder: Path, pieces: Pieces) -> None:
-    lines = (folder / "pieces/train.txt").read_text().splitlines()
-    text = [line.split() for line in (folder / "text").read_text().splitlines()]
-    assert lines[: len(text)] == list(pieces.segmented(text)) and len(lines) > len(text)
+def test_every_letter_is_a_piece(pieces: Pieces) -> None:
     letters = {sign for line in TEXT for sign in line} - {" "}
-    said = {piece.removeprefix("▁") for line in lines for piece in line.split()}
-    assert letters <= said
-    again = [joined.joined(pieces.letters(word)) for word in ("listen", "the", "won't")]
-    assert again == ["listen", "the", "won't"]
+    words = sorted({word for line in TEXT for word in line.split()})
+    lines = list(pieces.spellings(words))
+    assert letters <= {name for line in lines for name in line} <= set(pieces.names)
+    assert ["".join(line) for line in lines[: len(words)]] == words
+    assert {"".join(line) for line in lines} == set(words)
+    assert not any("\u2581" in name for name in pieces.names)
 
 
-def test_every_word_is_new_once(pieces: Pieces) -> None:
+def test_every_word_is_new_once(folder: Path) -> None:
     text = [line.split() for line in [*TEXT, "<UNK> rest", "the the wonder"]]
-    lines = [line.split() for line in pieces.with_spelled(text)]
-    spelled_words = []
+    lines = list(with_new_words(text, {"<UNK>"}))
+    assert lines[: len(text)] == [[whole(word) for word in words] for words in text]
+    new = []
     for line in lines[len(text) :]:
-        parts = [[line[i] for i in place] for place in joined.groups(line)]
-        words = [joined.joined(part) for part in parts]
-        assert words in text
-        changed = [w for w, part in zip(words, parts, strict=True) if part != pieces.of(w)]
-        assert len(changed) <= 1  # none where the pieces are its letters
-        spelled_words += changed
+        [place] = [i for i, name in enumerate(line) if name == "\u2581"]
+        fits = [w for w in text if len(w) == len(line) and _same_but(place, line, w)]
+        new.append({words[place] for words in fits})
     every = {word for words in text for word in words} - {"<UNK>"}
-    assert sorted(spelled_words) == sorted(w for w in every if pieces.of(w) != pieces.letters(w))
-    assert len(lines) == len(text) + len(every)
+    assert len(new) == len(every) and set().union(*new) == every
+    written = (folder / "pieces/train.txt").read_text().splitlines()
+    said = [line.split() for line in (folder / "text").read_text().splitlines()]
+    assert written == [" ".join(line) for line in with_new_words(said, {"<UNK>", "!SIL"})]
 
 
-def test_the_same_text_gives_the_same_pieces(folder: Path, pieces: Pieces) -> None:
-    text = [line.split() for line in (folder / "text").read_text().splitlines()]
-    assert train(text, 24, {"<UNK>"}) == train(text, 24, {"<UNK>"}) == pieces.model
-    assert "▁<UNK>" in pieces.names and "<unk>" not in pieces.names
+def _same_but(place: int, line: list[str], words: list[str]) -> bool:
+    names = [whole(word) for word in words]
+    return [*names[:place], *names[place + 1 :]] == [*line[:place], *line[place + 1 :]]
+
+
+def test_the_same_words_give_the_same_pieces(pieces: Pieces) -> None:
+    words = sorted({word for line in TEXT for word in line.split()})
+    assert train(words, 24) == train(reversed(words), 24) == pieces.model
     with pytest.raises(UserError, match=r"lm\.pieces: sentencepiece fails"):
-        train(text, 3, {"<UNK>"})
+        train(words, 3)
 
 
 def accepted(folder: Path, phones: list[str]) -> set[str]:
-    """The words that L gives for phones, put together."""
+    """The words, known or spelled, that L gives for phones."""
     numbers = read_symbols(folder / "phones.txt")
-    names = {number: name for name, number in read_symbols(folder / "words.txt").items()}
-    lines = [f"{i} {i + 1} {numbers[p]} {numbers[p]}" for i, p in enumerate(phones)]
-    acceptor = kaldifst.compile("\n".join([*lines, f"{len(phones)} 0"]) + "\n")
+    words = read_symbols(folder / "words.txt")
+    names = {number: name for name, number in words.items()}
     lexicon = kaldifst.StdVectorFst.read(str(folder / "L.fst"))
     kaldifst.arcsort(lexicon, "ilabel")
-    paths = kaldifst.compose(acceptor, lexicon, match_side="right")
+    spoken = kaldifst.compose(in_a_row([numbers[p] for p in phones], []), lexicon)
+    kaldifst.arcsort(spoken, "olabel")
+    paths = kaldifst.compose(spoken, well_spelled(words))
     found: set[str] = set()
 
-    def walk(state: int, said: tuple[str, ...], empty: int) -> None:
+    def walk(state: int, said: tuple[str, ...]) -> None:
         if paths.final(state).value < np.inf:
             found.add(" ".join(joined.joined([said[i] for i in g]) for g in joined.groups(said)))
         for arc in kaldifst.ArcIterator(paths, state):
-            more = (names[arc.olabel],) if arc.olabel else ()
-            left = empty - 1 if more and not arc.ilabel else empty
-            if left >= 0:  # pieces without phones could go on for ever
-                walk(arc.nextstate, said + more, 1 if arc.ilabel else left)
+            walk(arc.nextstate, said + ((names[arc.olabel],) if arc.olabel else ()))
 
     if paths.num_states:
-        walk(paths.start, (), 1)
+        walk(paths.start, ())
     return found
+
+
+def well_spelled(words: dict[str, int]) -> kaldifst.StdVectorFst:
+    """An acceptor of known words and of words spelled by pieces that have letters."""
+    marks = {"\u2581": (0, 1), "</w>": (2, 0)}
+    arcs = []
+    for name, number in words.items():
+        if name in marks:
+            arcs.append((*marks[name], number))
+        elif name.startswith("\u2581"):
+            arcs.append((0, 0, number))
+        elif graphemes(name) and name[0] not in "<#":
+            arcs += [(1, 2, number), (2, 2, number)]
+    lines = [f"{a} {b} {number} {number}" for a, b, number in sorted(arcs)]
+    fst = kaldifst.compile("\n".join([*lines, "0 0"]) + "\n")
+    kaldifst.arcsort(fst, "ilabel")
+    return fst
 
 
 def test_silence_is_between_words_alone(folder: Path) -> None:
@@ -159,7 +176,7 @@ def test_silence_is_between_words_alone(folder: Path) -> None:
 
 
 def test_the_graph_spells_words_outside_the_list(folder: Path, tmp_path: Path) -> None:
-    """LG of pieces passes the letters of an unseen word; that of words does not."""
+    """LG with pieces passes the letters of an unseen word; that of known words does not."""
     out = {}
     for name, lang, text in (
         ("words", folder / "lang", folder / "text"),
@@ -167,22 +184,104 @@ def test_the_graph_spells_words_outside_the_list(folder: Path, tmp_path: Path) -
     ):
         arguments = ["lm", "--config", str(folder / "config.yaml"), "--lang", str(lang)]
         assert main([*arguments, "--text", str(text), "--out", str(tmp_path / name)]) == 0
-        grammar = grammar_of(tmp_path / name / "3gram.arpa.gz", lang / "words.txt")
+        grammar = of_arpa(tmp_path / name / "3gram.arpa.gz", lang / "words.txt")
+        if name == "pieces":
+            spelling = folder / "pieces/spelling.arpa.gz"
+            grammar = with_spelling_of(grammar, spelling, lang / "words.txt", Graph())
         lg = compose_lg(read_fst(lang / "L_disambig.fst"), grammar)
         numbers = read_symbols(lang / "phones.txt")
         marks = [numbers[n] for n in numbers if n.startswith("#")]
         letters = [numbers[letter] for letter in "listen"]
-        lines = [f"{i} {i + 1} {number} {number}" for i, number in enumerate(letters)]
-        lines += [f"{i} {i} {m} {m}" for i in range(len(letters) + 1) for m in marks]
-        lines.sort(key=lambda line: int(line.split()[0]))
-        spoken = kaldifst.compile("\n".join([*lines, f"{len(letters)} 0"]) + "\n")
-        kaldifst.arcsort(spoken, "olabel")
-        out[name] = kaldifst.compose(spoken, lg).num_states
+        out[name] = kaldifst.compose(in_a_row(letters, marks), lg).num_states
     assert out["words"] == 0 and out["pieces"] > 0
 
 
+def in_a_row(labels: list[int], anywhere: list[int]) -> kaldifst.StdVectorFst:
+    """An acceptor of labels, with loops of what may stand anywhere."""
+    arcs = [(i, i + 1, label) for i, label in enumerate(labels)]
+    arcs += [(i, i, label) for i in range(len(labels) + 1) for label in anywhere]
+    lines = [f"{i} {j} {label} {label}" for i, j, label in sorted(arcs)]
+    fst = kaldifst.compile("\n".join([*lines, f"{len(labels)} 0"]) + "\n")
+    kaldifst.arcsort(fst, "olabel")
+    return fst
+
+
+WORDS = """\\data\\
+ngram 1=5
+ngram 2=4
+
+\\1-grams:
+-1\t</s>
+-99\t<s>\t-3
+-1\t\u2581a\t-3
+-1\t\u2581b\t-3
+-1.5\t\u2581\t-3
+
+\\2-grams:
+-0.3\t<s> \u2581a
+-0.7\t\u2581a \u2581
+-0.2\t\u2581 \u2581b
+-0.4\t\u2581b </s>
+
+\\end\\
+"""
+LETTERS = """\\data\\
+ngram 1=4
+ngram 2=3
+
+\\1-grams:
+-1\t</s>
+-99\t<s>\t-0.5
+-2\tx\t-0.25
+-2\ty\t-0.5
+
+\\2-grams:
+-0.6\t<s> x
+-0.8\tx y
+-0.9\ty </s>
+
+\\end\\
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "words", "letters"),
+    [
+        ("\u2581a \u2581 x y </w> \u2581b", 0.3 + 0.7 + 0.2 + 0.4, 0.6 + 0.8 + 0.9),
+        ("\u2581a \u2581 y </w> \u2581b", 0.3 + 0.7 + 0.2 + 0.4, 0.5 + 2 + 0.9),
+        # by backing off, in the words and in the letters
+        ("\u2581 x </w> \u2581a", 3 + 1.5 + 3 + 1 + 3 + 1, 0.6 + 0.25 + 1),
+        ("\u2581a \u2581b", 0.3 + 3 + 1 + 0.4, None),
+    ],
+)
+def test_costs_of_a_spelled_word(
+    tmp_path: Path, said: str, words: float, letters: float | None
+) -> None:
+    """Those of both models, as the ARPA files say by hand; after the word, its history alone."""
+    names = ["<eps>", "\u2581a", "\u2581b", "\u2581", "x", "y", "</w>", "#0", "<s>", "</s>"]
+    (tmp_path / "words.txt").write_text("".join(f"{n} {i}\n" for i, n in enumerate(names)))
+    (tmp_path / "words.arpa").write_text(WORDS)
+    (tmp_path / "letters.arpa").write_text(LETTERS)
+    table = tmp_path / "words.txt"
+    chosen = Graph(spelled_cost=-0.5, spelling_scale=0.5)
+    grammar = with_spelling_of(
+        of_arpa(tmp_path / "words.arpa", table), tmp_path / "letters.arpa", table, chosen
+    )
+    labels = [names.index(name) for name in said.split()]
+    paths = kaldifst.compose(in_a_row(labels, [names.index("#0")]), grammar)
+    *_, cost = kaldifst.get_linear_symbol_sequence(kaldifst.shortest_path(paths))
+    wanted = np.log(10.0) * (words + 0.5 * (letters or 0.0)) - (0.5 if letters else 0.0)
+    assert float(getattr(cost, "value", cost)) == pytest.approx(wanted, abs=1e-4)
+
+
+def test_a_lang_folder_without_pieces_is_refused(folder: Path) -> None:
+    words = folder / "lang/words.txt"
+    with pytest.raises(UserError, match="no words are spelled here"):
+        with_spelling_of(kaldifst.StdVectorFst(), Path("x"), words, Graph())
+
+
 def test_timed_words_of_pieces() -> None:
-    names = {1: "▁won", 2: "der", 3: "▁", 4: "it", 5: "▁<UNK>"}
+    names = {1: "▁won", 2: "der", 3: "▁", 4: "it", 5: "▁<UNK>", 6: "</w>"}
     words = Words(names, frozenset({"<unk>"}), pieces=True)
     aligner = WordAligner({1: [(1,)], 2: [(2,)], 3: [()], 4: [(4,)], 5: [(5,)], 0: [(9,)]})
     flags = np.zeros(10, bool)

@@ -20,9 +20,10 @@ from hadpsgd.decoding.nbest import nbest
 from hadpsgd.decoding.pruning import Pruner
 from hadpsgd.decoding.search_graph import SearchGraph
 from hadpsgd.decoding.token_passing import Beams, TokenPassing
+from hadpsgd.errors import UserError
 from hadpsgd.gmm import transition_model
 from hadpsgd.graph import arrays
-from hadpsgd.graph.arrays import Arrays
+from hadpsgd.graph.arrays import ARC, Arrays, assemble
 
 SCALE = np.float32(0.0833)
 
@@ -167,3 +168,20 @@ def test_active_states_are_limited(golden: tuple[Path, NDArray[np.int32], list[S
         assert b is not None
         one, two = (best_paths(lat, [Scaling(1.0)])[0] for lat in (a, b))
         assert one.words.tolist() == two.words.tolist()
+
+
+@pytest.mark.parametrize(("cost", "message"), [(0.5, "cycle without speech"), (5.0, "")])
+def test_cycles_without_speech(cost: float, message: str) -> None:
+    """A cheap one is refused, as no lattice can hold it; a dear one is in none."""
+    rows = np.array([(1, 1, 0.0, 1), (0, 2, cost / 2, 2), (0, 3, cost / 2, 1)], ARC)
+    final = np.array([np.inf, 0.0, np.inf], np.float32)
+    graph = SearchGraph.of(assemble(0, final, np.array([0, 1, 2]), rows))
+    scores = [np.zeros((1, 1), np.float32)]
+    columns = np.zeros(1, np.int64)
+    beams = Beams(beam=10.0, lattice_beam=2.0, max_active=100)
+    if message:
+        with pytest.raises(UserError, match=message):
+            search(graph, columns, scores, beams, 50)
+        return
+    [lat], _ = search(graph, columns, scores, beams, 50)
+    assert lat is not None and best_paths(lat, [Scaling(1.0)])[0].words.tolist() == [1]

@@ -3,8 +3,9 @@ LM_SOURCES = [
     *CONFIG.lm.sources.values(),
     *([CONFIG.lm.arpa] if CONFIG.lm.arpa else []),
 ]
-# An open vocabulary: language model and graph over pieces of words.
+# An open vocabulary: new words are spelled in pieces.
 LM_LANG = f"{OUT}/pieces/lang" if CONFIG.lm.pieces else f"{OUT}/lang"
+SPELLING = f"{OUT}/pieces/spelling.arpa.gz" if CONFIG.lm.pieces else []
 LM_TEXT = f"{OUT}/pieces" if CONFIG.lm.pieces else f"{OUT}/corpus/lm"
 
 
@@ -19,6 +20,7 @@ if CONFIG.lm.pieces:
             lang=f"{OUT}/lang",
         output:
             model=f"{OUT}/pieces/pieces.model",
+            spelling=f"{OUT}/pieces/spelling.arpa.gz",
             text=f"{OUT}/pieces/train.txt",
             dev=f"{OUT}/pieces/dev.txt",
             lang=directory(f"{OUT}/pieces/lang"),
@@ -74,6 +76,7 @@ rule graph:
         ali=f"{OUT}/ali/train",
         arpa=rules.lm.output.arpa,
         first_pass=FIRST_PASS,
+        spelling=SPELLING,
     output:
         directory(f"{OUT}/graph"),
     log:
@@ -90,6 +93,9 @@ rule graph:
         first_pass=lambda wildcards, input: (
             f"--first-pass {input.first_pass}" if input.first_pass else ""
         ),
+        spelling=lambda wildcards, input: (
+            f"--spelling {input.spelling}" if input.spelling else ""
+        ),
     shell:
         "hadpsgd graph --config {input.config} --lang {input.lang} --ali {input.ali}"
-        " --arpa {input.arpa} {params.first_pass} --out {output} 2> {log}"
+        " --arpa {input.arpa} {params.first_pass} {params.spelling} --out {output} 2> {log}"

@@ -15,10 +15,11 @@ class Lm(Section):
     order: int = Field(4, ge=2, le=6)
     """Order of the n-gram."""
     pieces: int = Field(0, ge=0)
-    """Pieces of words (sentencepiece, unigram), about so many, instead of words: language model
-    and graph are over pieces, which spell words outside the lexicon too, and are put together
-    before scoring. Needs lang.units: graphemes; pieces are short, so take a higher order. 0: words.
-    """
+    """An open vocabulary: new words are spelled in pieces (sentencepiece, unigram model), about so
+    many; a few more than there are letters do best. Needs lang.units: graphemes. 0: known words
+    alone."""
+    spelling_order: int = Field(4, ge=2, le=6)
+    """Order of the n-gram over pieces, trained on the words of the lexicon."""
     arpa: PathText | None = None
     """An existing ARPA file (gzipped too) instead of training one."""
     tool: Literal["kaldingram", "lmplz"] = "kaldingram"
@@ -38,6 +39,14 @@ class Graph(Section):
     """Scale of self-loop probabilities (Kaldi's --self-loop-scale)."""
     transition_scale: float = Field(1.0, ge=0)
     """Scale of the other transition probabilities."""
+    determinised: bool = True
+    """Determinise the whole graph. With lm.pieces and letters in context that takes more memory
+    than there is; without, the graph is larger and slower to search."""
+    spelled_cost: float = 0.0
+    """Added to the cost (nats) of every word that is spelled (lm.pieces); less than 0 finds more
+    new words, and takes more known ones for new."""
+    spelling_scale: float = Field(1.0, gt=0)
+    """Scale of the costs of pieces inside such a word."""
 
 
 class Decoding(Section):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hadpsgd.decoding.lattice import ARC, Lattice
 from hadpsgd.decoding.search_graph import Arcs, Costs, Indices, SearchGraph
 from hadpsgd.decoding.token_passing import Frame, Links, arc_costs
+from hadpsgd.errors import UserError
 
 _SLACK = 1e-6  # rounding of sums taken in another order
 
@@ -197,15 +198,24 @@ def _finals(
 
 
 def _order(frames: Sequence[Frame], base: Indices) -> Indices:
-    """int64 [tokens]: by this, links lead upwards: by frame, then by empty links."""
+    """int64 [tokens]: by this, links lead upwards: by frame, then by empty links.
+
+    Raises:
+        UserError: links without speech lead round.
+    """
     depth = np.zeros(base[-1], np.int64)
     source = np.concatenate([f.empty.source + b for f, b in zip(frames, base, strict=False)])
     target = np.concatenate([f.empty.target + b for f, b in zip(frames, base, strict=False)])
-    while True:
+    sizes = np.diff(base)
+    for _ in range(sizes.max(initial=0) + 1):
         deeper = depth.copy()
         np.maximum.at(deeper, target, depth[source] + 1)
         if np.array_equal(deeper, depth):
             break
         depth = deeper
-    sizes = np.diff(base)
+    else:
+        raise UserError(
+            "the graph has a cycle without speech that costs less than decoding.lattice_beam",
+            fix="Look for words without phones",
+        )
     return np.repeat(np.arange(len(frames)), sizes) * (depth.max(initial=0) + 1) + depth

@@ -1,11 +1,11 @@
-"""What an utterance says, as labels of a graph: its words, or all ways to spell them in pieces."""
+"""What an utterance says, as labels of a graph: its words, and all ways to spell them in pieces."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hadpsgd.corpus.lang.lexicon_fst import WORD_START
+from hadpsgd.corpus.lang.lexicon_fst import WORD_END, WORD_START
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Labels of words by name, or of `pieces` of words."""
+    """Labels of words by name; with `pieces` words may also be spelled."""
 
     numbers: Mapping[str, int]
     pieces: bool
@@ -50,15 +50,13 @@ class Vocabulary:
         if not self.pieces:
             return [(0, 1, self.numbers[word])] if word in self.numbers else []
         text = WORD_START + word
-        places = range(len(text) + 1)
-        arcs = [
-            (a, b, self.numbers[text[a:b]])
-            for a in places
-            for b in places[a + 1 :]
-            if text[a:b] in self.numbers
-        ]
+        length = len(text)
+        end = length + 1
+        spans = [(0, 1, WORD_START), (length, end, WORD_END), (0, end, text)]
+        spans += [(a, b, text[a:b]) for a in range(1, length) for b in range(a + 1, end)]
+        arcs = sorted((a, b, self.numbers[name]) for a, b, name in spans if name in self.numbers)
         reached = {0}
-        for a, b, _ in arcs:  # sorted by where they begin
+        for a, b, _ in arcs:
             if a in reached:
                 reached.add(b)
-        return arcs if len(text) in reached else []
+        return arcs if end in reached else []

@@ -10,11 +10,15 @@ from pathlib import Path
 import kaldifst
 
 from hadpsgd import config
+from hadpsgd.config.decoding import Graph
+from hadpsgd.corpus.lang.directory import read_symbols
+from hadpsgd.corpus.lang.lexicon_fst import WORD_END, WORD_START
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
 from hadpsgd.gmm import event_map, transition_model
 from hadpsgd.graph import arrays
 from hadpsgd.graph.compile import Progress, Scales, compile_graph, make_g, read_fst
+from hadpsgd.graph.spelling import with_spelling
 from hadpsgd.graph.transitions import Transitions
 from hadpsgd.lm.arpa import unpacked
 
@@ -30,6 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--first-pass", type=Path, help="pruned model for the graph; --arpa rescores its lattices"
     )
+    parser.add_argument("--spelling", type=Path, help="n-grams over the pieces of new words")
     parser.add_argument("--out", type=Path, required=True)
 
 
@@ -41,9 +46,16 @@ def run(args: argparse.Namespace) -> int:
     tree = event_map.read(args.ali / "tree")
     model = transition_model.read(args.ali / "final.mdl")
     words = args.lang / "words.txt"
-    grammar = read_fst(args.g) if args.g else grammar_of(args.first_pass or args.arpa, words)
+
+    def grammar_of(arpa: Path) -> kaldifst.StdVectorFst:
+        made = of_arpa(arpa, words)
+        return with_spelling_of(made, args.spelling, words, settings) if args.spelling else made
+
+    grammar = read_fst(args.g) if args.g else grammar_of(args.first_pass or args.arpa)
     scales = Scales(settings.transition_scale, settings.self_loop_scale)
-    graph = compile_graph(args.lang, grammar, tree, model, scales, Progress())
+    graph = compile_graph(
+        args.lang, grammar, tree, model, scales, Progress(), settings.determinised
+    )
     with atomic_folder(args.out) as out:
         arrays.write(graph, out / "HCLG.fst")
         for name in ("words.txt", "phones.txt"):
@@ -55,12 +67,36 @@ def run(args: argparse.Namespace) -> int:
         if args.first_pass:
             (out / "rescore").mkdir()
             for name, model in (("old", args.first_pass), ("new", args.arpa)):
-                made = arrays.from_fst(grammar_of(model, words))
+                made = arrays.from_fst(grammar_of(model))
                 arrays.write(made, out / "rescore" / f"{name}.fst")
     return 0
 
 
-def grammar_of(arpa: Path, words: Path) -> kaldifst.StdVectorFst:
+def of_arpa(arpa: Path, words: Path) -> kaldifst.StdVectorFst:
     """G of an ARPA file, gzipped or not."""
     with unpacked(arpa) as file, tempfile.TemporaryDirectory() as folder:
         return make_g(file, words, Path(folder) / "G.fst")
+
+
+def with_spelling_of(
+    grammar: kaldifst.StdVectorFst, arpa: Path, words: Path, settings: Graph
+) -> kaldifst.StdVectorFst:
+    """A grammar of known words that spells others.
+
+    Raises:
+        UserError: the lang folder was not made for it.
+    """
+    numbers = read_symbols(words)
+    if not {WORD_START, WORD_END} <= numbers.keys():
+        raise UserError("no words are spelled here", where=words, fix="Leave --spelling out")
+    made = with_spelling(
+        arrays.from_fst(grammar),
+        arrays.from_fst(of_arpa(arpa, words)),
+        (numbers[WORD_START], numbers[WORD_END], numbers["#0"]),
+        settings.spelled_cost,
+        settings.spelling_scale,
+    )
+    result = arrays.to_fst(made)
+    kaldifst.connect(result)
+    kaldifst.arcsort(result, "ilabel")
+    return result

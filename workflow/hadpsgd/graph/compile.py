@@ -102,8 +102,11 @@ def compile_graph(
     model: TransitionModel,
     scales: Scales,
     progress: Progress,
+    determinised: bool = True,
 ) -> Arrays:
     """HCLG: transition-ids in, words out.
+
+    Without determinisation it has more states, and costs are the same.
 
     Raises:
         UserError: files are missing, or lang folder, tree, model and grammar do not fit.
@@ -120,8 +123,10 @@ def compile_graph(
     h_fst = arrays.to_fst(h)
     kaldifst.arcsort(h_fst, "olabel")
     hclg = kaldifst.compose(h_fst, clg)
-    kaldifst.determinize_star(hclg, use_log=True)
-    progress("HCLG, determinised", hclg.num_states)
+    progress("H and CLG composed", hclg.num_states)
+    if determinised:
+        kaldifst.determinize_star(hclg, use_log=True)
+        progress("HCLG, determinised", hclg.num_states)
     hclg = arrays.to_fst(remove_symbols(arrays.from_fst(hclg), symbols))
     kaldifst.minimize_encoded(hclg)
     progress("HCLG, minimised", hclg.num_states)

@@ -1,42 +1,41 @@
 """Pieces of words (sentencepiece, unigram model): an open vocabulary.
 
-A piece that begins a word begins with the sign "▁"; pieces put one after another give the words
-back. Source: Kudo, ACL 2018 (unigram language model segmentation).
+Known words stay whole; a new word is spelled: the sign "▁", its pieces, then "</w>". Sources:
+Kudo, ACL 2018 (unigram language model segmentation); Bazzi and Glass, ICSLP 2000 (one model of
+unknown words inside the word n-gram).
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import sentencepiece
 
-from hadpsgd.corpus.lang.lexicon_fst import WORD_START
+from hadpsgd.corpus.lang.lexicon_fst import WORD_END, WORD_START
 from hadpsgd.errors import UserError
 
 
-def train(sentences: Iterable[Sequence[str]], size: int, whole: Collection[str]) -> bytes:
-    """Train a model of about `size` pieces; returns it as sentencepiece's file holds it.
+def train(words: Iterable[str], size: int) -> bytes:
+    """Train a model of about `size` pieces on a list of words, as sentencepiece's file holds it.
 
-    Every letter of the text is a piece, so that any word of these letters can be spelled. Words
-    of `whole` (noise) are no part of it.
+    Every letter of the words is a piece, so that any word of these letters can be spelled.
 
     Raises:
-        UserError: no text, or too few pieces for its letters.
+        UserError: no words, or too few pieces for their letters.
     """
-    texts = (" ".join(word for word in words if word not in whole) for words in sentences)
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter([text for text in texts if text]),
+            sentence_iterator=iter(sorted(words)),
             model_writer=model,
             model_type="unigram",
             vocab_size=size,
             hard_vocab_limit=False,
             character_coverage=1.0,
             normalization_rule_name="identity",
+            add_dummy_prefix=False,
             bos_id=-1,
             eos_id=-1,
             unk_id=0,
@@ -49,66 +48,70 @@ def train(sentences: Iterable[Sequence[str]], size: int, whole: Collection[str])
     return model.getvalue()
 
 
-@dataclass
 class Pieces:
-    """A trained model; words of `whole` stay one piece each."""
+    """A trained model."""
 
-    model: bytes
-    whole: frozenset[str]
-    _processor: Any = None
-    _known: dict[str, list[str]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self._processor = sentencepiece.SentencePieceProcessor(model_proto=self.model)
+    def __init__(self, model: bytes) -> None:
+        self.model = model
+        self._processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
 
     @property
     def names(self) -> list[str]:
-        """All pieces but the unknown one, sorted; then those of `whole`."""
+        """All pieces but the unknown one, sorted."""
         numbers = range(self._processor.get_piece_size())
-        found = {
+        return sorted(
             self._processor.id_to_piece(n) for n in numbers if not self._processor.is_unknown(n)
-        }
-        return sorted(found) + sorted(WORD_START + word for word in self.whole)
+        )
 
     def of(self, word: str) -> list[str]:
         """The pieces of a word."""
-        if word in self.whole:
-            return [WORD_START + word]
-        if word not in self._known:
-            self._known[word] = self._processor.encode(word, out_type=str)
-        return self._known[word]
+        pieces: list[str] = self._processor.encode(word, out_type=str)
+        return pieces
 
-    def letters(self, word: str) -> list[str]:
-        """A word spelled letter by letter."""
-        if word in self.whole:
-            return self.of(word)
-        first, rest = word[0], list(word[1:])
-        begin = WORD_START + first
-        known = self._processor.piece_to_id(begin) != self._processor.unk_id()
-        return [*([begin] if known else [WORD_START, first]), *rest]
+    def spellings(self, words: Sequence[str]) -> Iterator[list[str]]:
+        """Of every word its pieces; then words letter by letter, until every letter was a piece.
 
-    def with_spelled(self, sentences: Sequence[Sequence[str]]) -> Iterator[str]:
-        """Sentences as lines of pieces; then sentences again, in each one word spelled, until
-        every word was spelled once.
-
-        Every word was new once: so often, and in such places, are words that the text lacks
-        expected (as in Witten and Bell's estimate). Without these lines the language model would
-        know nothing of letters that longer pieces have swallowed.
+        Otherwise the n-grams would know nothing of letters that longer pieces have swallowed.
         """
-        yield from self.segmented(sentences)
-        new = {word for words in sentences for word in words} - self.whole
-        left = sentences
-        while left := [words for words in left if not new.isdisjoint(words)]:
-            for words in left:
-                place = next((i for i, word in enumerate(words) if word in new), None)
-                if place is None:
-                    continue
-                new.remove(words[place])
-                parts = [self.of(word) for word in words]
-                parts[place] = self.letters(words[place])
-                yield " ".join(piece for part in parts for piece in part)
+        unused = {sign for word in words for sign in word}
+        for word in words:
+            pieces = self.of(word)
+            unused.difference_update(pieces)
+            yield pieces
+        for word in words:
+            if not unused.isdisjoint(word):
+                unused.difference_update(word)
+                yield list(word)
 
-    def segmented(self, sentences: Iterable[Sequence[str]]) -> Iterator[str]:
-        """Sentences as lines of pieces."""
-        for words in sentences:
-            yield " ".join(piece for word in words for piece in self.of(word))
+    def spelled(self, word: str) -> list[str]:
+        """A word that is spelled, as language model and graph see it."""
+        return [WORD_START, *self.of(word), WORD_END]
+
+
+def whole(word: str) -> str:
+    """A known word, as language model and graph see it."""
+    return WORD_START + word
+
+
+def with_new_words(
+    sentences: Sequence[Sequence[str]], never: Collection[str] = ()
+) -> Iterator[list[str]]:
+    """Sentences of whole words; then sentences again, in each one word replaced by "▁", until
+    every word but those of `never` (noise) was new once.
+
+    Every word was new once: so often, and in such places, are words that the text lacks
+    expected (as in Witten and Bell's estimate).
+    """
+    for words in sentences:
+        yield [whole(word) for word in words]
+    new = {word for words in sentences for word in words} - set(never)
+    left = sentences
+    while left := [words for words in left if not new.isdisjoint(words)]:
+        for words in left:
+            place = next((i for i, word in enumerate(words) if word in new), None)
+            if place is None:
+                continue
+            new.remove(words[place])
+            line = [whole(word) for word in words]
+            line[place] = WORD_START
+            yield line

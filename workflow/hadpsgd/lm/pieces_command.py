@@ -1,10 +1,10 @@
-"""`hadpsgd pieces`: pieces of words, their lang folder, and the texts in pieces."""
+"""`hadpsgd pieces`: pieces of words, how new words are spelled, a lang folder with both, texts."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +12,14 @@ from hadpsgd import config
 from hadpsgd.config import Config
 from hadpsgd.corpus.lang.dictionary import Dictionary, Pronunciation, read_dictionary
 from hadpsgd.corpus.lang.directory import read_symbols, write_lang
-from hadpsgd.corpus.lang.graphemes import graphemes, non_words, spelled, with_lexicon
-from hadpsgd.corpus.lang.lexicon_fst import WORD_START, piece_arcs
+from hadpsgd.corpus.lang.graphemes import graphemes, non_words, spelled
+from hadpsgd.corpus.lang.lexicon_fst import WORD_END, WORD_START, piece_arcs
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
 from hadpsgd.lm.arpa import open_text
-from hadpsgd.lm.pieces import Pieces, train
+from hadpsgd.lm.pieces import Pieces, train, whole, with_new_words
+from hadpsgd.lm.train import train as train_ngrams
+from hadpsgd.lm.vocabulary import Vocabulary
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,24 +33,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write OUT/{pieces.model,train.txt,dev.txt,lang/}."""
+    """Write OUT/{pieces.model,spelling.arpa.gz,train.txt,dev.txt,lang/}."""
     settings = config.load(args.config)
     check(settings)
     dictionary = spelled(read_dictionary(args.dict))
-    noises = frozenset(non_words(dictionary))
+    noises = non_words(dictionary)
+    words = sorted({entry.word for entry in dictionary.lexicon} - set(noises))
+    pieces = Pieces(train(words, settings.lm.pieces))
     sentences = list(_sentences(args.text))
-    pieces = Pieces(train(sentences, settings.lm.pieces, noises), noises)
     with atomic_folder(args.out) as out:
         (out / "pieces.model").write_bytes(pieces.model)
-        _write(out / "train.txt", pieces.with_spelled(sentences))
+        _write(out / "train.txt", with_new_words(sentences, noises))
         if args.dev:
-            _write(out / "dev.txt", pieces.segmented(_sentences(args.dev)))
-        lexicon = of_pieces(dictionary, pieces)
-        oov = _oov(settings, noises)
-        lang = settings.lang.model_copy(update={"oov": oov})
-        write_lang(lexicon, lang, out / "lang", piece_arcs)
+            known = (list(map(whole, sentence)) for sentence in _sentences(args.dev))
+            _write(out / "dev.txt", known)
+        lang = settings.lang.model_copy(update={"oov": WORD_START})
+        write_lang(with_pieces(dictionary, pieces), lang, out / "lang", piece_arcs)
         _same_phones(out / "lang", args.lang)
-    print(f"{len(pieces.names)} pieces of {len(sentences)} sentences", file=sys.stderr)
+        _write(out / "words.txt", pieces.spellings(words))
+        vocabulary = Vocabulary(frozenset(pieces.names))
+        order = settings.lm.spelling_order
+        train_ngrams(out / "words.txt", vocabulary, order, out / "spelling.arpa.gz")
+    print(f"{len(pieces.names)} pieces of {len(words)} words", file=sys.stderr)
     return 0
 
 
@@ -72,31 +78,12 @@ def check(settings: Config) -> None:
         )
 
 
-def of_pieces(dictionary: Dictionary, pieces: Pieces) -> Dictionary:
-    """A dictionary of pieces, each pronounced by its letters, on the same phones."""
-    noises = non_words(dictionary)
-    lexicon = [replace(entry, word=WORD_START + word) for word, entry in noises.items()]
-    lexicon += [
-        Pronunciation(piece, 1.0, graphemes(piece.removeprefix(WORD_START)))
-        for piece in pieces.names
-        if piece.removeprefix(WORD_START) not in noises
-    ]
-    # the letters of the alignments, also those that no piece has
-    made = with_lexicon(dictionary, tuple(lexicon))
-    strange = {p for group in made.nonsilence for p in group} - {
-        p for group in dictionary.nonsilence for p in group
-    }
-    if strange:
-        raise UserError(
-            f"lm.pieces: no word of the lexicon has the letter '{sorted(strange)[0]}'",
-            fix="Add such words to lexicon and training data, or remove it from the text",
-        )
-    return replace(made, nonsilence=dictionary.nonsilence)
-
-
-def _oov(settings: Config, noises: frozenset[str]) -> str:
-    known = [settings.lang.oov, "<UNK>", "<unk>", "<SPOKEN_NOISE>"]
-    return next((WORD_START + word for word in known if word in noises), "")
+def with_pieces(dictionary: Dictionary, pieces: Pieces) -> Dictionary:
+    """A dictionary of spelled words with pieces, and begin and end of what they spell."""
+    lexicon = [replace(entry, word=whole(entry.word)) for entry in dictionary.lexicon]
+    lexicon += [Pronunciation(piece, 1.0, graphemes(piece)) for piece in pieces.names]
+    lexicon += [Pronunciation(mark, 1.0, ()) for mark in (WORD_START, WORD_END)]
+    return replace(dictionary, lexicon=tuple(lexicon))
 
 
 def _same_phones(ours: Path, theirs: Path) -> None:
@@ -128,6 +115,6 @@ def _sentences(text: Path) -> Iterator[list[str]]:
         raise UserError("not UTF-8 text", where=text) from None
 
 
-def _write(path: Path, lines: Iterator[str]) -> None:
+def _write(path: Path, sentences: Iterable[Sequence[str]]) -> None:
     with path.open("w", encoding="utf-8") as stream:
-        stream.writelines(f"{line}\n" for line in lines)
+        stream.writelines(" ".join(words) + "\n" for words in sentences)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from hadpsgd.corpus.lang.lexicon_fst import WORD_START
+from hadpsgd.corpus.lang.lexicon_fst import WORD_END, WORD_START
 
 
 def is_pieces(names: Iterable[str]) -> bool:
@@ -21,4 +21,4 @@ def groups(pieces: Sequence[str]) -> list[range]:
 
 def joined(pieces: Sequence[str]) -> str:
     """The word of its pieces; empty for a lone word start."""
-    return "".join(pieces).removeprefix(WORD_START)
+    return "".join(piece for piece in pieces if piece != WORD_END).removeprefix(WORD_START)

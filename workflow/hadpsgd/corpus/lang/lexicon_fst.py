@@ -17,7 +17,9 @@ Entry = tuple[str, float, Phones]
 
 START, LOOP, SILENCE = 0, 1, 2
 WORD_START = "\u2581"
-"""First sign of a piece that begins a word (sentencepiece's)."""
+"""First sign of what begins a word (sentencepiece's); alone, it begins a word that is spelled."""
+WORD_END = "</w>"
+"""Ends a word that is spelled."""
 
 
 @dataclass(frozen=True)
@@ -89,21 +91,34 @@ def lexicon_arcs(entries: Iterable[Entry], silence: Silence) -> Iterator[str]:
 
 
 def piece_arcs(entries: Iterable[Entry], silence: Silence) -> Iterator[str]:
-    """The same for pieces of words: silence only where a piece begins a word, or at the end.
+    """The same where words may be spelled in pieces: silence only between words.
 
-    A piece without phones is passed by its disambiguation symbol.
+    What has no phones (begin and end of a spelled word, signs in it) is passed by its
+    disambiguation symbol. After a begin or a sign comes a piece with phones, so that nothing can go
+    round without speech.
     """
-    inside = SILENCE + 1  # the state after a piece
-    lines, state = _optional_silence(silence, [START, inside], inside + 1)
+    inside = SILENCE + 1  # the state after a piece with phones
+    bare = inside + 1  # the state after one without
+    lines, state = _optional_silence(silence, [START, inside], bare + 1)
     yield from lines
     for piece, probability, phones in entries:
-        source = LOOP if piece.startswith(WORD_START) else inside
-        word, cost = piece, -math.log(probability)
-        for phone in phones[:-1]:
-            yield f"{source} {state} {phone} {word} {cost}"
-            source, word, cost, state = state, "<eps>", 0.0, state + 1
-        yield f"{source} {inside} {phones[-1] if phones else '<eps>'} {word} {cost}"
+        if piece.startswith(WORD_START):
+            sources = [LOOP]
+        else:
+            sources = [inside, bare] if _spoken(phones) else [inside]
+        target = inside if _spoken(phones) or piece == WORD_END else bare
+        for source in sources:
+            word, cost = piece, -math.log(probability)
+            for phone in phones[:-1]:
+                yield f"{source} {state} {phone} {word} {cost}"
+                source, word, cost, state = state, "<eps>", 0.0, state + 1
+            yield f"{source} {target} {phones[-1] if phones else '<eps>'} {word} {cost}"
     yield f"{LOOP} 0"
+
+
+def _spoken(phones: Phones) -> bool:
+    """Whether there are phones besides a disambiguation symbol."""
+    return bool(phones) and not (len(phones) == 1 and phones[0].startswith("#"))
 
 
 LexiconArcs = Callable[[Iterable[Entry], Silence], Iterator[str]]
