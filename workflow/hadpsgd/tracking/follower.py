@@ -178,8 +178,8 @@ def follow(
             warn(f"no provenance: {error}")
         beginning = training_run.begin(config, run_id, checkpoints, who)
         recorder.leave_last_word(_finish("KILLED"))
-        recorder.send([*beginning, _finish("RUNNING")], now=True)
-        upload_others(connection)
+        if recorder.send([*beginning, _finish("RUNNING")], now=True):
+            upload_others(connection)
         curves = training_run.Curves(metrics, who)
         while not ended.wait(config.tracking.every_seconds):
             events = list(curves.new())

@@ -115,13 +115,14 @@ class Recorder:
 
 
 def upload_others(connection: Connection) -> None:
-    """Send what waits for this store of trainings that have ended: nobody else might."""
+    """Send what waits for this store of trainings that have ended: nobody else might.
+
+    It never raises for the store's sake, and a refusal is none of the caller's own run.
+    """
     try:
         for key in keys_waiting(connection.spool, redacted(connection.uri)):
             recorder = Recorder(connection, key)
             if not recorder.spool.is_followed():
                 recorder.upload()
-    except NotStoredError as error:
-        connection.failed(error)
-    except (OSError, UserError) as error:
-        warn(f"{error}; `hadpsgd track --upload` tries again")
+    except (NotStoredError, OSError, UserError) as error:
+        warn(f"{error}; records of other runs wait for `hadpsgd track --upload`")

@@ -45,7 +45,7 @@ def sync(config: Config, out: Path | None) -> list[Tracked]:
     for result in read_results(config, partial=True) if is_on(config) else ():
         if result.folder.is_dir():
             _sync_run(config, connection, result)
-    if is_on(config):
+    if is_on(config) and connection.due():  # not one that has just failed
         upload_others(connection)
     tracked = tracked_runs(config)
     if out:
