@@ -19,7 +19,7 @@ from hadpsgd import kaldi_io
 from hadpsgd.alignment.agreement import agreement
 from hadpsgd.alignment.archives import read_alignments
 from hadpsgd.cli import main
-from hadpsgd.config import load
+from hadpsgd.config import load, run_key
 from hadpsgd.config.realign import Realign
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.decoding.realign import Aligner, Places, compiler_of, realign
@@ -213,6 +213,24 @@ def test_agreement_in_any_order() -> None:
     assert agreement(ones, others, pdf) == pytest.approx(3 / 5)
     assert agreement(others, ones, pdf) == pytest.approx(3 / 5)
     assert agreement(ones[:1], others[:1], pdf) is None
+
+
+def test_runs_on_other_labels_are_other_runs(tmp_path: Path) -> None:
+    """Passes, the run that aligns and the beam decide; processes do not."""
+
+    def key(**realign: object) -> str:
+        runs = [{"strategy": "single"}, {"strategy": "ssgd", "learners": 2}]
+        content = {"name": "t", "corpus": {"kind": "an4"}, "training": {"runs": runs}}
+        (tmp_path / "c.yaml").write_text(json.dumps(content | {"realign": realign}))
+        return run_key(load(tmp_path / "c.yaml"), "single")
+
+    one = key(passes=1)
+    assert one == key(passes=1, jobs=8) == key(passes=1, run="single")
+    others = [key(), key(passes=2), key(passes=1, beam=9), key(passes=1, run="ssgd-2")]
+    assert len({one, *others}) == 5
+    assert key() == key(beam=9)  # without a pass nothing changes
+    with pytest.raises(UserError, match=r"realign\.run: no training run 'x'; there are single, ss"):
+        key(passes=1, run="x")
 
 
 class TestCommand:

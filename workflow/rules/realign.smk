@@ -1,7 +1,5 @@
 # Labels by a trained network (realign.passes): each pass trains one on the labels before it.
-REALIGNER = run_key(CONFIG, CONFIG.realigner)
-
-
+# Its folder has the run's name without the hash: another number of passes keeps the first ones.
 if CONFIG.realign.passes:
 
     use rule egs as egs_to_realign with:
@@ -34,6 +32,8 @@ if CONFIG.realign.passes:
             f"{OUT}/logs/realign.{{round}}/train.{{run}}.log",
         benchmark:
             f"{OUT}/benchmarks/realign_train.{{round}}.{{run}}.tsv"
+        wildcard_constraints:
+            run=CONFIG.realigner,
         params:
             depends=lambda wildcards: run_fingerprint(CONFIG, wildcards.run),
             out=subpath(output.model, parent=True),
@@ -44,7 +44,7 @@ if CONFIG.realign.passes:
     rule realign:
         input:
             config=ancient(CONFIG_FILE),
-            model=f"{OUT}/realign/{{round}}/runs/{REALIGNER}/final.pt",
+            model=f"{OUT}/realign/{{round}}/runs/{CONFIG.realigner}/final.pt",
             data=f"{OUT}/corpus/data/{{set}}",
             streams=expand(
                 f"{OUT}/feats/{{stream}}/{{{{set}}}}", stream=CONFIG.features.input

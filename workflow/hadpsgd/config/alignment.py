@@ -139,8 +139,8 @@ class Egs(Section):
     """Frames from the start of a training subsequence to that of the next; 0 is `frames`, so that
     they do not overlap. Overlapping ones show the network more on small corpora."""
     tempos: list[Annotated[float, Field(ge=0.5, le=2)]] = Field([1.0], min_length=1)
-    """Tempos at which every training utterance is used (0.9 is slower): [0.9, 1.0, 1.1] triples
-    a small corpus, as speed perturbation does."""
+    """Tempos at which every training utterance is used (0.9 is slower): features are stretched in
+    time, without audio. [0.9, 1.0, 1.1] triples a small corpus; see also corpus.speeds."""
     shard_frames: int = Field(500_000, ge=1000)
     """Frames of a shard (a pair of files)."""
     dtype: Literal["float32", "float16"] = "float32"

@@ -34,7 +34,7 @@ def stage_fingerprints(config: Config) -> dict[str, str]:
         ],
         "ivector": [config.features.ivector, config.features.imports, config.seed],
         "alignment": [config.alignment, config.seed],
-        "realign": [config.realign],
+        "realign": [config.realign.model_copy(update={"passes": 0, "run": "", "jobs": 1})],
         "egs": [config.egs, config.features, config.seed, str(config.corpus.speeds)],
         "lm": [config.lm],
         "graph": [config.graph],
@@ -61,7 +61,8 @@ def run_key(config: Config, run_id: str) -> str:
     run, stages = run_of(config, run_id), stage_fingerprints(config)
     decides = [stages[stage] for stage in BEFORE_TRAINING]
     if config.realign.passes:
-        decides += [stages["realign"], run_fingerprint(config, config.realigner)]
+        aligner = run_fingerprint(config, config.realigner)
+        decides += [stages["realign"], aligner, str(config.realign.passes)]
     return f"{run.id}-{fingerprint([*decides, run_fingerprint(config, run.id)])[:KEY_DIGITS]}"
 
 

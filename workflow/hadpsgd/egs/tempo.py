@@ -1,8 +1,8 @@
 """An utterance at another tempo: features stretched in time, labels with them.
 
-For small corpora: speech at 0.9 and 1.1 of its tempo beside the original, as speed perturbation
-(Ko et al., Interspeech 2015) gives it, but made of features, without its change of pitch. So it
-serves imported features and alignments too, which have no audio of another speed.
+For small corpora: speech at 0.9 and 1.1 of its tempo beside the original, made of features, without
+the change of pitch of audio at another speed (`hadpsgd.corpus.perturb`). So it serves imported
+features too, which have no audio.
 """
 
 from __future__ import annotations
