@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gmm_toy import toy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ from hadpsgd.gmm.equal_alignment import equal_alignment
 from hadpsgd.gmm.flat_start import monophone_tree
 from hadpsgd.gmm.pipeline import Pipeline, spliced
 from hadpsgd.gmm.statistics import Statistics, accumulate
+from hadpsgd.gmm.training import Schedule, State, train
 from hadpsgd.gmm.training_graph import ARC, Graph, GraphCompiler
 from hadpsgd.gmm.update import (
     MIN_SPLIT_COUNT,
@@ -216,6 +218,32 @@ def test_splitting_keeps_weights_and_centre() -> None:
         after.weights[:5] @ after.means[:5], before.weights[:2] @ before.means[:2], atol=0.02
     )
     assert len({tuple(row) for row in after.means[:5].tolist()}) == 5
+
+
+class Frames(Passes):
+    """Passes over frames that are always aligned as they are now."""
+
+    def accumulate(self, model: model.Model, observed: Pipeline | None = None) -> Statistics:
+        del observed
+        random = np.random.default_rng(6)
+        ids = random.integers(1, 3, 4000).astype(np.int32)
+        features = random.standard_normal((4000, 2)).astype(np.float32)
+        return accumulate(model.mixtures, features, ids, model.transitions.pdf)
+
+
+def test_gaussians_grow_as_in_kaldis_scripts() -> None:
+    # --mix-up is the number to start with after iteration 1, then a step more after each one
+    seen: list[int] = []
+
+    def hook(_: int, state: State) -> State:
+        seen.append(len(state.model.mixtures.weights))
+        return state
+
+    begin = State(Frames(None, Pipeline(0), 1), toy(np.zeros((1, 3, 2))).model)  # type: ignore
+    schedule = Schedule("toy", 9, frozenset(), 4, 6, 10, 0.25, 1, 0.0)
+    final = train(schedule, begin, Search(), hook)
+    assert seen == [3, 6, 7, 8, 9, 10, 10, 10]  # one a pdf at first
+    assert len(final.model.mixtures.weights) == 10
 
 
 def test_singular_statistics_leave_a_finite_model() -> None:

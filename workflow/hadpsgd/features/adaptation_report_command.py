@@ -18,7 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     parser.add_argument("--data", type=Path, required=True, help="Kaldi data directory: speakers")
     parser.add_argument("--trans", type=Path, help="FMLLR: folder of trans.*, an archive or scp")
-    parser.add_argument("--ivectors", type=Path, help="archive, scp, or folder with feats.scp")
+    parser.add_argument("--ivectors", type=Path, help="archive, scp, or the folder of a set")
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
 
 

@@ -55,6 +55,7 @@ def train_mono(
         options.iterations,
         REALIGN,
         max(1, options.iterations * 3 // 4),
+        len(model.mixtures.weights),
         options.gaussians,
         POWER,
         seed,

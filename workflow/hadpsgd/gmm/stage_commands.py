@@ -70,7 +70,7 @@ def run_tri(args: argparse.Namespace) -> int:
     with session(args) as work:
         previous = load_previous(work, args.ali)
         passes = work.passes(deltas(work.space.dim))
-        setting = _setting(work, "tri", work.ladder.tri)
+        setting = replace(_setting(work, "tri", work.ladder.tri), mixed_first=True)
         trained = train_stage(setting, passes, previous.transitions)
         model = trained.state.model
         work.write(Result(trained.tree, model, Front()), work.aligned(passes, model))

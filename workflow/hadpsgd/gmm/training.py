@@ -20,7 +20,8 @@ from hadpsgd.gmm.update import Growth, update, update_transitions
 @dataclass(frozen=True)
 class Schedule:
     """Iterations count from 1, as in Kaldi's scripts, whose last is `iterations` - 1: that many
-    models there are, with the first. Gaussians grow after iterations 1 to `grow_until`.
+    models there are, with the first. Gaussians grow from `start` after iteration 1 to `gaussians`
+    after iteration `grow_until`.
 
     realign: iterations before which utterances are aligned anew; prior: of variances;
     first_beam: the beam at most of iteration 1.
@@ -30,6 +31,7 @@ class Schedule:
     iterations: int
     realign: frozenset[int]
     grow_until: int
+    start: int
     gaussians: int
     power: float
     seed: int
@@ -56,7 +58,7 @@ def train(
         UserError: no utterance aligns.
     """
     random = np.random.default_rng(schedule.seed)
-    start = len(state.model.mixtures.weights)
+    start = schedule.start
     step = (schedule.gaussians - start) / max(schedule.grow_until, 1)
     for iteration in range(1, schedule.iterations):
         outcome = None

@@ -27,11 +27,17 @@ from hadpsgd.gmm.update import split, split_targets
 
 REALIGN = frozenset((10, 20, 30))
 POWER = 0.25
+MIXUP_POWER = 0.2
+"""gmm-mixup's default, with which train_deltas.sh calls it."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a stage is trained with."""
+    """What a stage is trained with.
+
+    mixed_first: whether the first model has as many Gaussians as `options.leaves` (train_deltas.sh)
+    or one a pdf (train_lda_mllt.sh, train_sat.sh).
+    """
 
     name: str
     options: TreeStage
@@ -40,6 +46,7 @@ class Setting:
     search: Search
     seed: int
     power: float = POWER
+    mixed_first: bool = False
 
 
 def train_stage(
@@ -65,9 +72,10 @@ def train_stage(
             f"{setting.name}: {len(first.unseen)} pdfs were never seen: they start as all frames",
             file=sys.stderr,
         )
-    random = np.random.default_rng(setting.seed)
-    mixed = split_targets(first.occupancy, options.leaves, setting.power)
-    mixtures = split(first.mixtures, mixed, random)
+    mixtures = first.mixtures
+    if setting.mixed_first:
+        mixed = split_targets(first.occupancy, options.leaves, MIXUP_POWER)
+        mixtures = split(mixtures, mixed, np.random.default_rng(setting.seed))
     transitions = transition_model.make(built.tree, previous.topology)
     convert(passes, previous, transitions, built.tree)
     compile_graphs(passes.space, iter(setting.words), lang, built.tree, transitions)
@@ -76,6 +84,7 @@ def train_stage(
         options.iterations,
         REALIGN,
         max(1, options.iterations * 5 // 7),
+        options.leaves,
         options.gaussians,
         setting.power,
         setting.seed,
