@@ -140,11 +140,11 @@ def test_unreachable_store_is_one_line(uri: str, tmp_path: Path) -> None:
     assert "\n" not in str(caught.value) and "pw" not in str(caught.value)
 
 
-def start(config: Config, folder: Path) -> Any:
+def start(config: Config, folder: Path, run: str = "ssgd-4") -> Any:
     return follower.start(
         config,
         folder / "config.yaml",
-        "ssgd-4",
+        run,
         checkpoints=folder / "checkpoints",
         metrics=folder / "run" / "metrics.jsonl",
         rank=0,
@@ -247,15 +247,8 @@ earlier.__enter__()
     if next_one == "track":
         sync(config, None)
     else:
-        other = ready / "other"
-        with follower.start(
-            config,
-            ready / "config.yaml",
-            "single",
-            checkpoints=other / "checkpoints",
-            metrics=other / "run" / "metrics.jsonl",
-            rank=0,
-        ):
+        write_config(config, ready / "other/config.yaml")
+        with start(config, ready / "other", "single"):
             pass
     store = Store(config.tracking.uri, ready / "tracking")
     run = store.client.get_run(store.run_id(who.key))
