@@ -1,15 +1,18 @@
 """What each part of the input is worth: one network for logmel, with i-vectors, with FMLLR, all.
 
     .venv/bin/python benchmarks/inputs.py config/an4_full.yaml [--epochs 16] [--jobs 2]
+        [--inputs fmllr+logmel fmllr+ivector+logmel] [--seeds 1 2 3]
 
 CONFIG's input lists all streams. Snakemake makes them, alignments and graph under the config's
-results; then, for every input, examples, network, lattices and scores lie under `inputs/` there.
-The table has the held-out frame accuracy and the word error rate of every test set.
+results, with the config's seed; then, for every input and seed of the network, examples, network,
+lattices and scores lie under `inputs/` there. The table has the held-out frame accuracy and the
+word error rate of every test set.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -43,13 +46,16 @@ def prepare(path: Path, config: Config, jobs: int) -> Path:
     return out
 
 
-def measure(path: Path, config: Config, out: Path, streams: list[str], jobs: int) -> list[str]:
+def measure(
+    path: Path, config: Config, out: Path, streams: list[str], seed: int, jobs: int
+) -> list[str]:
     """Train and decode with an input; a row of the table."""
-    work = out / "inputs" / "+".join(streams)
+    work = out / "inputs" / "+".join(streams) / f"seed-{seed}"
     work.mkdir(parents=True, exist_ok=True)
     content = yaml.safe_load(path.read_text())
     content.setdefault("features", {})["input"] = streams
     content["name"] = f"{config.name}-{'-'.join(streams)}"
+    content["seed"] = seed
     content.setdefault("training", {})["epochs"] = config.training.epochs
     common = ("--config", work / "config.yaml")
     (work / "config.yaml").write_text(yaml.safe_dump(content))
@@ -76,7 +82,7 @@ def measure(path: Path, config: Config, out: Path, streams: list[str], jobs: int
     summary = json.loads((work / "run/summary.json").read_text())
     dim = json.loads((work / "egs/train/meta.json").read_text())["dim"]
     accuracy = 100 * float(summary["heldout_accuracy"])
-    return [" + ".join(streams), str(dim), f"{accuracy:.2f}", *rates, f"{wall:.0f}"]
+    return [" + ".join(streams), str(dim), str(seed), f"{accuracy:.2f}", *rates, f"{wall:.0f}"]
 
 
 def main() -> None:
@@ -85,6 +91,9 @@ def main() -> None:
     parser.add_argument("config", type=Path)
     parser.add_argument("--epochs", type=int, help="instead of the config's")
     parser.add_argument("--jobs", type=int, default=2)
+    names = ["+".join(streams) for streams in INPUTS]
+    parser.add_argument("--inputs", nargs="+", choices=names, default=names)
+    parser.add_argument("--seeds", type=int, nargs="+", help="of the network (the config's)")
     args = parser.parse_args()
     config = load(args.config)
     if args.epochs:
@@ -94,10 +103,10 @@ def main() -> None:
         sys.exit(f"{args.config}: features.input must list {', '.join(INPUTS[-1])}")
     out = prepare(args.config, config, args.jobs)
     sets = [f"WER {name} (%)" for name in ("dev", *config.tests)]
-    heads = ["input", "dim", "held-out frames right (%)", *sets, "training (s)"]
+    heads = ["input", "dim", "seed", "held-out frames right (%)", *sets, "training (s)"]
     print("| " + " | ".join(heads) + " |\n|" + "---|" * len(heads), flush=True)
-    for streams in INPUTS:
-        row = measure(args.config, config, out, streams, args.jobs)
+    for name, seed in itertools.product(args.inputs, args.seeds or [config.seed]):
+        row = measure(args.config, config, out, name.split("+"), seed, args.jobs)
         print("| " + " | ".join(row) + " |", flush=True)
 
 
