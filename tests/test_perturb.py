@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hadpsgd import kaldi_io
+from hadpsgd.alignment.archives import read_alignments
 from hadpsgd.cli import main
 from hadpsgd.config import load, stage_fingerprints
 from hadpsgd.corpus.datadir import AudioReader, DataDir
@@ -20,10 +21,11 @@ from hadpsgd.corpus.perturb import Source, at_speed, original, perturb
 from hadpsgd.egs.dataset import Dataset
 from hadpsgd.egs.speed import labels_at
 from hadpsgd.errors import UserError
-from hadpsgd.features.fmllr import transform
+from hadpsgd.features.fmllr import read_transforms, transform
 from hadpsgd.features.frontend import Frontend, Inputs
 from hadpsgd.features.fusion import Fusion
 from hadpsgd.gmm import model
+from hadpsgd.gmm.likelihood import log_likelihoods
 
 SPEEDS = [0.9, 1.0, 1.1]
 
@@ -208,25 +210,18 @@ class TestExamples:
         assert "no utterance sp1.1-bob-2" in capsys.readouterr().err
 
 
-def test_imports_of_the_original_speaker(
+def test_ivectors_of_the_original_speaker(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Speakers at another speed have Kaldi's transforms and i-vectors of the one they are made
-    from, unless they have their own."""
+    """Speakers at another speed have Kaldi's i-vectors of the one they are made from, unless they
+    have their own."""
     _, copies = made(tmp_path)
     rng = np.random.default_rng(0)
-    speakers = ("ann", "bob", "sp1.1-ann")
-    matrices = {name: rng.normal(size=(8, 9)).astype(np.float32) for name in speakers}
-    vectors = {name: rng.normal(size=4).astype(np.float32) for name in speakers}
-    kaldi_io.write_archive(tmp_path / "trans.1", matrices.items())
+    vectors = {n: rng.normal(size=4).astype(np.float32) for n in ("ann", "bob", "sp1.1-ann")}
     kaldi_io.write_archive(tmp_path / "vectors.ark", vectors.items())
-    (tmp_path / "splice_opts").write_text("--left-context=0 --right-context=0\n")
-    imports = {
-        "fmllr": {"trans": f"{tmp_path}/trans.1", "model": str(tmp_path)},
-        "ivector": {"ivectors": f"{tmp_path}/vectors.ark", "per": "speaker"},
-    }
-    features = {"logmel": {"bins": 8}, "mfcc": {"cepstra": 8}, "imports": imports,
-                "input": ["fmllr", "ivector"], "ivector_scale": 1.0}  # fmt: skip
+    imports = {"ivector": {"ivectors": f"{tmp_path}/vectors.ark", "per": "speaker"}}
+    features = {"logmel": {"bins": 8, "delta_order": 0}, "imports": imports,
+                "input": ["ivector", "logmel"]}  # fmt: skip
     content = {"name": "t", "corpus": {"kind": "an4"}, "features": features}
     (tmp_path / "c.yaml").write_text(json.dumps(content))
 
@@ -235,25 +230,69 @@ def test_imports_of_the_original_speaker(
                      "--data", str(copies.path), *more,
                      "--out", f"{tmp_path}/feats/{stream}/train_perturbed"])  # fmt: skip
 
-    mfcc = f"{tmp_path}/feats/mfcc/train_perturbed"
-    assert run("features", "mfcc", "--jobs", "1") == 0
-    assert run("import-features", "fmllr", "--feats", mfcc, "--jobs", "1") == 0
+    assert run("features", "logmel", "--jobs", "1") == 0
     assert run("import-features", "ivector") == 0
     fusion = Fusion(load(tmp_path / "c.yaml"), tmp_path / "feats", copies)
-    plain = Inputs(copies, Path(mfcc), Frontend(0, 0))
     for name, source in (("sp0.9-ann-1", "ann"), ("sp1.1-ann-1", "sp1.1-ann"),
                          ("sp1.1-bob-2", "bob")):  # fmt: skip
         found = fusion[name]
-        np.testing.assert_allclose(
-            found[:, :8], transform(plain[name], matrices[source]), atol=1e-4
-        )
-        np.testing.assert_array_equal(found[:, 8:], np.tile(vectors[source], (len(found), 1)))
+        np.testing.assert_array_equal(found[:, :4], np.tile(vectors[source], (len(found), 1)))
     # there are none of utterances, and none of what they are made from
     imports["ivector"]["per"] = "utterance"
     (tmp_path / "c.yaml").write_text(json.dumps(content))
     capsys.readouterr()
     assert run("import-features", "ivector") == 2
     assert "8 of 8 utterances are not there" in capsys.readouterr().err
+
+
+def test_copies_are_adapted_by_kaldis_model(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`hadpsgd align` with alignment.kind kaldi: a transform for each copied speaker, which makes
+    its features likelier than the original's transform does."""
+    kaldi = shared.resolve() / "kaldi_an4"
+    monkeypatch.chdir(kaldi)
+    ali = kaldi / "exp/tri3b_ali"
+    everything = DataDir.read(kaldi / "data/test", audio=False)
+    speakers = sorted(everything.speakers)[:2]
+    names = [name for speaker in speakers for name in everything.speakers[speaker]]
+    some = {name: everything.utterances[name] for name in sorted(names)}
+    places = {name: str(kaldi / f"wav8k/{name}.wav") for name in some}
+    perturb(Source(DataDir(tmp_path / "few", some, places), SPEEDS, RATE), tmp_path / "data/x", 1)
+    content = {
+        "name": "t",
+        "corpus": {"kind": "an4"},
+        "alignment": {"kind": "kaldi", "ali_dir": str(ali), "lang_dir": str(kaldi / "lang")},
+    }
+    (tmp_path / "c.yaml").write_text(json.dumps(content))
+    common = ["--config", f"{tmp_path}/c.yaml", "--data", f"{tmp_path}/data/x", "--jobs", "1"]
+    mfcc = tmp_path / "feats/mfcc/x"
+    assert main(["features", *common, "--stream", "mfcc", "--out", str(mfcc)]) == 0
+    aligned = ["--feats", str(mfcc), "--lang", str(kaldi / "lang"), "--out", f"{tmp_path}/ali"]
+    assert main(["align", *common, "--model", str(ali), *aligned]) == 0
+    own, theirs = (
+        read_transforms(tmp_path / "ali"),
+        read_transforms(kaldi / "exp/tri3b_decode_test"),
+    )
+    assert sorted(own) == [f"sp{speed}-{name}" for speed in (0.9, 1.1) for name in speakers]
+    copies = DataDir.read(tmp_path / "data/x")
+    inputs = Inputs(copies, mfcc, Frontend.read(ali))
+    mixtures = model.read(ali / "final.mdl").mixtures
+    transitions, items = read_alignments(tmp_path / "ali")
+    alignments = dict(items)
+
+    def likelihood(speaker: str, matrix: np.ndarray) -> float:
+        """Of all the speaker's frames, transformed."""
+        total = 0.0
+        for name in copies.speakers[speaker]:
+            pdfs = transitions.pdf[alignments[name]]
+            scores = log_likelihoods(mixtures, transform(inputs[name], matrix))
+            total += scores[np.arange(len(pdfs)), pdfs].sum(dtype=np.float64)
+            total += len(pdfs) * np.linalg.slogdet(matrix[:, :-1].astype(np.float64))[1]
+        return total
+
+    for speaker in own:
+        assert likelihood(speaker, own[speaker]) > likelihood(speaker, theirs[original(speaker)])
 
 
 def test_only_what_is_trained_on_depends_on_speeds(tmp_path: Path) -> None:

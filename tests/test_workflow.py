@@ -104,12 +104,28 @@ def test_speeds_and_realignment_are_planned(tmp_path: Path) -> None:
         # of train, dev and two test sets, and of the copies
         "perturb": 1,
         "features": 10,
-        "align": 2,
-        "fmllr": 5,
+        "align": 1,
+        "fmllr": 4,
         "ivector_extract": 5,
         "decode_first": 3,
         "sat": 1,
+        "adapt_perturbed": 1,
+        "fmllr_perturbed": 1,
     }
+    assert {name: int(counts.get(name, 0)) for name in wanted} == wanted
+
+
+def test_copies_of_imported_speakers_are_adapted(shared: Path, tmp_path: Path) -> None:
+    """Of AN4 with Kaldi's transforms: all others are imported."""
+    ran = snakemake(
+        "-n", "--profile", "local", "--configfile", "config/an4_full.yaml", "--quiet", "rules",
+        "--config", f"results={tmp_path}", "corpus={speeds: [0.9, 1.0]}",
+        HADPSGD_SHARED=str(shared.resolve()),
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    counts = dict(re.findall(r"^(\w+) +(\d+)$", ran.stdout + ran.stderr, re.MULTILINE))
+    wanted = {"import_alignment": 2, "import_fmllr": 3, "adapt_perturbed": 1,
+              "fmllr_perturbed": 1, "import_ivector": 4, "egs": 2}  # fmt: skip
     assert {name: int(counts.get(name, 0)) for name in wanted} == wanted
 
 

@@ -7,6 +7,7 @@ from hadpsgd import guard
 from hadpsgd.config import (
     asked,
     check,
+    copies_adapted_by,
     ivector_transform,
     label_folder,
     run_fingerprint,

@@ -1,6 +1,62 @@
 # FMLLR features: with transforms of our own ladder, or imported from Kaldi (features.imports).
 # Speakers of train are adapted by their transcripts, as the last stage left them; all others by
-# what two decodings say (Kaldi's decode_fmllr.sh).
+# what two decodings say (Kaldi's decode_fmllr.sh). Copies at other speeds have other voices: they
+# are adapted by their transcripts, by our own model or that of the imported transforms.
+FMLLR_MODEL = copies_adapted_by(CONFIG, OUT)
+
+if FMLLR_MODEL:
+
+    rule adapt_perturbed:
+        input:
+            config=ancient(CONFIG_FILE),
+            data=f"{OUT}/corpus/data/{PERTURBED[0]}",
+            feats=f"{OUT}/feats/mfcc/{PERTURBED[0]}",
+            lang=f"{OUT}/lang",
+            model=FMLLR_MODEL,
+        output:
+            directory(f"{OUT}/fmllr/{PERTURBED[0]}"),
+        log:
+            f"{OUT}/logs/fmllr/adapt_perturbed.log",
+        benchmark:
+            f"{OUT}/benchmarks/adapt_perturbed.tsv"
+        conda:
+            "../../envs/hadpsgd.yaml"
+        threads: 4
+        resources:
+            mem_mb=lambda wildcards, attempt: 2000 * attempt,
+            runtime=lambda wildcards, attempt: 120 * attempt,
+        params:
+            depends=DEPENDS["alignment"],
+        shell:
+            "hadpsgd align --config {input.config} --model {input.model} --data {input.data}"
+            " --feats {input.feats} --lang {input.lang} --out {output} --jobs {threads} 2> {log}"
+
+    rule fmllr_perturbed:
+        input:
+            config=ancient(CONFIG_FILE),
+            data=f"{OUT}/corpus/data/{PERTURBED[0]}",
+            feats=f"{OUT}/feats/mfcc/{PERTURBED[0]}",
+            model=FMLLR_MODEL,
+            trans=f"{OUT}/fmllr/{PERTURBED[0]}",
+        output:
+            directory(f"{OUT}/feats/fmllr/{PERTURBED[0]}"),
+        log:
+            f"{OUT}/logs/fmllr/apply.{PERTURBED[0]}.log",
+        benchmark:
+            f"{OUT}/benchmarks/fmllr.{PERTURBED[0]}.tsv"
+        conda:
+            "../../envs/hadpsgd.yaml"
+        threads: CONFIG.features.jobs
+        resources:
+            mem_mb=lambda wildcards, attempt: 4000 * attempt,
+            runtime=lambda wildcards, attempt: 120 * attempt,
+        params:
+            depends=DEPENDS["alignment"],
+        shell:
+            "hadpsgd fmllr-apply --config {input.config} --model {input.model} --trans {input.trans}"
+            " --data {input.data} --feats {input.feats} --out {output} --jobs {threads} 2> {log}"
+
+
 if CONFIG.features.imports.fmllr:
 
     rule import_fmllr:
@@ -14,6 +70,8 @@ if CONFIG.features.imports.fmllr:
             f"{OUT}/logs/features/fmllr.{{set}}.log",
         benchmark:
             f"{OUT}/benchmarks/import.fmllr.{{set}}.tsv"
+        wildcard_constraints:
+            set="|".join(SETS if FMLLR_MODEL else [*SETS, *PERTURBED]),
         conda:
             "../../envs/hadpsgd.yaml"
         threads: 2
@@ -151,11 +209,7 @@ elif CONFIG.estimates_fmllr:
             trans=lambda wildcards: (
                 f"{OUT}/ali/train"
                 if wildcards.set == "train"
-                else (
-                    f"{OUT}/ali/{wildcards.set}"
-                    if wildcards.set in PERTURBED
-                    else f"{OUT}/fmllr/{wildcards.set}/trans"
-                )
+                else f"{OUT}/fmllr/{wildcards.set}/trans"
             ),
         output:
             directory(f"{OUT}/feats/fmllr/{{set}}"),
@@ -163,6 +217,8 @@ elif CONFIG.estimates_fmllr:
             f"{OUT}/logs/fmllr/apply.{{set}}.log",
         benchmark:
             f"{OUT}/benchmarks/fmllr.{{set}}.tsv"
+        wildcard_constraints:
+            set="|".join(SETS),
         conda:
             "../../envs/hadpsgd.yaml"
         threads: CONFIG.features.jobs

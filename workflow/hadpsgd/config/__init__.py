@@ -1,7 +1,7 @@
 """The configuration: one typed schema with defaults; `load` reads and checks a YAML file."""
 
 from hadpsgd.config.command import write_resolved
-from hadpsgd.config.ladder import ivector_transform, label_folder, stage_folders
+from hadpsgd.config.ladder import copies_adapted_by, ivector_transform, label_folder, stage_folders
 from hadpsgd.config.load import check, fingerprint, load
 from hadpsgd.config.requests import asked, request_of, shape_of
 from hadpsgd.config.schema import Config
@@ -11,6 +11,7 @@ __all__ = [
     "Config",
     "asked",
     "check",
+    "copies_adapted_by",
     "fingerprint",
     "ivector_transform",
     "label_folder",

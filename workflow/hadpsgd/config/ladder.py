@@ -26,3 +26,13 @@ def label_folder(config: Config, out: str, passes: int | None = None) -> str:
     """Folder of the alignments after so many passes of realignment; after the last without."""
     after = config.realign.passes if passes is None else passes
     return f"{out}/realign/{after}/ali" if after else f"{out}/ali"
+
+
+def copies_adapted_by(config: Config, out: str) -> str:
+    """Folder of the model that adapts training speech at other speeds; empty where none does."""
+    if config.corpus.speeds == [1.0] or "fmllr" not in config.features.input:
+        return ""
+    imported = config.features.imports.fmllr
+    if imported is None:
+        return f"{out}/ali/train"
+    return (imported.model or "").replace("{set}", "train")

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hadpsgd.corpus.perturb import original
 from hadpsgd.errors import UserError
 from hadpsgd.features.frontend import Inputs
 from hadpsgd.features.store import store
@@ -71,8 +70,7 @@ class Adapted:
     """Utterances with their speaker's transform applied."""
 
     def __init__(self, inputs: Inputs, transforms: Mapping[str, Matrix]) -> None:
-        """Transforms go by speaker; where a speaker has none, by utterance. Speakers at another
-        speed that have none either take those of the speaker whom they were made from."""
+        """Transforms go by speaker; where a speaker has none, by utterance."""
         self.inputs, self.transforms = inputs, transforms
 
     def __getitem__(self, utterance: str) -> Matrix:
@@ -82,10 +80,9 @@ class Adapted:
             UserError: no transform, or one that does not fit; names speaker and utterance.
         """
         speaker = self.inputs.data.utterances[utterance].speaker
+        key = speaker if speaker in self.transforms else utterance
         where = f"speaker {speaker}, utterance {utterance}"
-        own = (speaker, utterance, original(speaker), original(utterance))
-        key = next((name for name in own if name in self.transforms), None)
-        if key is None:
+        if key not in self.transforms:
             raise UserError("no FMLLR transform", where=where, fix="Estimate it, or drop the data")
         return transform(self.inputs[utterance], self.transforms[key], where)
 

@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     front = read_front(args.model)
     aligner = args.model / "final.alimdl"
     result = Result(tree, trained, front, trained_in=args.model)
-    with session(args, args.text) as work:
+    with session(args, args.text, trains=False) as work:
         compile_graphs(work.space, iter(work.words), work.lang, tree, trained.transitions)
         passes = work.passes(pipeline_of(front, work.space.dim))
         if aligner.is_file():

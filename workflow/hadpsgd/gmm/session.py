@@ -11,7 +11,7 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits
 
 from hadpsgd.config import Config, load
-from hadpsgd.config.alignment import Ladder, Mono
+from hadpsgd.config.alignment import KaldiAlignment, Ladder, Mono
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.errors import UserError
 from hadpsgd.features.frontend import Frontend
@@ -83,14 +83,20 @@ class Session:
 
 
 @contextmanager
-def session(args: argparse.Namespace, text: Path | None = None) -> Iterator[Session]:
+def session(
+    args: argparse.Namespace, text: Path | None = None, *, trains: bool = True
+) -> Iterator[Session]:
     """Open data, lang folder and workspace; `text` replaces the transcripts.
+
+    What does not train may have Kaldi's model, which aligns with the defaults of our own stages.
 
     Raises:
         UserError: something is missing, damaged or does not fit.
     """
     config = load(args.config)
     options = config.alignment
+    if isinstance(options, KaldiAlignment) and not trains:
+        options = Ladder(kind="sat", max_failed=options.max_failed)
     if not isinstance(options, Mono | Ladder):
         raise UserError(
             f"alignment.kind is {options.kind}",
