@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -161,6 +162,19 @@ def test_signal_asks_for_a_requeue(
     finish(tmp_path, egs, run_id)
     rows = [json.loads(r) for r in (tmp_path / "out/metrics.jsonl").read_text().splitlines()]
     assert [row["epoch"] for row in rows if "heldout_loss" in row] == [1, 2, 3]
+
+
+def test_checkpoint_behind_the_end_is_refused(egs: Path, tmp_path: Path) -> None:
+    """Put there by hand, from a longer run."""
+    for name, epochs in (("long", 3), ("short", 2)):
+        finish(tmp_path / name, egs, "single", epochs=epochs)
+    folders = [
+        next((tmp_path / n / "results/checkpoints/tiny").iterdir()) for n in ("long", "short")
+    ]
+    shutil.rmtree(folders[1])
+    shutil.copytree(*folders)
+    [outcome] = collect(start(tmp_path / "short", egs, "single", epochs=2)).values()
+    assert "a checkpoint of step 30, and the run ends at 20" in str(outcome.error)
 
 
 def damage(part: Path) -> None:

@@ -6,6 +6,7 @@ import time
 from enum import IntEnum
 from typing import Any
 
+from hadpsgd.errors import UserError
 from hadpsgd.training.board import Board
 from hadpsgd.training.evaluation import evaluate
 from hadpsgd.training.interrupt import Interrupt
@@ -94,7 +95,11 @@ def record_lengths(job: Job) -> dict[int, int]:
 
 
 def resume(job: Job) -> bool:
-    """Be where the others are, or take up the newest sound checkpoint; whether it is the end."""
+    """Be where the others are, or take up the newest sound checkpoint; whether it is the end.
+
+    Raises:
+        UserError: the checkpoint lies behind the end: it is not of this run.
+    """
     engine, node = job.engine, job.engine.place.node
     if job.meeting.joining:
         engine.join(job.meeting.timeout.total_seconds())
@@ -111,6 +116,12 @@ def resume(job: Job) -> bool:
         lengths = [saved.load(other)["dead"].get(node, 0) for other in saved.parts()]
         engine.take_place(found, source, max(lengths))
     say(f"{job.run.id}: learner {engine.place.rank} resumed at step {engine.steps}")
+    if engine.steps > job.total:
+        raise UserError(
+            f"a checkpoint of step {engine.steps}, and the run ends at {job.total}",
+            where=saved.folder,
+            fix="Remove it, or give the run the epochs that it was made with",
+        )
     if engine.steps == job.total:
         engine.no_more_gradients()
     return bool(found["complete"])
