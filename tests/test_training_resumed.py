@@ -168,11 +168,11 @@ def test_checkpoint_behind_the_end_is_refused(egs: Path, tmp_path: Path) -> None
     """Put there by hand, from a longer run."""
     for name, epochs in (("long", 3), ("short", 2)):
         finish(tmp_path / name, egs, "single", epochs=epochs)
-    folders = [
-        next((tmp_path / n / "results/checkpoints/tiny").iterdir()) for n in ("long", "short")
-    ]
-    shutil.rmtree(folders[1])
-    shutil.copytree(*folders)
+    long, short = (
+        next((tmp_path / name / "results/checkpoints/tiny").iterdir()) for name in ("long", "short")
+    )
+    shutil.rmtree(short)
+    shutil.copytree(long, short)
     [outcome] = collect(start(tmp_path / "short", egs, "single", epochs=2)).values()
     assert "a checkpoint of step 30, and the run ends at 20" in str(outcome.error)
 
