@@ -75,7 +75,7 @@ def test_random_ring_mean_square_follows_from_equation_10() -> None:
 
 
 @given(st.sampled_from(list(SCHEDULES)), st.integers(2, 24))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_rounds_to_target_are_the_first_under_it(name: str, learners: int) -> None:
     schedule = SCHEDULES[name](learners, 1)
     mixing = bounds.measure(schedule, 1e-3)

@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hadpsgd.decentralized.clock import DeadlockError, VirtualClock
@@ -32,7 +32,6 @@ def test_sleepers_wake_in_the_order_of_their_moments() -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 5), max_size=6), min_size=1, max_size=8))
-@settings(deadline=None)
 def test_the_clock_is_a_sorted_merge(naps: list[list[int]]) -> None:
     def execute() -> list[tuple[float, int, int]]:
         clock, log = VirtualClock(), []

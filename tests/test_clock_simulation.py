@@ -67,7 +67,7 @@ def test_super_learners_take_the_mean_gradient_of_their_learners() -> None:
 
 
 @given(st.data(), st.integers(2, 9), st.sampled_from(SGDS))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_adpsgd_in_any_weather(data: st.DataObject, learners: int, sgd: Sgd) -> None:
     """Whatever the speeds: it ends, equals the equation, keeps ledger, mean and staleness cap."""
     schedule = data.draw(st.sampled_from(["ring", "random-ring", "pairwise", "complete"]))
@@ -101,7 +101,7 @@ def test_adpsgd_in_any_weather(data: st.DataObject, learners: int, sgd: Sgd) -> 
 
 
 @given(st.data(), st.integers(2, 6), st.sampled_from(SGDS))
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 def test_replay_of_a_simulated_run_gives_the_same_bits(
     data: st.DataObject, learners: int, sgd: Sgd
 ) -> None:
@@ -191,7 +191,7 @@ def a_setting(strategy: str, schedule: str, learners: int, **settings: Any) -> S
 
 
 @given(st.data(), st.integers(2, 6))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_synchronous_runs_resume_to_the_same_bits(data: st.DataObject, learners: int) -> None:
     strategy, schedule = data.draw(
         st.sampled_from(
@@ -221,7 +221,7 @@ def test_synchronous_runs_resume_to_the_same_bits(data: st.DataObject, learners:
 
 
 @given(st.data(), st.integers(2, 7))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_asynchronous_runs_pause_with_nothing_in_flight(data: st.DataObject, learners: int) -> None:
     schedule = data.draw(st.sampled_from(["ring", "random-ring", "pairwise", "complete"]))
     setting = a_setting(
@@ -246,7 +246,7 @@ def test_asynchronous_runs_pause_with_nothing_in_flight(data: st.DataObject, lea
 
 
 @given(st.data(), st.integers(2, 7))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_pauses_and_stops_at_any_moment_come_to_all_alike(
     data: st.DataObject, learners: int
 ) -> None:

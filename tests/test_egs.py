@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hadpsgd.egs.dataset import Dataset, Plan
@@ -52,7 +52,6 @@ class TestShuffle:
 
 class TestPlan:
     @given(st.integers(1, 3000), st.integers(1, 400), st.integers(1, 9), st.integers(0, 3))
-    @settings(deadline=None)
     def test_every_subsequence_once_an_epoch(
         self, size: int, batch: int, learners: int, epoch: int
     ) -> None:

@@ -80,7 +80,7 @@ def delta_of(own: Tensor, others: list[tuple[Tensor, float]]) -> Tensor:
 
 
 @given(st.data(), st.integers(2, 5), st.sampled_from(OPTIMISERS))
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 def test_any_interleaving_is_the_equation(data: st.DataObject, learners: int, sgd: Sgd) -> None:
     """Gradients begin and land, rounds start and are mixed in, in any order at all."""
     nodes = [Driven(i, sgd) for i in range(learners)]
@@ -321,7 +321,7 @@ def test_strangers_at_the_door_do_not_end_a_run() -> None:
 
 
 @given(st.data(), st.integers(2, 8))
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_a_broken_off_round_keeps_the_survivors_mean(data: st.DataObject, learners: int) -> None:
     """Whoever died, wherever the round broke off: what counts is symmetric among the living."""
     name = data.draw(st.sampled_from(["ring", "random-ring", "pairwise", "complete"]))

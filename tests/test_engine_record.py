@@ -56,7 +56,7 @@ def write(path: Path, content: list[Entry]) -> Recorder:
 
 
 @given(entries())
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_round_trip(tmp_path_factory: pytest.TempPathFactory, content: list[Entry]) -> None:
     path = tmp_path_factory.getbasetemp() / "round-trip.bin"
     length = write(path, content).flush()

@@ -52,7 +52,7 @@ TWO_PDFS = Transitions(np.array([0, 0, 1], np.int32), np.zeros(3, np.int32), _FL
 
 
 @given(problems(), st.lists(st.lists(st.integers(1, 2), max_size=3), min_size=3, max_size=3))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_the_best_path_of_given_words(
     problem: tuple[Arrays, list[Scores]], words: list[list[int]]
 ) -> None:
@@ -72,7 +72,7 @@ def test_the_best_path_of_given_words(
 
 
 @given(problems(), st.lists(st.just(1), max_size=2))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_noise_may_stand_anywhere(problem: tuple[Arrays, list[Scores]], words: list[int]) -> None:
     graph, scores = problem
     reference = ReferenceGraph(arrays.to_fst(graph), TWO_PDFS, (2,), None)

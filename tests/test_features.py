@@ -140,7 +140,7 @@ def kaldi_deltas(features: np.ndarray, order: int, window: int) -> np.ndarray:
 
 
 @given(st.integers(1, 14), st.integers(0, 3), st.integers(1, 3))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_deltas_are_kaldis(frames: int, order: int, window: int) -> None:
     features = RNG.normal(size=(frames, 3)).astype(np.float32)
     np.testing.assert_allclose(

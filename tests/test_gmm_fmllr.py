@@ -93,7 +93,7 @@ def all_frames(pdfs: np.ndarray) -> PdfPosteriors:
     return PdfPosteriors(np.arange(len(pdfs)), pdfs, np.ones(len(pdfs), np.float32))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 1000), dim=st.integers(1, 5))
 def test_the_optimum_is_one(seed: int, dim: int) -> None:
     """The gradient of the auxiliary, beta A^-T + K - W G, vanishes; no nearby point is better."""

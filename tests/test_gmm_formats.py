@@ -128,7 +128,7 @@ def _trees(depth: int) -> st.SearchStrategy[Node]:
     return leaf | split | table
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(root=_trees(3))
 def test_any_tree_survives_writing(root: Node, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("tree") / "tree"

@@ -103,7 +103,7 @@ def random_mixtures(rng: np.random.Generator, dim: int) -> Mixtures:
     return diag_gmm.make(sizes, weights, means, rng.uniform(0.3, 2, (total, dim)))
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 1000), dim=st.integers(1, 5))
 def test_mllt_is_the_optimum(seed: int, dim: int) -> None:
     rng = np.random.default_rng(seed)

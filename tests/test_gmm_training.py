@@ -81,7 +81,7 @@ def best_by_force(
     return max(totals, default=-np.inf)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 2**31),
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=3),
@@ -109,7 +109,7 @@ def test_viterbi_finds_the_best_path_within_the_beam(
         assert len(result.ids) == len(emission) and 0 <= result.gap <= beam + 1e-5
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(seed=st.integers(0, 2**31), states=st.integers(1, 6), frames=st.integers(1, 15))
 def test_equal_alignment_is_a_path_of_the_graph(seed: int, states: int, frames: int) -> None:
     random = np.random.default_rng(seed)
@@ -145,7 +145,7 @@ def mixtures(random: np.random.Generator, sizes: list[int], dim: int) -> diag_gm
     return diag_gmm.make(sizes, weights, means, random.uniform(0.5, 2, (count, dim)))
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 2**31))
 def test_an_update_raises_the_likelihood(seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -193,7 +193,7 @@ def test_gaussians_with_too_few_frames_go_but_the_last_one_stays() -> None:
     assert np.diff(everything.offsets).tolist() == [3, 2]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     counts=st.lists(st.floats(0, 5000), min_size=1, max_size=30),
     gaussians=st.integers(1, 200),

@@ -168,7 +168,7 @@ def best_by_label(
 
 
 @given(graphs())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_arrays_pass_through_kaldifst_unchanged(graph: Arrays) -> None:
     back = arrays.from_fst(arrays.to_fst(graph))
     assert back.start == graph.start
@@ -178,7 +178,7 @@ def test_arrays_pass_through_kaldifst_unchanged(graph: Arrays) -> None:
 
 
 @given(graphs())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_push_special_keeps_the_cost_of_every_path(graph: Arrays) -> None:
     fst = arrays.to_fst(graph)
     kaldifst.connect(fst)
@@ -202,7 +202,7 @@ def test_symbols_become_epsilon() -> None:
 
 
 @given(graph=graphs(symbols=40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_self_loops_cost_what_the_model_says(model: TransitionModel, graph: Arrays) -> None:
     looped = add_self_loops(graph, model, 0.3)
     leave = np.zeros(model.num_ids + 1)

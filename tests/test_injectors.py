@@ -25,7 +25,7 @@ DIRECTED = sorted(SCHEDULES.keys() - set(SYMMETRIC))
 
 
 @given(st.sampled_from(SYMMETRIC), st.integers(2, 16), st.floats(0.05, 0.9), st.data())
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_lost_exchanges_keep_the_mean(
     name: str, learners: int, share: float, data: st.DataObject
 ) -> None:

@@ -56,7 +56,7 @@ def kaldi_posterior(scores: np.ndarray, top: int, min_post: float) -> dict[int, 
 
 
 @given(st.integers(0, 1000), st.integers(1, 12), st.sampled_from([0.0, 0.025, 0.2]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_posteriors_are_pruned_as_kaldi_does(seed: int, top: int, min_post: float) -> None:
     model, _ = small_model(seed, gaussians=9, dim=2)
     features = np.random.default_rng(seed).normal(size=(20, 2)).astype(np.float32)
@@ -153,7 +153,7 @@ def test_an_ivector_solves_its_equation() -> None:
 
 
 @given(st.integers(1, 40), st.integers(1, 12), st.sampled_from([0.0, 3.0]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_online_ivectors_use_the_past_alone(frames: int, period: int, max_count: float) -> None:
     background, model = small_model()
     options = Ivector(top=4, posterior_scale=0.5, period=period, max_count=max_count)

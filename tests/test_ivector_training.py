@@ -103,7 +103,7 @@ def dense_auxf(model: extractor.Extractor, spool: statistics.Spool, scatter: np.
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_every_iteration_raises_the_auxiliary_function(
     tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:

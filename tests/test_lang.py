@@ -105,7 +105,7 @@ PHONE = st.sampled_from("ABC")
 LEXICON = st.lists(st.lists(PHONE, min_size=1, max_size=4).map(tuple), min_size=1, max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(LEXICON)
 def test_marked_pronunciations_are_prefix_free(prons: list[tuple[str, ...]]) -> None:
     entries: list[Entry] = [(f"w{i}", 1.0, pron) for i, pron in enumerate(prons)]

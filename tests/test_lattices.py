@@ -19,7 +19,7 @@ from hadpsgd.errors import UserError
 
 
 @given(lattices())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_best_paths_against_all_paths(lat: Lattice) -> None:
     for scaling, path in zip(SCALINGS, best_paths(lat, SCALINGS), strict=True):
         everything = paths_of(lat, scaling)
@@ -35,7 +35,7 @@ def test_best_paths_against_all_paths(lat: Lattice) -> None:
 
 
 @given(lattices())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_archives_bring_lattices_back(lat: Lattice) -> None:
     back = lattice_io.parse(lattice_io.encode(lat))
     assert np.array_equal(back.final, lat.final)
@@ -44,7 +44,7 @@ def test_archives_bring_lattices_back(lat: Lattice) -> None:
 
 
 @given(lattices(), st.permutations(range(7)))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_states_in_any_order_are_sorted(lat: Lattice, order: list[int]) -> None:
     places = [i for i in order if i < lat.num_states]
     arcs = lat.arcs.copy()
@@ -110,7 +110,7 @@ def all_words(lat: Lattice, scaling: Scaling) -> dict[tuple[int, ...], float]:
 
 
 @given(lattices())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_nbest_against_all_paths(lat: Lattice) -> None:
     for scaling in SCALINGS:
         wanted = sorted(all_words(lat, scaling).values())
@@ -128,7 +128,7 @@ def test_nbest_against_all_paths(lat: Lattice) -> None:
 
 
 @given(lattices())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_forward_and_backward_against_all_paths(lat: Lattice) -> None:
     for scaling in SCALINGS:
         costs = [cost for cost, _ in paths_of(lat, scaling)]

@@ -45,7 +45,7 @@ def test_ignored_frames_do_not_count() -> None:
     assert frame_accuracy(logits, masked) == pytest.approx(float(right))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     frames=st.integers(1, 12),
     pdfs=st.integers(2, 9),

@@ -9,7 +9,7 @@ from pathlib import Path
 import kaldifst
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hadpsgd.cli import main
@@ -76,7 +76,6 @@ def pieces(folder: Path) -> Pieces:
 
 
 @given(st.lists(st.text("abdefhilnorstuw'", min_size=1, max_size=9), max_size=6))
-@settings(deadline=None)
 def test_words_come_back(pieces: Pieces, words: list[str]) -> None:
     """Any words of the lexicon's letters, apostrophes too, spelled or whole."""
     lines = [[whole(word)] if i % 2 else pieces.spelled(word) for i, word in enumerate(words)]

@@ -77,7 +77,7 @@ def cost_in(grammar: Grammar, words: list[int]) -> float:
 
 
 @given(lattices())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_rescoring_against_all_paths(lat: Lattice) -> None:
     rescored = Rescorer(OLD, NEW)(lat)
     assert np.all(rescored.arcs["next"] > rescored.sources)

@@ -105,7 +105,7 @@ WORDS = st.lists(st.sampled_from(["a", "b", "c", "d", "e", "f"]), max_size=12)
 
 
 @given(WORDS, WORDS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_alignments_account_for_every_word(ref: list[str], hyp: list[str]) -> None:
     edits = align(linear(ref), linear(hyp))
     assert [edit.ref for edit in edits if edit.ref is not None] == ref
@@ -151,7 +151,7 @@ def texts(draw: st.DrawFn, depth: int = 2) -> str:
 
 
 @given(texts(), st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=6))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_alternations_are_as_good_as_their_best_choice(text: str, hyp: list[str]) -> None:
     network = parse(text)
     edits = align(network, linear(hyp))

@@ -130,7 +130,7 @@ def test_brackets_that_nists_own_files_forget(
 
 
 @given(st.text("AB ", max_size=12), st.lists(st.tuples(st.text("AB", min_size=1, max_size=2))))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_rules_are_applied_once_from_left_to_right(text: str, olds: list[tuple[str]]) -> None:
     applied = Glm(Rule(old, old.lower()) for (old,) in olds).apply(text)
     assert applied.upper() == text  # nothing is lost
@@ -224,7 +224,7 @@ def test_segments_by_hand() -> None:
 
 
 @given(st.integers(0, 1000), st.integers(0, 1000))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_matched_pairs_invariants(a: int, b: int) -> None:
     one, two = random_sentences(a, 20, 0.3), random_sentences(b, 20, 0.3)
     there, back = mapsswe(one, two), mapsswe(two, one)

@@ -72,7 +72,7 @@ def columns_of(graph: SearchGraph) -> NDArray[np.int64]:
 
 
 @given(problems(), st.sampled_from([1, 2, 100]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_lattice_holds_all_paths_within_its_beam(
     problem: tuple[Arrays, list[Scores]], every: int
 ) -> None:
@@ -99,7 +99,7 @@ def test_a_lattice_holds_all_paths_within_its_beam(
 
 
 @given(problems())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_utterances_of_a_batch_do_not_touch_one_another(
     problem: tuple[Arrays, list[Scores]],
 ) -> None:
