@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
+from hadpsgd.corpus.lang.joined import letters
 from hadpsgd.corpus.lang.lexicon_fst import WORD_END, WORD_START
 
 
@@ -45,6 +48,14 @@ class Vocabulary:
             end += max(b for _, b, _ in ways)
         return Said(end, tuple(arcs))
 
+    @cached_property
+    def _spelled(self) -> dict[str, list[int]]:
+        """Labels by what they add to the spelling of a word, whatever they sound like."""
+        found: dict[str, list[int]] = defaultdict(list)
+        for name, number in self.numbers.items():
+            found[letters(name)].append(number)
+        return dict(found)
+
     def _ways(self, word: str) -> list[tuple[int, int, int]]:
         """Arcs from the start of a word to its end; none where it cannot be said."""
         if not self.pieces:
@@ -54,7 +65,7 @@ class Vocabulary:
         end = length + 1
         spans = [(0, 1, WORD_START), (length, end, WORD_END), (0, end, text)]
         spans += [(a, b, text[a:b]) for a in range(1, length) for b in range(a + 1, end)]
-        arcs = sorted((a, b, self.numbers[name]) for a, b, name in spans if name in self.numbers)
+        arcs = sorted((a, b, n) for a, b, name in spans for n in self._spelled.get(name, ()))
         reached = {0}
         for a, b, _ in arcs:
             if a in reached:

@@ -1,8 +1,9 @@
 """Pieces of words (sentencepiece, unigram model): an open vocabulary.
 
-Known words stay whole; a new word is spelled: the sign "▁", its pieces, then "</w>". Sources:
-Kudo, ACL 2018 (unigram language model segmentation); Bazzi and Glass, ICSLP 2000 (one model of
-unknown words inside the word n-gram).
+Known words stay whole; a new word is spelled: the sign "▁", its pieces, then "</w>". A piece is
+made of graphones: letters with their sound. Sources: Kudo, ACL 2018 (unigram language model
+segmentation); Bazzi and Glass, ICSLP 2000 (one model of unknown words inside the word n-gram);
+Bisani and Ney, Interspeech 2005 (graphones in it).
 """
 
 from __future__ import annotations
@@ -15,20 +16,90 @@ import sentencepiece
 
 from hadpsgd.corpus.lang.lexicon_fst import WORD_END, WORD_START
 from hadpsgd.errors import UserError
+from hadpsgd.lm.graphones import Graphone, joined
+
+Word = tuple[Graphone, ...]
+_FIRST_SIGN = 0xE000  # Unicode's private signs: sentencepiece sees one for each graphone
 
 
-def train(words: Iterable[str], size: int) -> bytes:
-    """Train a model of about `size` pieces on a list of words, as sentencepiece's file holds it.
+class Pieces:
+    """A trained model.
 
-    Every letter of the words is a piece, so that any word of these letters can be spelled.
-
-    Raises:
-        UserError: no words, or too few pieces for their letters.
+    model: sentencepiece's file. graphones: what its signs stand for.
     """
+
+    def __init__(self, model: bytes, graphones: Sequence[Graphone]) -> None:
+        self.model = model
+        self.graphones = tuple(graphones)
+        self._processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self._signs = _signs(self.graphones)
+        self._graphones = {sign: graphone for graphone, sign in self._signs.items()}
+
+    @classmethod
+    def train(cls, words: Iterable[Word], size: int) -> Pieces:
+        """Train a model of about `size` pieces on a list of words.
+
+        Every graphone of the words is a piece, so that any word made of them can be spelled.
+
+        Raises:
+            UserError: no words, or too few pieces for their graphones.
+        """
+        words = sorted(words)
+        graphones = sorted({graphone for word in words for graphone in word})
+        signs = _signs(graphones)
+        return cls(
+            _train(["".join(signs[graphone] for graphone in word) for word in words], size),
+            graphones,
+        )
+
+    @property
+    def pieces(self) -> list[Graphone]:
+        """All pieces but the unknown one, sorted."""
+        numbers = range(self._processor.get_piece_size())
+        names = (
+            self._processor.id_to_piece(n) for n in numbers if not self._processor.is_unknown(n)
+        )
+        return sorted({self._piece(name) for name in names})
+
+    def of(self, word: Word) -> list[str]:
+        """Names of the pieces of a word."""
+        signs = "".join(self._signs[graphone] for graphone in word)
+        pieces: list[str] = self._processor.encode(signs, out_type=str)
+        return [self._piece(piece).name for piece in pieces]
+
+    def spellings(self, words: Sequence[Word]) -> Iterator[list[str]]:
+        """Of every word its pieces; then words graphone by graphone, until each was a piece.
+
+        Otherwise the n-grams would know nothing of graphones that longer pieces have swallowed.
+        """
+        unused = {graphone.name for word in words for graphone in word}
+        for word in words:
+            pieces = self.of(word)
+            unused.difference_update(pieces)
+            yield pieces
+        for word in words:
+            names = [graphone.name for graphone in word]
+            if not unused.isdisjoint(names):
+                unused.difference_update(names)
+                yield names
+
+    def spelled(self, word: Word) -> list[str]:
+        """A word that is spelled, as language model and graph see it."""
+        return [WORD_START, *self.of(word), WORD_END]
+
+    def _piece(self, signs: str) -> Graphone:
+        return joined(self._graphones[sign] for sign in signs)
+
+
+def _signs(graphones: Iterable[Graphone]) -> dict[Graphone, str]:
+    return {graphone: chr(_FIRST_SIGN + i) for i, graphone in enumerate(graphones)}
+
+
+def _train(words: Iterable[str], size: int) -> bytes:
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(sorted(words)),
+            sentence_iterator=iter(words),
             model_writer=model,
             model_type="unigram",
             vocab_size=size,
@@ -46,46 +117,6 @@ def train(words: Iterable[str], size: int) -> bytes:
         reason = " ".join(str(error).split())
         raise UserError(f"lm.pieces: sentencepiece fails: {reason}", fix="Change it") from None
     return model.getvalue()
-
-
-class Pieces:
-    """A trained model."""
-
-    def __init__(self, model: bytes) -> None:
-        self.model = model
-        self._processor: Any = sentencepiece.SentencePieceProcessor(model_proto=model)
-
-    @property
-    def names(self) -> list[str]:
-        """All pieces but the unknown one, sorted."""
-        numbers = range(self._processor.get_piece_size())
-        return sorted(
-            self._processor.id_to_piece(n) for n in numbers if not self._processor.is_unknown(n)
-        )
-
-    def of(self, word: str) -> list[str]:
-        """The pieces of a word."""
-        pieces: list[str] = self._processor.encode(word, out_type=str)
-        return pieces
-
-    def spellings(self, words: Sequence[str]) -> Iterator[list[str]]:
-        """Of every word its pieces; then words letter by letter, until every letter was a piece.
-
-        Otherwise the n-grams would know nothing of letters that longer pieces have swallowed.
-        """
-        unused = {sign for word in words for sign in word}
-        for word in words:
-            pieces = self.of(word)
-            unused.difference_update(pieces)
-            yield pieces
-        for word in words:
-            if not unused.isdisjoint(word):
-                unused.difference_update(word)
-                yield list(word)
-
-    def spelled(self, word: str) -> list[str]:
-        """A word that is spelled, as language model and graph see it."""
-        return [WORD_START, *self.of(word), WORD_END]
 
 
 def whole(word: str) -> str:

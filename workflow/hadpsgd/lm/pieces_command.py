@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,14 +12,17 @@ from hadpsgd import config
 from hadpsgd.config import Config
 from hadpsgd.corpus.lang.dictionary import Dictionary, Pronunciation, read_dictionary
 from hadpsgd.corpus.lang.directory import read_symbols, write_lang
-from hadpsgd.corpus.lang.graphemes import graphemes, non_words, spelled
-from hadpsgd.corpus.lang.lexicon_fst import WORD_END, WORD_START, piece_arcs
+from hadpsgd.corpus.lang.graphemes import non_words, spelled
+from hadpsgd.corpus.lang.lexicon_fst import SOUND, WORD_END, WORD_START, piece_arcs
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
 from hadpsgd.lm.arpa import open_text
-from hadpsgd.lm.pieces import Pieces, train, whole, with_new_words
+from hadpsgd.lm.graphones import align, of_letters
+from hadpsgd.lm.pieces import Pieces, Word, whole, with_new_words
 from hadpsgd.lm.train import train as train_ngrams
 from hadpsgd.lm.vocabulary import Vocabulary
+
+_MAX_UNALIGNED = 0.05
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -36,13 +39,18 @@ def run(args: argparse.Namespace) -> int:
     """Write OUT/{pieces.model,spelling.arpa.gz,train.txt,dev.txt,lang/}."""
     settings = config.load(args.config)
     check(settings)
-    dictionary = spelled(read_dictionary(args.dict))
+    dictionary = read_dictionary(args.dict)
+    if settings.lang.units == "graphemes":
+        dictionary = spelled(dictionary)
     noises = non_words(dictionary)
-    words = sorted({entry.word for entry in dictionary.lexicon} - set(noises))
-    pieces = Pieces(train(words, settings.lm.pieces))
+    words = sorted(_graphones(dictionary, noises, settings.lang.units == "graphemes"))
+    pieces = Pieces.train(words, settings.lm.pieces)
     sentences = list(_sentences(args.text))
     with atomic_folder(args.out) as out:
         (out / "pieces.model").write_bytes(pieces.model)
+        (out / "graphones.txt").write_text(
+            "".join(f"{graphone.name}\n" for graphone in pieces.graphones), encoding="utf-8"
+        )
         _write(out / "train.txt", with_new_words(sentences, noises))
         if args.dev:
             known = (list(map(whole, sentence)) for sentence in _sentences(args.dev))
@@ -51,25 +59,45 @@ def run(args: argparse.Namespace) -> int:
         write_lang(with_pieces(dictionary, pieces), lang, out / "lang", piece_arcs)
         _same_phones(out / "lang", args.lang)
         _write(out / "words.txt", pieces.spellings(words))
-        vocabulary = Vocabulary(frozenset(pieces.names))
+        vocabulary = Vocabulary(frozenset(piece.name for piece in pieces.pieces))
         order = settings.lm.spelling_order
         train_ngrams(out / "words.txt", vocabulary, order, out / "spelling.arpa.gz")
-    print(f"{len(pieces.names)} pieces of {len(words)} words", file=sys.stderr)
+    print(f"{len(vocabulary.words)} pieces of {len(words)} spellings", file=sys.stderr)
     return 0
+
+
+def _graphones(dictionary: Dictionary, noises: Collection[str], plain: bool) -> set[Word]:
+    """The words, noises left out, in graphones: letters alone, or letters and phones aligned.
+
+    Raises:
+        UserError: too many words cannot be aligned.
+    """
+    entries = [(e.word, e.phones) for e in dictionary.lexicon if e.word not in noises]
+    if plain:
+        return {of_letters(word) for word, _ in entries}
+    aligned = align(entries)
+    failed = [word for word, phones in entries if (word, phones) not in aligned]
+    if failed:
+        named = ", ".join(failed[:10])
+        what = f"{len(failed)} of {len(entries)} pronunciations do not fit their letters: {named}"
+        if len(failed) > _MAX_UNALIGNED * len(entries):
+            raise UserError(f"lm.pieces: {what}", fix="Check the lexicon")
+        print(f"left out of the spelling model: {what}", file=sys.stderr)
+    return set(aligned.values())
 
 
 def check(settings: Config) -> None:
     """Refuse what pieces cannot go with.
 
     Raises:
-        UserError: no pieces are asked for, or words are not spelled.
+        UserError: no pieces are asked for, or phones know their place in a word.
     """
     if not settings.lm.pieces:
         raise UserError("lm.pieces is 0", fix="Say how many")
-    if settings.lang.units != "graphemes" or settings.lang.position_dependent:
+    if settings.lang.position_dependent:
         raise UserError(
-            "lm.pieces: pieces are spelled",
-            fix="Set lang.units: graphemes, and leave lang.position_dependent out",
+            "lm.pieces: the same piece may begin, go on or end a word",
+            fix="Leave lang.position_dependent out",
         )
     if settings.lm.arpa or settings.lm.sources:
         raise UserError(
@@ -79,9 +107,9 @@ def check(settings: Config) -> None:
 
 
 def with_pieces(dictionary: Dictionary, pieces: Pieces) -> Dictionary:
-    """A dictionary of spelled words with pieces, and begin and end of what they spell."""
+    """A dictionary of words with pieces, and begin and end of what they spell."""
     lexicon = [replace(entry, word=whole(entry.word)) for entry in dictionary.lexicon]
-    lexicon += [Pronunciation(piece, 1.0, graphemes(piece)) for piece in pieces.names]
+    lexicon += [Pronunciation(piece.name, 1.0, piece.phones) for piece in pieces.pieces]
     lexicon += [Pronunciation(mark, 1.0, ()) for mark in (WORD_START, WORD_END)]
     return replace(dictionary, lexicon=tuple(lexicon))
 
@@ -97,7 +125,7 @@ def _same_phones(ours: Path, theirs: Path) -> None:
         raise UserError(
             "lm.pieces: the lang folder of the alignments has other phones",
             where=theirs,
-            fix="Make it again with lang.units: graphemes",
+            fix="Make it again from this dictionary, with this config",
         )
 
 
@@ -105,8 +133,9 @@ def _sentences(text: Path) -> Iterator[list[str]]:
     try:
         with open_text(text) as stream:
             for number, line in enumerate(stream, 1):
-                if WORD_START in line:
-                    raise UserError(f"the sign {WORD_START} in the text", where=f"{text}:{number}")
+                for sign in (WORD_START, SOUND):
+                    if sign in line:
+                        raise UserError(f"the sign {sign} in the text", where=f"{text}:{number}")
                 if words := line.split():
                     yield words
     except FileNotFoundError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from hadpsgd.corpus.lang.lexicon_fst import WORD_END, WORD_START
+from hadpsgd.corpus.lang.lexicon_fst import SOUND, WORD_END, WORD_START
 
 
 def is_pieces(names: Iterable[str]) -> bool:
@@ -19,6 +19,11 @@ def groups(pieces: Sequence[str]) -> list[range]:
     return [range(begin, end) for begin, end in zip(begins, ends, strict=True)]
 
 
+def letters(piece: str) -> str:
+    """The letters of a piece, without what they sound like."""
+    return piece.partition(SOUND)[0]
+
+
 def joined(pieces: Sequence[str]) -> str:
     """The word of its pieces; empty for a lone word start."""
-    return "".join(piece for piece in pieces if piece != WORD_END).removeprefix(WORD_START)
+    return "".join(letters(piece) for piece in pieces if piece != WORD_END).removeprefix(WORD_START)

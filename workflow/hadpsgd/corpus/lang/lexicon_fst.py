@@ -20,6 +20,8 @@ WORD_START = "\u2581"
 """First sign of what begins a word (sentencepiece's); alone, it begins a word that is spelled."""
 WORD_END = "</w>"
 """Ends a word that is spelled."""
+SOUND = "\u2582"
+"""In the name of a piece between its letters and each of its phones."""
 
 
 @dataclass(frozen=True)
