@@ -17,7 +17,8 @@ from hadpsgd.alignment.archives import read_alignments
 from hadpsgd.cli import main
 from hadpsgd.config import load, stage_fingerprints
 from hadpsgd.corpus.datadir import AudioReader, DataDir
-from hadpsgd.corpus.perturb import Source, at_speed, original, perturb
+from hadpsgd.corpus.names import original
+from hadpsgd.corpus.perturb import Source, at_speed, perturb
 from hadpsgd.egs.dataset import Dataset
 from hadpsgd.egs.speed import labels_at
 from hadpsgd.errors import UserError

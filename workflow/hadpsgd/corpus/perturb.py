@@ -6,7 +6,6 @@ and speakers at 0.9 of the speed are called `sp0.9-<name>`, as Kaldi calls them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -17,6 +16,7 @@ import numpy as np
 
 from hadpsgd.corpus import audio
 from hadpsgd.corpus.datadir import DataDir, Utterance
+from hadpsgd.corpus.names import original, perturbed
 from hadpsgd.corpus.resample import resample, to_int16
 from hadpsgd.corpus.tables import write_table
 from hadpsgd.corpus.validate import Checks, Summary, validate_or_fail
@@ -26,18 +26,6 @@ from hadpsgd.parallel import map_in_order
 from hadpsgd.progress import Progress
 
 AUDIO = "audio"
-_NAME = re.compile(r"sp\d+(?:\.\d+)?-(.+)")
-
-
-def perturbed(name: str, speed: float) -> str:
-    """What a recording, utterance or speaker is called at another speed."""
-    return f"sp{speed:g}-{name}"
-
-
-def original(name: str) -> str:
-    """What it is called at its own speed."""
-    match = _NAME.fullmatch(name)
-    return match[1] if match else name
 
 
 def at_speed(samples: np.ndarray, speed: float) -> np.ndarray:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hadpsgd.config import Config
 from hadpsgd.corpus.datadir import DataDir
-from hadpsgd.corpus.perturb import perturbed
+from hadpsgd.corpus.names import perturbed
 from hadpsgd.errors import UserError
 from hadpsgd.features.fusion import Fusion
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hadpsgd.config.imports import FeatureImport, IvectorImport
 from hadpsgd.corpus.datadir import DataDir
-from hadpsgd.corpus.perturb import original
+from hadpsgd.corpus.names import original
 from hadpsgd.errors import UserError
 from hadpsgd.features.cmvn import SpeakerStatistics
 from hadpsgd.features.ivector.extract import NAMES, PERIOD

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hadpsgd.config.features import Features
-from hadpsgd.corpus.perturb import original
+from hadpsgd.corpus.names import original
 from hadpsgd.errors import UserError
 from hadpsgd.features.ivector.extract import NAMES, PERIOD
 from hadpsgd.kaldi_io import Kind, Scp
