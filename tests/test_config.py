@@ -8,7 +8,15 @@ import pytest
 import yaml
 
 from hadpsgd.cli import main
-from hadpsgd.config import check, load, run_fingerprint, run_of, stage_fingerprints
+from hadpsgd.config import (
+    check,
+    fingerprint,
+    load,
+    run_fingerprint,
+    run_key,
+    run_of,
+    stage_fingerprints,
+)
 from hadpsgd.config.base import expand
 from hadpsgd.config.command import json_schema, resolved
 from hadpsgd.errors import UserError
@@ -94,3 +102,13 @@ def test_a_stage_depends_on_its_own_settings_only() -> None:
     assert run_fingerprint(longer, "single") != run_fingerprint(base, "single")
     with pytest.raises(UserError, match="no training run 'ssgd-4'"):
         run_of(base, "ssgd-4")
+
+
+@pytest.mark.parametrize("section", ["features", "alignment", "realign", "decoding"])
+def test_how_many_processes_work_renames_nothing(section: str) -> None:
+    base = check(MINIMAL | {"realign": {"passes": 1}}, "x")
+    busy = getattr(base, section).model_copy(update={"jobs": 7})
+    other = base.model_copy(update={section: busy})
+    assert stage_fingerprints(other) == stage_fingerprints(base)
+    assert run_key(other, "single") == run_key(base, "single")
+    assert fingerprint([busy]) == fingerprint([getattr(base, section)])

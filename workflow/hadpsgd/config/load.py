@@ -89,9 +89,18 @@ def _keys_beside(parts: list[str]) -> list[str]:
 
 
 def fingerprint(sections: Iterable[BaseModel | str | int]) -> str:
-    """Hash of what a stage depends on; equal values give equal hashes on every machine."""
-    values = [
-        part.model_dump(mode="json") if isinstance(part, BaseModel) else part for part in sections
-    ]
+    """Hash of what a stage depends on; equal values give equal hashes on every machine.
+
+    A section's number of processes (`jobs`) decides no result, so it does not count.
+    """
+    values = [_deciding(part) if isinstance(part, BaseModel) else part for part in sections]
     text = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _deciding(section: BaseModel) -> dict[str, Any]:
+    """What a section holds; the default for `jobs`, so that hashes of old results stay theirs."""
+    values = section.model_dump(mode="json")
+    if "jobs" in values:
+        values["jobs"] = type(section).model_fields["jobs"].default
+    return values

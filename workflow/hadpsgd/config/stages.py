@@ -34,7 +34,7 @@ def stage_fingerprints(config: Config) -> dict[str, str]:
         ],
         "ivector": [config.features.ivector, config.features.imports, config.seed],
         "alignment": [config.alignment, config.seed],
-        "realign": [config.realign.model_copy(update={"passes": 0, "run": "", "jobs": 1})],
+        "realign": [config.realign.model_copy(update={"passes": 0, "run": ""})],
         "egs": [config.egs, config.features, config.seed, str(config.corpus.speeds)],
         "lm": [config.lm],
         "graph": [config.graph],
