@@ -104,3 +104,25 @@ def test_lattices_of_another_model_are_refused(passes: tuple[Path, Path]) -> Non
     lattice.arcs["ilabel"][0] = transitions.num_ids + 1
     with pytest.raises(UserError, match="transition-id"):
         Supervision(transitions, Scaling(0.1), ())(lattice)
+
+
+def test_copies_adapted_by_a_model_of_other_phones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Kaldi's transforms, our own monophones: the line says which settings do not go together."""
+    model, lang = tmp_path / "tri3b", tmp_path / "lang"
+    for folder, phone in ((model, "AH_B"), (lang, "V_B")):
+        folder.mkdir()
+        (folder / "phones.txt").write_text(f"<eps> 0\nSIL 1\n{phone} 2\n")
+    config = tmp_path / "c.yaml"
+    config.write_text(
+        "name: x\ncorpus: {kind: builtin, speeds: [0.9, 1.0]}\nalignment: {kind: mono}\n"
+        "features:\n  input: [fmllr]\n"
+        f"  imports: {{fmllr: {{trans: [{model}], model: {model}}}}}\n"
+    )
+    places = {"--config": config, "--model": model, "--lang": lang, "--data": tmp_path,
+              "--feats": tmp_path, "--out": tmp_path / "out"}  # fmt: skip
+    assert main(["align", *(str(word) for pair in places.items() for word in pair)]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "phone 'AH_B' is not the same as in" in error
+    assert "corpus.speeds" in error and "alignment.kind mono" in error and "egs.tempos" in error

@@ -11,6 +11,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
+from hadpsgd.config import load
 from hadpsgd.gmm import event_map, model
 from hadpsgd.gmm.data import compile_graphs
 from hadpsgd.gmm.front import pipeline_of, read_front
@@ -28,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
-    check_phones(args.model / "phones.txt", args.lang / "phones.txt")
+    check_phones(args.model / "phones.txt", args.lang / "phones.txt", _other_lang(args.config))
     trained = model.read(args.model / "final.mdl")
     tree = event_map.read(args.model / "tree")
     front = read_front(args.model)
@@ -44,3 +45,15 @@ def run(args: argparse.Namespace) -> int:
             outcome = work.aligned(passes, trained)
         work.write(result, outcome)
     return 0
+
+
+def _other_lang(config: Path) -> str:
+    """What to do where Kaldi's model adapts and the lang folder is ours; else empty."""
+    settings = load(config)
+    if not settings.features.imports.fmllr or settings.alignment.kind == "kaldi":
+        return ""
+    return (
+        "features.imports.fmllr.model adapts the copies of corpus.speeds and knows other phones"
+        f" than the lang folder that alignment.kind {settings.alignment.kind} makes: set"
+        " alignment.kind kaldi with the model's lang_dir, or use egs.tempos and no corpus.speeds"
+    )

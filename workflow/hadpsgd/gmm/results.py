@@ -81,10 +81,11 @@ def check_failures(outcome: Outcome, total: int, limit: float, where: Path) -> N
         )
 
 
-def check_phones(ours: Path, lang: Path) -> None:
+def check_phones(ours: Path, lang: Path, fix: str = "") -> None:
     """Refuse a model whose phones are numbered otherwise than the lang folder's.
 
-    Disambiguation symbols may differ: they depend on the lexicon.
+    Disambiguation symbols may differ: they depend on the lexicon. `fix` may say better
+    what to do.
 
     Raises:
         UserError: the first phone that differs.
@@ -98,7 +99,7 @@ def check_phones(ours: Path, lang: Path) -> None:
         raise UserError(
             f"phone '{name}' is not the same as in {lang}",
             where=ours,
-            fix="Use the lang folder that the model was trained with",
+            fix=fix or "Use the lang folder that the model was trained with",
         )
 
 
