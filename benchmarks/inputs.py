@@ -32,10 +32,15 @@ INPUTS = (
 )
 
 
+def copies(config: Config) -> list[str]:
+    """The set of training speech at other speeds, if the config has any."""
+    return ["train_perturbed"] if config.corpus.speeds != [1.0] else []
+
+
 def prepare(path: Path, config: Config, jobs: int) -> Path:
     """Streams, alignments and graph by Snakemake; returns the folder of results."""
     out = Path(config.results) / config.name
-    sets = ["train", "dev", *config.tests]
+    sets = ["train", "dev", *config.tests, *copies(config)]
     targets = [f"{out}/feats/{stream}/{name}" for stream in INPUTS[-1] for name in sets]
     targets += [f"{out}/ali/train", f"{out}/ali/dev", f"{out}/graph"]
     options = ["--profile", "local", "--cores", jobs, "--configfile", path]
@@ -60,7 +65,8 @@ def measure(
     common = ("--config", work / "config.yaml")
     (work / "config.yaml").write_text(yaml.safe_dump(content))
     run = config.training.runs[0].id
-    for name, more in (("train", ()), ("dev", ("--held-out",))):
+    perturbed = [("--perturbed", out / "corpus/data" / name) for name in copies(config)]
+    for name, more in (("train", sum(perturbed, ())), ("dev", ("--held-out",))):
         hadpsgd("egs", *common, "--data", out / "corpus/data" / name, "--streams", out / "feats",
                 "--ali", out / "ali" / name, "--out", work / "egs" / name, *more)  # fmt: skip
     wall, _ = hadpsgd("launch", *common, "--run-id", run, "--egs", work / "egs/train",
