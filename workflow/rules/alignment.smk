@@ -42,7 +42,7 @@ else:
             f"{OUT}/benchmarks/align.{{set}}.tsv"
         wildcard_constraints:
             set="dev",
-        priority: 1  # training waits for it, and it is short
+        priority: 2  # training waits for it, and it is short
         conda:
             "../../envs/hadpsgd.yaml"
         threads: 4

@@ -46,7 +46,7 @@ rule egs:
         f"{OUT}/logs/egs.{{set}}.log",
     benchmark:
         f"{OUT}/benchmarks/egs.{{set}}.tsv"
-    priority: 1  # training waits for it
+    priority: 2  # training waits for it
     conda:
         "../../envs/hadpsgd.yaml"
     resources:

@@ -83,6 +83,7 @@ rule graph:
         f"{OUT}/logs/graph.log",
     benchmark:
         f"{OUT}/benchmarks/graph.tsv"
+    priority: 1  # all decoding waits for it
     conda:
         "../../envs/hadpsgd.yaml"
     resources:

@@ -12,7 +12,9 @@ rule train:
         f"{OUT}/logs/train.{{run}}.log",
     benchmark:
         f"{OUT}/benchmarks/train.{{run}}.tsv"
-    priority: 1  # the longest stage: the graph is made beside it
+    # Those of many processes first: beside those of few there is room for the graph and for
+    # decoding, and none beside the others.
+    priority: asked(CONFIG, "cpus_per_task")
     conda:
         "../../envs/hadpsgd.yaml"
     threads: asked(CONFIG, "cpus_per_task")
