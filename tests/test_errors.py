@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from search_problems import Scores, problems, walks
 from hadpsgd import kaldi_io
 from hadpsgd.config.decoding import Decoding
 from hadpsgd.corpus.datadir import AudioReader, DataDir, Utterance
-from hadpsgd.decoding.lattice import Scaling, best_paths
+from hadpsgd.decoding.lattice import Lattice, Scaling, best_paths
 from hadpsgd.decoding.reference import ReferenceGraph
 from hadpsgd.decoding.said import Said, Vocabulary
 from hadpsgd.decoding.search import Searcher
@@ -51,15 +52,21 @@ _FLAGS = np.zeros(3, bool)
 TWO_PDFS = Transitions(np.array([0, 0, 1], np.int32), np.zeros(3, np.int32), _FLAGS, _FLAGS)
 
 
+def same(lattice: Lattice) -> Lattice:
+    """A rescorer that changes nothing, so that its search must find what the other one does."""
+    return lattice
+
+
+@pytest.mark.parametrize("rescorer", [None, same])
 @given(problems(), st.lists(st.lists(st.integers(1, 2), max_size=3), min_size=3, max_size=3))
 @settings(max_examples=80)
 def test_the_best_path_of_given_words(
-    problem: tuple[Arrays, list[Scores]], words: list[list[int]]
+    rescorer: Any, problem: tuple[Arrays, list[Scores]], words: list[list[int]]
 ) -> None:
-    """Of three utterances side by side: the cheapest of all paths that say just these words."""
+    """Of three utterances: the cheapest of all paths that say just these words."""
     graph, scores = problem
     scaling = Scaling(0.5, 0.25)
-    reference = ReferenceGraph(arrays.to_fst(graph), TWO_PDFS, (), None)
+    reference = ReferenceGraph(arrays.to_const(graph), TWO_PDFS, (), rescorer)
     found = reference.best_paths([Said.in_a_row(each) for each in words], scores, scaling)
     for said, matrix, path in zip(words, scores, found, strict=True):
         ended, partial = walks(graph, matrix * np.float32(0.5))
@@ -69,6 +76,9 @@ def test_the_best_path_of_given_words(
         else:
             assert path.words.tolist() == said and len(path.transitions) == len(matrix)
             assert path.cost == pytest.approx(min(costs) + 0.25 * len(said), abs=1e-4)
+            assert path.cost == pytest.approx(
+                path.graph + 0.5 * path.acoustic + 0.25 * len(said), abs=1e-4
+            )
 
 
 @given(problems(), st.lists(st.just(1), max_size=2))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gzip
 import struct
+import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
+import kaldifst
 import numpy as np
+from numpy.typing import NDArray
 
 from hadpsgd.decoding.lattice import ARC, Lattice, topologically_sorted
 from hadpsgd.errors import UserError
@@ -17,7 +20,7 @@ from hadpsgd.errors import UserError
 _MAGIC = b"\xd6\xfd\xb2\x7e"
 _VECTOR, _LATTICE = b"vector", b"lattice4"
 _HEADER = struct.Struct("<iiQqqq")
-_STATE = struct.Struct("<ffq")
+_STATE, _COUNT = struct.Struct("<ffq"), struct.Struct("<q")  # a state: costs of ending, arcs
 _VERSION, _PROPERTIES = 2, 3  # expanded and mutable; nothing else is claimed
 _LINK = np.dtype([("final", "<f4", 2), ("count", "<i8"), ("arc", ARC)])
 _BLOCK = 1 << 18
@@ -51,8 +54,26 @@ def parse(content: bytes) -> Lattice:
     return _Source(iter([content])).lattice()
 
 
-def read(folder: Path) -> Iterator[tuple[str, Lattice]]:
+def of_kaldifst(lattice: kaldifst.Lattice) -> Lattice:
+    """Our lattice of kaldifst's, which only a file leads out of.
+
+    Raises:
+        UserError: no room for a temporary file.
+    """
+    with tempfile.TemporaryDirectory(prefix="hadpsgd") as folder:
+        path = Path(folder) / "lattice"
+        if not lattice.write(str(path)):
+            what = "cannot write a temporary lattice"
+            raise UserError(what, where=folder, fix="Free some space")
+        return parse(path.read_bytes())
+
+
+def read(folder: Path, wanted: Container[str] | None = None) -> Iterator[tuple[str, Lattice]]:
     """Yield (utterance, lattice) of `lat.*.gz` in a folder, in the order of their numbers.
+
+    Args:
+        folder: a decoding's.
+        wanted: utterances; the others are passed over. None: all.
 
     Raises:
         UserError: no archives, a damaged one, or lattices of another kind.
@@ -61,17 +82,20 @@ def read(folder: Path) -> Iterator[tuple[str, Lattice]]:
     if not files:
         raise UserError("no lat.*.gz", where=folder, fix="`hadpsgd decode` writes them")
     for path in files:
-        yield from read_archive(path)
+        yield from read_archive(path, wanted)
 
 
-def read_archive(path: Path) -> Iterator[tuple[str, Lattice]]:
+def read_archive(path: Path, wanted: Container[str] | None = None) -> Iterator[tuple[str, Lattice]]:
     """Yield (utterance, lattice) of one archive; raises as `read`."""
     utterance: str | None = None
     with gzip.open(path, "rb") as stream:
         source = _Source(_blocks(cast(BinaryIO, stream)))
         try:
             while (utterance := source.key()) is not None:
-                yield utterance, source.lattice()
+                if wanted is None or utterance in wanted:
+                    yield utterance, source.lattice()
+                else:
+                    source.skip()
         except (EOFError, ValueError, struct.error, zlib.error, gzip.BadGzipFile) as error:
             where = f"{path}, utterance {utterance}" if utterance else path
             what = f"damaged or no lattice archive ({error or 'cut short'})"
@@ -127,24 +151,42 @@ class _Source:
 
     def lattice(self) -> Lattice:
         """The lattice that follows."""
+        start, num_states, num_arcs = self._header()
+        few = num_arcs in (0, num_states - 1)  # kaldifst says 0
+        if start == 0 and few and (chain := self._chain(num_states)):
+            return chain
+        heads = self._heads(num_states)
+        return _assemble(self._take(heads[-1]), np.array(heads), max(start, 0))
+
+    def skip(self) -> None:
+        """Pass over the lattice that follows."""
+        _start, num_states, _num_arcs = self._header()
+        self._take(self._heads(num_states)[-1])
+
+    def _header(self) -> tuple[int, int, int]:
+        """Start state, number of states, number of arcs."""
         if self._take(4) != _MAGIC:
             raise ValueError("not binary")
         names = [self._take(*struct.unpack("<i", self._take(4))) for _ in range(2)]
         if names != [_VECTOR, _LATTICE]:
             raise ValueError(f"lattices of kind {names[1].decode(errors='replace')}")
-        _version, _flags, _properties, start, num_states, num_arcs = _HEADER.unpack(
-            self._take(_HEADER.size)
-        )
-        few = num_arcs in (0, num_states - 1)  # kaldifst says 0
-        if start == 0 and few and (chain := self._chain(num_states)):
-            return chain
-        heads, at = [], 0
-        unpack = _STATE.unpack_from
+        _version, _flags, _properties, *sizes = _HEADER.unpack(self._take(_HEADER.size))
+        start, num_states, num_arcs = sizes
+        return start, num_states, num_arcs
+
+    def _heads(self, num_states: int) -> list[int]:
+        """The byte at which each state begins, counted from here; last, where all end."""
+        heads, at = [0], 0
+        count_at, behind = _COUNT.unpack_from, _STATE.size - _COUNT.size
         for _ in range(num_states):
-            self._need(_STATE.size, at)
-            heads.append(unpack(self._data, self._at + at))
-            at += _STATE.size + heads[-1][2] * ARC.itemsize
-        return _assemble(self._take(at), heads, max(start, 0))
+            if self._at + at + _STATE.size > len(self._data):
+                self._need(_STATE.size, at)
+            (count,) = count_at(self._data, self._at + at + behind)
+            if count < 0:
+                raise ValueError("a state of fewer than 0 arcs")
+            at += _STATE.size + count * ARC.itemsize
+            heads.append(at)
+        return heads
 
     def _chain(self, num_states: int) -> Lattice | None:
         """A lattice that is one path, every state's arc leading to the next; None if it is not."""
@@ -164,12 +206,12 @@ class _Source:
         return Lattice(final, first, links["arc"].copy())
 
 
-def _assemble(content: bytes, heads: list[tuple[float, float, int]], start: int) -> Lattice:
-    columns = list(zip(*heads, strict=True)) if heads else [(), (), ()]
-    final = np.array(columns[:2], np.float32).T.reshape(-1, 2)
-    first = np.concatenate([[0], np.cumsum(columns[2])]).astype(np.int64)
-    at = first[:-1] * ARC.itemsize + np.arange(len(heads)) * _STATE.size
-    body = np.ones(len(content), bool)
-    body[(at[:, None] + np.arange(_STATE.size)).ravel()] = False
-    arcs = np.frombuffer(content, np.uint8)[body].view(ARC)
-    return topologically_sorted(Lattice(final, first, arcs), start)
+def _assemble(content: bytes, heads: NDArray[np.int64], start: int) -> Lattice:
+    """The lattice of all its bytes; heads: where states begin and, last, end."""
+    numbers = np.frombuffer(content, "<u4")
+    at = heads[:-1] // numbers.itemsize
+    final = numbers[at[:, None] + np.arange(2)].view("<f4")
+    first = (heads - np.arange(len(heads)) * _STATE.size) // ARC.itemsize
+    body = np.ones(len(numbers), bool)
+    body[(at[:, None] + np.arange(_STATE.size // numbers.itemsize)).ravel()] = False
+    return topologically_sorted(Lattice(final, first, numbers[body].view(ARC)), start)

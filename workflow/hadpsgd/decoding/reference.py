@@ -7,16 +7,18 @@ otherwise the models prefer other words (a model error).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import kaldi_decoder
 import kaldifst
 import numpy as np
 from numpy.typing import NDArray
 
+from hadpsgd.decoding import lattice_io
+from hadpsgd.decoding.lattice import Lattice, Scaling, best_paths
 from hadpsgd.decoding.lattice import Path as LatticePath
-from hadpsgd.decoding.lattice import Scaling, best_paths
 from hadpsgd.decoding.rescore import Rescorer
 from hadpsgd.decoding.said import Said
 from hadpsgd.decoding.search import Scores, all_paths
@@ -26,8 +28,10 @@ from hadpsgd.graph import arrays
 from hadpsgd.graph.arrays import Arrays, assemble
 from hadpsgd.graph.transitions import Transitions
 
-_EVERYTHING = Beams(beam=np.inf, lattice_beam=4.0, max_active=1 << 30)
-"""No path of the words is given up; the best few are kept, for costs that rescoring changes."""
+_EVERYTHING = 1e30
+"""A beam that gives up no path of the words."""
+_LATTICE_BEAM = 4.0
+"""The best few paths are kept where rescoring changes their costs."""
 
 
 @dataclass
@@ -37,7 +41,7 @@ class ReferenceGraph:
     free: words that may stand anywhere between the others (silence, noise).
     """
 
-    graph: kaldifst.StdVectorFst
+    graph: kaldifst.StdFst
     transitions: Transitions
     free: tuple[int, ...]
     rescorer: Rescorer | None
@@ -49,7 +53,7 @@ class ReferenceGraph:
         Raises:
             UserError: a file is missing or damaged.
         """
-        graph = arrays.to_fst(arrays.read(folder / "HCLG.fst"))
+        graph = arrays.to_const(arrays.read(folder / "HCLG.fst"))
         transitions = Transitions.read(folder / "transitions.npz")
         return cls(graph, transitions, tuple(sorted(free)), Rescorer.of_graph(folder))
 
@@ -63,32 +67,58 @@ class ReferenceGraph:
             scores: of each, float32 [frames, pdfs], log-likelihoods, not scaled.
             scaling: how paths are judged.
         """
-        graphs = [self._narrowed(each) for each in said]
-        there = [i for i, graph in enumerate(graphs) if len(graph.final) and len(scores[i])]
+        words = [self._acceptor(each, scaling.word_penalty) for each in said]
+        graphs = [kaldifst.compose(self.graph, each, match_side="right") for each in words]
+        there = [i for i, graph in enumerate(graphs) if graph.num_states and len(scores[i])]
         paths: list[LatticePath | None] = [None] * len(said)
         if not there:
             return paths
-        together, starts = _side_by_side([graphs[i] for i in there])
-        graph = SearchGraph.of(together)
-        columns = self.transitions.pdf[graph.emitting.label].astype(np.int64)
-        scale = scaling.acoustic_scale
-        some = [scores[i] for i in there]
-        found = all_paths(graph, columns, some, scale, _EVERYTHING, starts)
-        for i, (lattice, partial) in zip(there, found, strict=True):
-            if lattice is not None and not partial:
-                lattice = self.rescorer(lattice) if self.rescorer else lattice
-                paths[i] = best_paths(lattice, [scaling])[0]
+        search = self._best_few if self.rescorer else self._best
+        found = search([graphs[i] for i in there], [scores[i] for i in there], scaling)
+        for i, lattice in zip(there, found, strict=True):
+            if lattice is not None:
+                path = best_paths(lattice, [Scaling(scaling.acoustic_scale)])[0]
+                penalties = scaling.word_penalty * len(path.words)  # the graph has them
+                paths[i] = replace(path, graph=path.graph - penalties)
         return paths
 
-    def _narrowed(self, said: Said) -> Arrays:
-        """All paths of the graph that say it."""
-        acceptor = self._acceptor(said)
-        return arrays.from_fst(kaldifst.compose(self.graph, acceptor, match_side="right"))
+    def _best(
+        self, graphs: Sequence[kaldifst.StdVectorFst], scores: Sequence[Scores], scaling: Scaling
+    ) -> Iterator[Lattice | None]:
+        """Of each graph a lattice of its best path; None where none reaches the end."""
+        options = kaldi_decoder.FasterDecoderOptions(beam=_EVERYTHING)
+        scale = np.float32(scaling.acoustic_scale)
+        for graph, matrix in zip(graphs, scores, strict=True):
+            decoder = kaldi_decoder.FasterDecoder(graph, options)
+            # it reads column ilabel - 1
+            spread = (matrix * scale).take(self.transitions.pdf[1:], axis=1)
+            decoder.decode(kaldi_decoder.DecodableCtc(spread))
+            there, path = decoder.get_best_path()
+            if not (there and decoder.reached_final()):
+                yield None
+                continue
+            lattice = lattice_io.of_kaldifst(path)
+            lattice.arcs["acoustic"] /= scale
+            lattice.final[:, 1] /= scale
+            yield lattice
 
-    def _acceptor(self, said: Said) -> kaldifst.StdVectorFst:
-        """What is said, with loops of what may stand anywhere."""
+    def _best_few(
+        self, graphs: Sequence[kaldifst.StdVectorFst], scores: Sequence[Scores], scaling: Scaling
+    ) -> Iterator[Lattice | None]:
+        """The same with the best paths of a rescored lattice, searched side by side."""
+        assert self.rescorer is not None
+        together, starts = _side_by_side([arrays.from_fst(graph) for graph in graphs])
+        graph = SearchGraph.of(together)
+        columns = self.transitions.pdf[graph.emitting.label].astype(np.int64)
+        beams = Beams(beam=np.inf, lattice_beam=_LATTICE_BEAM, max_active=1 << 30)
+        found = all_paths(graph, columns, scores, scaling.acoustic_scale, beams, starts)
+        for lattice, partial in found:
+            yield None if lattice is None or partial else self.rescorer(lattice)
+
+    def _acceptor(self, said: Said, penalty: float) -> kaldifst.StdVectorFst:
+        """What is said, with loops of what may stand anywhere; every word costs the penalty."""
         arcs = [*said.arcs, *((p, p, f) for p in range(said.end + 1) for f in self.free)]
-        lines = [f"{place} {to} {label} {label}" for place, to, label in sorted(arcs)]
+        lines = [f"{place} {to} {label} {label} {penalty}" for place, to, label in sorted(arcs)]
         acceptor = kaldifst.compile("\n".join([*lines, f"{said.end} 0.0"]) + "\n")
         kaldifst.arcsort(acceptor, "ilabel")
         return acceptor

@@ -139,7 +139,12 @@ def from_fst(fst: kaldifst.StdVectorFst) -> Arrays:
 
 def to_fst(arrays: Arrays) -> kaldifst.StdVectorFst:
     """kaldifst's FST of the arrays."""
+    return kaldifst.StdVectorFst(to_const(arrays))
+
+
+def to_const(arrays: Arrays) -> kaldifst.StdConstFst:
+    """The same, not to be changed: a fraction of the memory."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "fst"
         write(arrays, path)
-        return kaldifst.StdVectorFst(kaldifst.StdConstFst.read(str(path)))
+        return kaldifst.StdConstFst.read(str(path))

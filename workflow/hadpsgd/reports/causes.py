@@ -79,8 +79,7 @@ def found_costs(
     """Cost of the best path of the utterances `wanted` of a decoding folder."""
     return {
         utterance: best_paths(lattice, [scaling])[0].cost
-        for utterance, lattice in lattices(folder, data)
-        if utterance in wanted
+        for utterance, lattice in lattices(folder, data, wanted)
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,13 +59,15 @@ class Words:
         return [word for word, _ in self.words(ids)]
 
 
-def lattices(folder: Path, data: DataDir) -> Iterator[tuple[str, Lattice]]:
-    """Yield (utterance, lattice) of a decoding folder.
+def lattices(
+    folder: Path, data: DataDir, wanted: Container[str] | None = None
+) -> Iterator[tuple[str, Lattice]]:
+    """Yield (utterance, lattice) of a decoding folder; only of those `wanted`, if given.
 
     Raises:
         UserError: an utterance that the data lacks.
     """
-    for utterance, found in lattice_io.read(folder):
+    for utterance, found in lattice_io.read(folder, wanted):
         if utterance not in data.utterances:
             what = f"the data has no utterance {utterance}"
             raise UserError(what, where=folder, fix=f"Decode {data.path}")
