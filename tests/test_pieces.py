@@ -283,6 +283,17 @@ def test_a_lang_folder_without_pieces_is_refused(folder: Path) -> None:
         with_spelling_of(kaldifst.StdVectorFst(), Path("x"), words, Graph())
 
 
+def test_a_model_without_new_words_is_refused(folder: Path, tmp_path: Path) -> None:
+    arpa = tmp_path / "words.arpa"
+    lines = WORDS.replace("-1.5\t\u2581\t-3\n", "").replace("ngram 1=5", "ngram 1=4")
+    lines = lines.replace("-0.7\t\u2581a \u2581\n-0.2\t\u2581 \u2581b\n", "").replace("2=4", "2=2")
+    arpa.write_text(lines.replace("\u2581a", "\u2581rest").replace("\u2581b", "\u2581it"))
+    words = folder / "pieces/lang/words.txt"
+    with pytest.raises(UserError, match="expects no new words"):
+        spelling = folder / "pieces/spelling.arpa.gz"
+        with_spelling_of(of_arpa(arpa, words), spelling, words, Graph())
+
+
 def test_timed_words_of_pieces() -> None:
     names = {1: "▁won", 2: "der", 3: "▁", 4: "it", 5: "▁<UNK>", 6: "</w>"}
     words = Words(names, frozenset({"<unk>"}), pieces=True)

@@ -84,7 +84,7 @@ def with_spelling_of(
     """A grammar of known words that spells others.
 
     Raises:
-        UserError: the lang folder was not made for it.
+        UserError: lang folder or language model were not made for it.
     """
     numbers = read_symbols(words)
     if not {WORD_START, WORD_END} <= numbers.keys():

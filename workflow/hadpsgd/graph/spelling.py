@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from hadpsgd.errors import UserError
 from hadpsgd.graph.arrays import ARC, Arrays, assemble
 
 
@@ -24,6 +25,9 @@ def with_spelling(
         labels: of the begin of a spelled word, of its end, and of #0.
         cost: added to every spelled word.
         scale: of the costs inside a spelled word.
+
+    Raises:
+        UserError: the grammar expects no new words.
     """
     begin, end, backoff = labels
     size = len(grammar.final)
@@ -59,7 +63,10 @@ def _without_history(grammar: Arrays, backoff: int) -> int:
 def _target(grammar: Arrays, state: int, label: int) -> int:
     target = _follow(grammar, state, label)
     if target is None:
-        raise ValueError(f"the grammar has no 1-gram of word {label}")
+        raise UserError(
+            "--spelling: the language model expects no new words",
+            fix="Train it on the text that `hadpsgd pieces` writes",
+        )
     return target
 
 
