@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 from slurm_cluster import slurm  # noqa: F401  the fixture
 from small_workflow import small  # noqa: F401  the fixture
+from tracking_store import empty_mlflow, mlflow_folder, no_tracking_uri  # noqa: F401
 
 import hadpsgd  # noqa: F401  before kaldifst: see hadpsgd/__init__.py
 
