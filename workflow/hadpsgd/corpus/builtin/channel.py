@@ -63,8 +63,7 @@ def transmit(
 
 def mu_law(samples: np.ndarray) -> np.ndarray:
     """Code 16-bit samples as G.711 mu-law and decode them: int16, the nearest of 255 levels."""
-    middles = (_LEVELS[1:] + _LEVELS[:-1]) / 2
-    return _LEVELS[np.searchsorted(middles, samples)].astype(np.int16)
+    return _NEAREST[samples.astype(np.int32) + 32768]
 
 
 def _mu_law_levels() -> np.ndarray:
@@ -75,6 +74,10 @@ def _mu_law_levels() -> np.ndarray:
 
 
 _LEVELS = _mu_law_levels()
+_NEAREST = _LEVELS[
+    np.searchsorted((_LEVELS[1:] + _LEVELS[:-1]) / 2, np.arange(-32768, 32768))
+].astype(np.int16)
+"""Of every 16-bit sample, from the lowest on."""
 
 
 def _response(line: Line, rng: np.random.Generator) -> np.ndarray:
