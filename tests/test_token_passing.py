@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import kaldi_decoder
 import kaldifst
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 from search_problems import Ids, Scores, Walk, problems, walks
 
 from hadpsgd import kaldi_io
-from hadpsgd.decoding import lattice_io, pruning
+from hadpsgd.decoding import lattice_io
+from hadpsgd.decoding.assembly import lattices
 from hadpsgd.decoding.lattice import Lattice, Scaling, best_paths
 from hadpsgd.decoding.nbest import nbest
 from hadpsgd.decoding.pruning import Pruner
@@ -39,8 +41,7 @@ def search(
         if time % every == 0:
             pruner.prune(passing.frames, max(0, time - 2 * every))
     pruner.prune(passing.frames)
-    made = pruning.lattices(passing.frames, graph, passing.lengths, beams.lattice_beam, 1.0)
-    return made, pruner.partial
+    return lattices(passing), pruner.partial
 
 
 def lattice_walks(lat: Lattice) -> list[Walk]:
@@ -96,6 +97,22 @@ def test_a_lattice_holds_all_paths_within_its_beam(
                 best = min(cost for *_, cost in wanted)
                 near = rounded([path for path in wanted if path[2] <= best + beam - 1e-3])
                 assert set(near) <= set(got) <= set(rounded(wanted))
+
+
+@given(problems())
+@settings(max_examples=50)
+def test_ways_that_are_not_listed_are_found(problem: tuple[Arrays, list[Scores]]) -> None:
+    """Of graphs where ways along empty arcs are very many, only single arcs are listed."""
+    graph, beams = SearchGraph.of(problem[0]), Beams(4.0, 2.0, 10**6)
+    with mock.patch("hadpsgd.decoding.search_graph._STEPS", 0):
+        short = SearchGraph.of(problem[0])
+    assert len(short.ways.next) == len(short.empty.next) <= len(graph.ways.next)
+    made, other = (search(each, columns_of(each), problem[1], beams, 2) for each in (graph, short))
+    assert made[1].tolist() == other[1].tolist()
+    for one, two in zip(made[0], other[0], strict=True):
+        assert (one is None) == (two is None)
+        if one is not None and two is not None:
+            assert rounded(lattice_walks(one)) == rounded(lattice_walks(two))
 
 
 @given(problems())

@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hadpsgd.config.decoding import Decoding
-from hadpsgd.decoding import lattice_io, pruning
+from hadpsgd.decoding import lattice_io
+from hadpsgd.decoding.assembly import lattices
 from hadpsgd.decoding.heap import give_back
 from hadpsgd.decoding.lattice import Lattice
 from hadpsgd.decoding.pruning import Pruner
 from hadpsgd.decoding.rescore import Rescorer
 from hadpsgd.decoding.search_graph import Indices, SearchGraph
-from hadpsgd.decoding.token_passing import Beams, Scratch, TokenPassing
+from hadpsgd.decoding.token_passing import Beams, TokenPassing
 from hadpsgd.errors import UserError
 from hadpsgd.graph import arrays
 from hadpsgd.graph.transitions import Transitions
@@ -62,8 +63,8 @@ class Searcher:
         if self.options.one_best:
             self._fst = kaldifst.StdConstFst(arrays.to_fst(graph))
         else:
-            self._graph, self._scratch = SearchGraph.of(graph), Scratch()
-            self._columns = self.transitions.pdf[self._graph.emitting.label].astype(np.int64)
+            self._graph = SearchGraph.of(graph)
+            self._columns = self.transitions.pdf[self._graph.emitting.label].astype(np.int32)
         self._rescorer = Rescorer.of_graph(self.folder)
         states = max(len(graph.final), 1)
         self.batch = int(np.clip(_BATCH_STATES // states, 1, _BATCH))
@@ -116,7 +117,7 @@ class Searcher:
         options = self.options
         beams = Beams(options.beam, options.lattice_beam, options.max_active)
         scale = options.acoustic_scale
-        found = all_paths(self._graph, self._columns, scores, scale, beams, scratch=self._scratch)
+        found = all_paths(self._graph, self._columns, scores, scale, beams)
         if self._rescorer is None:
             return found
         return [(self._rescorer(lat) if lat is not None else None, cut) for lat, cut in found]
@@ -148,25 +149,23 @@ class Searcher:
 
 def all_paths(
     graph: SearchGraph,
-    columns: Indices,
+    columns: NDArray[np.integer],
     scores: Sequence[Scores],
     acoustic_scale: float,
     beams: Beams,
     starts: Indices | None = None,
-    scratch: Scratch | None = None,
 ) -> list[tuple[Lattice | None, bool]]:
     """Lattices of utterances searched side by side, and whether they are partial.
 
     Args:
         graph: what is searched.
-        columns: int64 [emitting arcs], the column of scores that each arc reads.
+        columns: integers [emitting arcs], the column of scores that each arc reads.
         scores: of each utterance, float32 [frames, columns], log-likelihoods, not scaled.
         acoustic_scale: their scale while searching; lattices keep acoustic costs without it.
         beams: limits.
         starts: int64 [utterances], where each one starts; None: where the graph does.
-        scratch: arrays that an earlier search of the same graph used.
     """
-    passing = TokenPassing(graph, columns, scores, acoustic_scale, beams, starts, scratch)
+    passing = TokenPassing(graph, columns, scores, acoustic_scale, beams, starts)
     pruner = Pruner(graph, passing.lengths, beams.lattice_beam)
     for time in range(1, int(passing.lengths.max()) + 1):
         passing.advance()
@@ -174,10 +173,7 @@ def all_paths(
             pruner.prune(passing.frames, max(0, time - _PRUNE_BACK))
             give_back()
     pruner.prune(passing.frames)
-    found = pruning.lattices(
-        passing.frames, graph, passing.lengths, beams.lattice_beam, acoustic_scale
-    )
-    return list(zip(found, pruner.partial.tolist(), strict=True))
+    return list(zip(lattices(passing), pruner.partial.tolist(), strict=True))
 
 
 def _memory() -> str | None:

@@ -12,62 +12,119 @@ from hadpsgd.graph.arrays import Arrays
 Indices = NDArray[np.int64]
 Costs = NDArray[np.float64]
 
+# ways along empty arcs that are listed: so many for each arc, and of so many arcs
+_WAYS, _STEPS = 4, 16
+
 
 @dataclass(frozen=True)
-class Arcs:
-    """Arcs sorted by the state that they leave.
+class Leaving:
+    """What leaves states, sorted by state.
 
-    first, count: int64 [states], where a state's arcs begin and how many they are.
-    label: int32 [arcs], transition-id (0 for empty arcs). word: int32. cost: float32.
-    next: int32, the state that they lead to.
+    first: int32 [states + 1], where a state's begin; then their number. next: int32, the state
+    that each leads to. cost: float32, of ways float64.
     """
 
-    first: Indices
-    count: Indices
+    first: NDArray[np.int32]
+    next: NDArray[np.int32]
+    cost: NDArray[np.floating]
+
+    def some(self, states: Indices) -> tuple[Indices, Indices]:
+        """Which of the states anything leaves, by index, and how many leave each of these."""
+        counts = self.first.take(states + 1)
+        counts -= self.first.take(states)
+        chosen = (counts > 0).nonzero()[0]
+        return chosen, counts.take(chosen).astype(np.int64)
+
+    def each(self, states: Indices, counts: Indices) -> tuple[Indices, Indices]:
+        """Of all that leave states, so many each, state by state: index of the state among
+        `states`, and index of what leaves it."""
+        owner = np.arange(len(states)).repeat(counts)
+        shift = self.first.take(states) + counts
+        shift -= counts.cumsum()
+        found = shift.take(owner)
+        found += np.arange(len(owner))
+        return owner, found
+
+
+@dataclass(frozen=True)
+class Arcs(Leaving):
+    """Arcs by the state that they leave.
+
+    label: int32 [arcs], transition-id (0 for empty arcs). word: int32.
+    """
+
     label: NDArray[np.int32]
     word: NDArray[np.int32]
-    cost: NDArray[np.float32]
-    next: NDArray[np.int32]
 
     @classmethod
     def of(cls, graph: Arrays, chosen: NDArray[np.bool_]) -> Arcs:
         """The chosen arcs of a graph."""
-        count = np.bincount(graph.sources[chosen], minlength=len(graph.final))
         arcs = graph.arcs[chosen]
         return cls(
-            np.cumsum(count) - count,
-            count,
+            _firsts(graph.sources[chosen], len(graph.final)),
+            arcs["next"].copy(),
+            arcs["weight"].copy(),
             arcs["ilabel"].copy(),
             arcs["olabel"].copy(),
-            arcs["weight"].copy(),
-            arcs["next"].copy(),
         )
 
-    def leaving(self, states: Indices) -> tuple[Indices, Indices]:
-        """How many arcs leave each state, and all these arcs, state by state."""
-        counts = self.count.take(states)
-        ends: Indices = counts.cumsum()
-        total = int(ends[-1]) if len(ends) else 0
-        arcs: Indices = (self.first.take(states) - (ends - counts)).repeat(counts)
-        arcs += np.arange(total)
-        return counts, arcs
+
+@dataclass(frozen=True)
+class Ways(Leaving):
+    """Ways along empty arcs, by the state that they leave: one arc, two and more.
+
+    peak: float32, the most that a way costs up to any of its states.
+    """
+
+    peak: NDArray[np.floating]
+
+    @classmethod
+    def of(cls, empty: Arcs) -> Ways:
+        """All ways; of graphs where they are very many or lead round, the shorter ones."""
+        source = np.arange(len(empty.first) - 1).repeat(np.diff(empty.first))
+        exact = empty.cost.astype(np.float64)  # a sum of them would differ by how it is rounded
+        parts = [(source, empty.next.astype(np.int64), exact, exact)]
+        total = len(source)
+        for _ in range(_STEPS):
+            source, end, cost, peak = parts[-1]
+            some, counts = empty.some(end)
+            total += int(counts.sum())
+            if not len(some) or total > _WAYS * len(empty.next):
+                break
+            way, arc = empty.each(end.take(some), counts)
+            way = some.take(way)
+            longer = cost.take(way) + empty.cost.take(arc)
+            further = empty.next.take(arc).astype(np.int64)
+            parts.append((source.take(way), further, longer, np.maximum(peak.take(way), longer)))
+        source, end, cost, peak = (np.concatenate([part[i] for part in parts]) for i in range(4))
+        order = source.argsort(kind="stable")
+        first = _firsts(source, len(empty.first) - 1)
+        peak = peak.take(order).astype(np.float32)
+        return cls(first, end.take(order).astype(np.int32), cost.take(order), peak)
+
+
+def _firsts(sources: NDArray[np.integer], num_states: int) -> NDArray[np.int32]:
+    counts = np.bincount(sources, minlength=num_states)
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
 
 
 @dataclass(frozen=True)
 class SearchGraph:
-    """A graph for searching; final: float64 [states], inf where no utterance may end."""
+    """A graph for searching; final: float32 [states], inf where no utterance may end."""
 
     start: int
-    final: Costs
+    final: NDArray[np.float32]
     emitting: Arcs
     empty: Arcs
+    ways: Ways
 
     @classmethod
     def of(cls, graph: Arrays) -> SearchGraph:
         """Lay out a graph."""
         emits = graph.arcs["ilabel"] > 0
-        final = graph.final.astype(np.float64)
-        return cls(graph.start, final, Arcs.of(graph, emits), Arcs.of(graph, ~emits))
+        empty = Arcs.of(graph, ~emits)
+        emitting = Arcs.of(graph, emits)
+        return cls(graph.start, graph.final, emitting, empty, Ways.of(empty))
 
     @property
     def num_states(self) -> int:

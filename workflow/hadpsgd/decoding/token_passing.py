@@ -2,71 +2,88 @@
 
 kaldi-decoder's search with lattices knows no limit on active states: where scores say little it
 would keep whole graphs alive. Here every frame keeps at most `max_active` states an utterance,
-as Kaldi's lattice-faster-decoder does (its adaptive beam too). What is kept of every frame are its
-tokens and the links between them, from which `hadpsgd.decoding.pruning` makes lattices.
+as Kaldi's lattice-faster-decoder does (its adaptive beam too). What is kept of every frame are the
+links between its tokens, from which `hadpsgd.decoding.pruning` makes lattices.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hadpsgd.decoding.heap import sparse_zeros
-from hadpsgd.decoding.search_graph import Arcs, Costs, Indices, SearchGraph
+from hadpsgd.decoding.search_graph import Costs, Indices, Leaving, SearchGraph
+from hadpsgd.decoding.slots import Slots
 
-# Costs count from _START up, so that 0, which fresh memory holds, is more than any: pages of the
-# arrays over all states come into being only where a search gets, which is a small part of a graph.
-_START, _ABSENT = -(2.0**26), 0.0
 _BEAM_DELTA = 0.5  # Kaldi's: slack of the beam at the frame after one that was cut
+_ROUNDING = 1e-9
+_BLOCK = 8  # frames of which scores are scaled and laid side by side at a time
 
 
 @dataclass
 class Links:
-    """Links between tokens: index of the token they leave and reach, arc, acoustic cost."""
+    """Links between tokens: index of the token they leave and reach, arc of the graph, and by how
+    much they are worse than the best way to the token that they reach."""
 
     source: NDArray[np.int32]
     target: NDArray[np.int32]
     arc: NDArray[np.int32]
-    acoustic: NDArray[np.float32]
+    worse: NDArray[np.float32]
 
     @classmethod
-    def make(
-        cls,
-        source: NDArray[np.integer],
-        target: NDArray[np.integer],
-        arc: NDArray[np.integer],
-        acoustic: NDArray[np.floating],
-    ) -> Links:
+    def make(cls, source: Indices, target: Indices, arc: Indices, worse: Costs) -> Links:
         """Links, in small numbers: they are most of what a search holds."""
         return cls(
-            source.astype(np.int32, copy=False),
-            target.astype(np.int32, copy=False),
-            arc.astype(np.int32, copy=False),
-            acoustic.astype(np.float32, copy=False),
+            source.astype(np.int32),
+            target.astype(np.int32),
+            arc.astype(np.int32),
+            worse.astype(np.float32),
         )
 
-    def keep(self, chosen: NDArray[np.bool_]) -> Links:
+    def take(self, chosen: Indices) -> Links:
         """Some of them."""
         return Links(
-            self.source[chosen], self.target[chosen], self.arc[chosen], self.acoustic[chosen]
+            self.source.take(chosen),
+            self.target.take(chosen),
+            self.arc.take(chosen),
+            self.worse.take(chosen),
         )
 
 
 @dataclass
 class Frame:
-    """Tokens at the end of a frame: utterance, state and best cost of each (from _START up).
+    """Tokens at the end of a frame, those of an utterance side by side.
 
-    empty: links among them. emitting: links into the next frame; None at the front.
+    bounds: int64 [utterances + 1], first token of each. state: int64 [tokens]. cost: float64
+    [tokens], of the best way there. empty: links among them. emitting: links into the next frame;
+    None at the front.
+
+    State and cost are there at the front, and where an utterance ends; elsewhere they are not
+    needed any more, and empty.
     """
 
-    utterance: Indices
+    bounds: Indices
     state: Indices
     cost: Costs
     empty: Links
     emitting: Links | None = None
+
+    @property
+    def utterance(self) -> Indices:
+        """int64 [tokens]: the utterance of each."""
+        return np.arange(len(self.bounds) - 1).repeat(self.sizes)
+
+    @property
+    def sizes(self) -> Indices:
+        """int64 [utterances]: how many tokens each has."""
+        return self.bounds[1:] - self.bounds[:-1]
+
+    @property
+    def count(self) -> int:
+        """Number of tokens."""
+        return int(self.bounds[-1])
 
 
 @dataclass(frozen=True)
@@ -78,167 +95,174 @@ class Beams:
     max_active: int
 
 
-@dataclass
-class Scratch:
-    """Arrays over all utterances and states of a batch, kept for the next one.
-
-    best: cost of a token at this frame, _ABSENT where there is none. slot: its index.
-    """
-
-    best: Costs = field(default_factory=lambda: np.zeros(0))
-    slot: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
-
-    def of(self, size: int) -> tuple[Costs, NDArray[np.int32]]:
-        """Both arrays, of that size; every search leaves `best` as it found it, all absent."""
-        if len(self.best) < size:
-            self.best = sparse_zeros(size, np.float64)
-            self.slot = sparse_zeros(size, np.int32)
-        return self.best[:size], self.slot[:size]
-
-
 class TokenPassing:
     """The search of a batch of utterances, frame by frame.
 
     Args:
         graph: the graph.
-        columns: int64 [emitting arcs], the column of scores that each arc reads.
+        columns: integers [emitting arcs], the column of scores that each arc reads.
         scores: of each utterance, float32 [frames, columns]: log-likelihoods, not scaled.
         acoustic_scale: their scale.
         beams: limits.
         starts: int64 [utterances], where each one starts; None: where the graph does.
-        scratch: arrays that an earlier search of the same graph used.
     """
 
     def __init__(
         self,
         graph: SearchGraph,
-        columns: Indices,
+        columns: NDArray[np.integer],
         scores: Sequence[NDArray[np.float32]],
         acoustic_scale: float,
         beams: Beams,
         starts: Indices | None = None,
-        scratch: Scratch | None = None,
     ) -> None:
         self.graph, self.columns, self.scores, self.beams = graph, columns, scores, beams
-        self._scale = np.float32(acoustic_scale)
         self.lengths = np.array([len(matrix) for matrix in scores])
+        self._scale = np.float32(acoustic_scale)
+        self._block = np.zeros((len(scores), _BLOCK, scores[0].shape[1]), np.float32)
         # a key is an utterance and a state in one number
-        self._size = max(graph.num_states, 1)
-        self._best, self._slot = (scratch or Scratch()).of(len(scores) * self._size)
-        utterance = np.arange(len(scores))
-        keys = utterance * self._size + (graph.start if starts is None else starts)
-        self._best[keys] = _START
-        cutoff = np.full(len(scores), _START + beams.beam)
-        keys = self._closed(keys, cutoff)
-        # the token of its start comes first of an utterance's
-        frame = self._frame(keys[np.argsort(keys // self._size, kind="stable")])
-        self._forget(frame)
+        self._shift = graph.num_states.bit_length()
+        self._state = (1 << self._shift) - 1
+        self._slots = Slots()
+        utterance = np.arange(len(scores)) << self._shift
+        self._slots.add(utterance + (graph.start if starts is None else starts))
+        frame, *_ = self._closed(np.zeros(len(scores)), np.full(len(scores), beams.beam))
         self.frames = [frame]
 
     def advance(self) -> None:
         """Consume one frame of every utterance that has one left."""
         time = len(self.frames) - 1
         front, emitting = self.frames[-1], self.graph.emitting
-        beam, active = self._active(front, time)
-        owner, state = front.utterance.take(active), front.state.take(active)
-        counts, arcs = emitting.leaving(state)
-        cost = front.cost.take(active).repeat(counts)
-        acoustic = self._acoustic(time, owner.repeat(counts), arcs)
+        active, beam = self._active(front, time)
+        some, counts = emitting.some(front.state.take(active))
+        active = active.take(some)
+        token, arcs = emitting.each(front.state.take(active), counts)
+        bounds = active.searchsorted(front.bounds)
+        owner = np.arange(len(beam)).repeat(np.diff(bounds))
+        acoustic = self._acoustic(time, owner, token, arcs)
+        cost = front.cost.take(active).take(token)
         cost += emitting.cost.take(arcs)
         cost += acoustic
-        sizes = np.bincount(owner, weights=counts, minlength=len(self.lengths)).astype(np.int64)
+        sizes = np.diff(token.searchsorted(bounds))
         cutoff = _least(cost, sizes) + beam
         kept = (cost <= cutoff.repeat(sizes)).nonzero()[0]
-        cost, arcs, token = cost.take(kept), arcs.take(kept), active.repeat(counts).take(kept)
-        keys = front.utterance.take(token) * self._size + emitting.next.take(arcs)
-        np.minimum.at(self._best, keys, cost)
-        # sorted: an utterance's tokens lie side by side, and its states by their number
-        frame = self._frame(np.sort(self._closed(self._unique(keys), cutoff)))
+        cost, arcs, token = cost.take(kept), arcs.take(kept), token.take(kept)
+        keys = (owner << self._shift).take(token)
+        keys += emitting.next.take(arcs)
+        self._slots.clear()
+        target = self._slots.add(keys)
+        best = np.full(len(self._slots.keys), np.inf)
+        np.minimum.at(best, target, cost)
+        frame, rank, best = self._closed(best, cutoff)
+        cost -= best.take(target)
         # a link this much worse than the best into its token is in no path within the lattice beam
-        good = (cost <= self._best.take(keys) + self.beams.lattice_beam).nonzero()[0]
+        good = (cost <= self.beams.lattice_beam).nonzero()[0]
         front.emitting = Links.make(
-            token.take(good),
-            self._slot.take(keys.take(good)),
+            active.take(token.take(good)),
+            rank.take(target.take(good)),
             arcs.take(good),
-            acoustic.take(kept.take(good)),
+            cost.take(good),
         )
-        self._forget(frame)
+        if not (self.lengths == time).any():
+            front.state, front.cost = np.zeros(0, np.int64), np.zeros(0)
         self.frames.append(frame)
 
-    def _active(self, front: Frame, time: int) -> tuple[Costs, Indices]:
-        """The beam of every utterance at the next frame, and the tokens that go on."""
-        count = len(self.lengths)
-        sizes = np.bincount(front.utterance, minlength=count)
+    def _active(self, front: Frame, time: int) -> tuple[Indices, Costs]:
+        """The tokens that go on, and the beam of every utterance at the next frame."""
+        sizes = front.sizes
         best = _least(front.cost, sizes)
-        beam = np.full(count, self.beams.beam)
+        beam = np.full(len(sizes), self.beams.beam)
         limits = np.where(self.lengths > time, best + beam, -np.inf)
         inside = front.cost <= limits.repeat(sizes)
-        numbers = np.bincount(front.utterance[inside], minlength=count)
-        for crowded in np.flatnonzero(numbers > self.beams.max_active).tolist():
-            costs = front.cost[front.utterance == crowded]
-            limit = np.partition(costs, self.beams.max_active)[self.beams.max_active]
-            inside &= (front.utterance != crowded) | (front.cost < limit)
-            beam[crowded] = min(self.beams.beam, limit - best[crowded] + _BEAM_DELTA)
-        return beam, inside.nonzero()[0]
+        for crowded in (sizes > self.beams.max_active).nonzero()[0].tolist():
+            mine = slice(front.bounds[crowded], front.bounds[crowded + 1])
+            if inside[mine].sum() > self.beams.max_active:
+                costs = front.cost[mine]
+                limit = np.partition(costs, self.beams.max_active)[self.beams.max_active]
+                inside[mine] &= costs < limit
+                beam[crowded] = min(self.beams.beam, limit - best[crowded] + _BEAM_DELTA)
+        return inside.nonzero()[0], beam
 
-    def _acoustic(self, time: int, utterance: Indices, arcs: Indices) -> NDArray[np.float32]:
+    def _acoustic(
+        self, time: int, owner: Indices, token: Indices, arcs: Indices
+    ) -> NDArray[np.float32]:
         """Acoustic cost of each arc at a frame."""
-        width = self.scores[0].shape[1]
-        rows = [
-            matrix[time] if time < len(matrix) else np.zeros(width, np.float32)
-            for matrix in self.scores
-        ]
-        utterance *= width
-        utterance += self.columns.take(arcs)
-        return (np.concatenate(rows) * -self._scale).take(utterance)
+        at = time % _BLOCK
+        if at == 0:
+            for rows, matrix in zip(self._block, self.scores, strict=True):
+                some = matrix[time : time + _BLOCK]
+                np.multiply(some, -self._scale, out=rows[: len(some)])
+        _, height, width = self._block.shape
+        place = (owner * (height * width)).take(token)
+        place += self.columns.take(arcs)
+        return self._block.ravel()[at * width :].take(place)
 
-    def _unique(self, keys: Indices) -> Indices:
-        """Each key once, in order of its last appearance."""
-        places = np.arange(len(keys), dtype=np.int32)
-        self._slot[keys] = places
-        return keys[self._slot.take(keys) == places]
-
-    def _closed(self, keys: Indices, cutoff: Costs) -> Indices:
-        """Follow empty arcs from tokens until no cost falls; all keys, new ones at the end."""
-        parts, front = [keys], keys
+    def _closed(self, cost: Costs, cutoff: Costs) -> tuple[Frame, Indices, Costs]:
+        """Follow empty arcs from the tokens in the slots, of these costs: the frame of all tokens,
+        what place each has in it, and the costs."""
+        ways, count = self.graph.ways, len(cost)
+        spoken, token, way = self._empty(ways, np.arange(count))
+        keys = self._slots.keys.take(token)
+        before = cost.take(token)
+        limit = cutoff.take(keys >> self._shift)
+        inside = (before + ways.peak.take(way) <= limit).nonzero()[0]
+        way = way.take(inside)
+        keys = (keys & ~self._state).take(inside) + ways.next.take(way)
+        cost = self._lowered(cost, keys, before.take(inside) + ways.cost.take(way))
+        arcs = self.graph.empty
         while True:
-            token, arcs = self._empty_arcs(front)
-            cost = self._best.take(token) + self.graph.empty.cost.take(arcs)
-            utterance = token // self._size
-            reached = utterance * self._size + self.graph.empty.next.take(arcs)
-            better = (cost < self._best.take(reached)) & (cost <= cutoff.take(utterance))
-            if not better.any():
-                return np.concatenate(parts)
-            reached, cost = reached[better], cost[better]
-            new = self._best.take(reached) == _ABSENT
-            np.minimum.at(self._best, reached, cost)
-            parts.append(self._unique(reached[new]))
-            front = self._unique(reached)
+            new, *_ = self._empty(arcs, np.arange(count, len(cost)))
+            _, token, arc = self._empty(arcs, np.concatenate([spoken, new]))
+            keys = self._slots.keys.take(token)
+            limit = cutoff.take(keys >> self._shift)
+            keys = (keys & ~self._state) + arcs.next.take(arc)
+            target = self._slots.find(keys)
+            through = cost.take(token) + arcs.cost.take(arc)
+            there = target >= 0
+            worse = through - cost.take(target)
+            # what the ways leave out: some of graphs where they are very many
+            missed = (np.where(there, worse < -_ROUNDING, through <= limit)).nonzero()[0]
+            if not len(missed):
+                break
+            cost = self._lowered(cost, keys.take(missed), through.take(missed))
+        good = ((worse <= self.beams.lattice_beam) & there).nonzero()[0]
+        order, rank, bounds = self._order()
+        links = Links.make(
+            rank.take(token.take(good)),
+            rank.take(target.take(good)),
+            arc.take(good),
+            worse.take(good),
+        )
+        state = (self._slots.keys & self._state).take(order)
+        return Frame(bounds, state, cost.take(order), links), rank, cost
 
-    def _frame(self, keys: Indices) -> Frame:
-        """The frame of tokens, with the links among them."""
-        self._slot[keys] = np.arange(len(keys), dtype=np.int32)
-        utterance, state = np.divmod(keys, self._size)
-        return Frame(utterance, state, self._best.take(keys), self._empty_links(keys))
+    def _lowered(self, cost: Costs, keys: Indices, through: Costs) -> Costs:
+        """The costs of all tokens, new ones' too, when these keys are reached at these costs."""
+        target = self._slots.add(keys)
+        new = len(self._slots.keys) - len(cost)
+        if new:
+            cost = np.concatenate([cost, np.full(new, np.inf)])
+        np.minimum.at(cost, target, through)
+        return cost
 
-    def _empty_arcs(self, keys: Indices) -> tuple[Indices, Indices]:
-        """(key, arc) of every empty arc that leaves the keys' states."""
-        states = keys % self._size
-        some = self.graph.empty.count.take(states).nonzero()[0]
-        counts, arcs = self.graph.empty.leaving(states.take(some))
-        return keys.take(some).repeat(counts), arcs
+    def _empty(self, table: Leaving, tokens: Indices) -> tuple[Indices, Indices, Indices]:
+        """Those of the tokens whose states something leaves; of all that leaves: its token, and
+        its place in the table."""
+        states = self._slots.keys.take(tokens) & self._state
+        some, counts = table.some(states)
+        tokens = tokens.take(some)
+        owner, found = table.each(states.take(some), counts)
+        return tokens, tokens.take(owner), found
 
-    def _empty_links(self, keys: Indices) -> Links:
-        token, arcs = self._empty_arcs(keys)
-        cost = self._best.take(token) + self.graph.empty.cost.take(arcs)
-        reached = token // self._size * self._size + self.graph.empty.next.take(arcs)
-        limit = self._best.take(reached)
-        good = ((cost <= limit + self.beams.lattice_beam) & (limit < _ABSENT)).nonzero()[0]
-        source, target = self._slot.take(token.take(good)), self._slot.take(reached.take(good))
-        return Links.make(source, target, arcs.take(good), np.zeros(len(good), np.float32))
-
-    def _forget(self, frame: Frame) -> None:
-        self._best[frame.utterance * self._size + frame.state] = _ABSENT
+    def _order(self) -> tuple[Indices, Indices, Indices]:
+        """All tokens, utterance by utterance; the place of each in this order; and the first of
+        each utterance."""
+        owner = self._slots.keys >> self._shift
+        order = owner.argsort(kind="stable")
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        sizes = np.bincount(owner, minlength=len(self.lengths))
+        return order, rank, np.concatenate([[0], sizes.cumsum()])
 
 
 def _least(costs: Costs, sizes: Indices) -> Costs:
@@ -248,8 +272,3 @@ def _least(costs: Costs, sizes: Indices) -> Costs:
     if len(some):
         least[some] = np.minimum.reduceat(costs, (sizes.cumsum() - sizes)[some])
     return least
-
-
-def arc_costs(arcs: Arcs, links: Links) -> Costs:
-    """Graph and acoustic cost of links."""
-    return np.add(arcs.cost[links.arc], links.acoustic, dtype=np.float64)
