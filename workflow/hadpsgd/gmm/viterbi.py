@@ -113,6 +113,9 @@ class _Batch:
         for u, emission in enumerate(emissions):
             self.cells[: len(emission), self.base[u] : self.base[u + 1]] = emission
         self.best = np.full((len(self.cells), len(graphs)), IMPOSSIBLE)
+        # of every frame, how many utterances are not over
+        frames = np.arange(len(self.cells))
+        self.running = np.searchsorted(-self.lengths, -frames, side="left").tolist()
 
     def _index_arcs(self) -> None:
         """Two arcs of every state in `near` (one of them twice if it has one), others in `rest`."""
@@ -123,22 +126,19 @@ class _Batch:
         left = counts[self.many] - 2
         self.rest_first = np.concatenate([[0], np.cumsum(left)])
         skipped = self.first[self.many] + 2 - self.rest_first[:-1]
-        self.rest = np.repeat(skipped, left) + np.arange(self.rest_first[-1])
+        rest = np.repeat(skipped, left) + np.arange(self.rest_first[-1])
+        self.rest, self.rest_weight = self.source[rest], self.weight[rest]
 
     def run(self, beam: float) -> list[Alignment | None]:
         self._forward(beam)
         return self._backward()
-
-    def _running(self, frame: int) -> int:
-        return int(np.searchsorted(-self.lengths, -frame, side="left"))
 
     def _forward(self, beam: float) -> None:
         """Turn emissions into the score of the best path to every state, frame by frame."""
         owner = np.repeat(np.arange(len(self.graphs)), np.diff(self.base))
         previous = np.full(int(self.base[-1]), IMPOSSIBLE)
         previous[self.base[:-1]] = 0.0
-        for frame in range(len(self.cells)):
-            running = self._running(frame)
+        for frame, running in enumerate(self.running):
             states = self.base[running]
             row = self.cells[frame, :states]
             row += self._best_entries(previous, states)
@@ -146,7 +146,8 @@ class _Batch:
             best = np.maximum.reduceat(row, self.base[:running])
             self.best[frame, :running] = best
             if beam < math.inf:
-                row[row < (best - np.float32(beam))[owner[:states]]] = IMPOSSIBLE
+                worst = (best - np.float32(beam)).take(owner[:states])
+                np.putmask(row, row < worst, IMPOSSIBLE)
             previous = row
 
     def _best_entries(self, previous: Floats, states: int) -> Floats:
@@ -154,17 +155,18 @@ class _Batch:
 
         Most states have at most two arcs: those are compared at once, the others' rest apart.
         """
-        best = previous[self.near[0, :states]]
+        best = previous.take(self.near[0, :states])
         best += self.near_weight[0, :states]
-        other = previous[self.near[1, :states]]
+        other = previous.take(self.near[1, :states])
         other += self.near_weight[1, :states]
         np.maximum(best, other, out=best)
         many = int(np.searchsorted(self.many, states))
         if many:
-            arcs = self.rest[: self.rest_first[many]]
-            scores = previous[self.source[arcs]] + self.weight[arcs]
+            arcs = self.rest_first[many]
+            scores = previous.take(self.rest[:arcs])
+            scores += self.rest_weight[:arcs]
             rest = np.maximum.reduceat(scores, self.rest_first[:many])
-            best[self.many[:many]] = np.maximum(best[self.many[:many]], rest)
+            best[self.many[:many]] = np.maximum(best.take(self.many[:many]), rest)
         return best
 
     def _backward(self) -> list[Alignment | None]:
@@ -183,7 +185,7 @@ class _Batch:
         gap = np.zeros(count)
         entered = np.zeros((len(self.cells), count), np.int64)
         for frame in range(len(self.cells) - 1, -1, -1):
-            running = self._running(frame)
+            running = self.running[frame]
             here = state[:running]
             with np.errstate(invalid="ignore"):
                 behind = self.best[frame, :running] - self.cells[frame, here]
@@ -198,22 +200,22 @@ class _Batch:
 
     def _best_arc(self, frame: int, states: NDArray[np.int64]) -> NDArray[np.int64]:
         """The arc by which the best path entered each of `states` at `frame`."""
-        begin = self.first[states]
-        sizes = self.first[states + 1] - begin
-        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-        arcs = np.repeat(begin - starts, sizes) + np.arange(sizes.sum())
-        scores = self.weight[arcs]
-        sources = self.source[arcs]
+        begin = self.first.take(states)
+        sizes = self.first.take(states + 1) - begin
+        ends = sizes.cumsum()
+        starts = ends - sizes
+        arcs = (begin - starts).repeat(sizes)
+        arcs += np.arange(ends[-1])
+        scores = self.weight.take(arcs)
+        sources = self.source.take(arcs)
         if frame:
-            scores = scores + self.cells[frame - 1, sources]
+            scores += self.cells[frame - 1].take(sources)
         else:
             start = np.isin(sources, self.base[:-1])
             scores = np.where(start, scores, IMPOSSIBLE)
         winners = np.maximum.reduceat(scores, starts)
-        hits = np.flatnonzero(scores == np.repeat(winners, sizes))
-        group = np.repeat(np.arange(len(states)), sizes)[hits]
-        _, firsts = np.unique(group, return_index=True)
-        return arcs[hits[firsts]]
+        hits = (scores == winners.repeat(sizes)).nonzero()[0]
+        return arcs.take(hits.take(hits.searchsorted(starts)))  # the first of each state
 
     def _alignment(
         self, entered: NDArray[np.int64], leave: int, score: float, gap: float
