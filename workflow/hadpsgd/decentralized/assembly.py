@@ -93,8 +93,9 @@ def groups(strategy: Strategy, meeting: Meeting) -> Groups:
         else (f"super-learner/{place.node}", place.member, place.size)
     )
     process_group(name, meeting, rank, size)
-    first = Group(dist.group.WORLD)
-    second = Group(keep(dist.new_group())) if strategy.mixes else alone
+    apart = meeting.apart(range(place.rank - rank, place.rank - rank + size))
+    first = Group(dist.group.WORLD, apart=apart)
+    second = Group(keep(dist.new_group()), apart=apart) if strategy.mixes else alone
     return Groups(first, alone, second) if whole else Groups(first, second, alone)
 
 

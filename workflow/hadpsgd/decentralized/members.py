@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import torch
 from typing_extensions import override
 
-from hadpsgd.decentralized.collectives import Group
+from hadpsgd.decentralized.collectives import Group, wait
 from hadpsgd.decentralized.mixer import IDLE_SECONDS, FreeMixer
 from hadpsgd.decentralized.strategies import Counters
 
@@ -66,7 +66,7 @@ class MemberMixer(FreeMixer):
     @override
     def before_update(self) -> None:
         """Fold in those that are here at all members."""
-        self._telling.wait()
+        wait(self._telling)
         everywhere = min(self._counts.tolist())
         with self.learner.changed:
             if self.learner.rounds < everywhere:

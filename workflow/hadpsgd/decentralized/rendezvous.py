@@ -10,7 +10,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -54,6 +54,12 @@ class Meeting:
         """Makes this rank's address known under `name`."""
         store = self.prefixed(name)
         return lambda address: store.set(str(self.place.rank), json.dumps(address))
+
+    def apart(self, ranks: Iterable[int]) -> bool:
+        """Whether these ranks are on several hosts; each of them asks."""
+        store = self.prefixed("hosts")
+        store.set(str(self.place.rank), self.host)
+        return len(set(store.multi_get([str(rank) for rank in ranks]))) > 1
 
     def wait_for_all(self, name: str) -> None:
         """Until all ranks have published under `name` (a newcomer need not wait).

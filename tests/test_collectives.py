@@ -1,0 +1,84 @@
+"""Averages over a group: pieces of the gradient, and which groups are on several hosts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from types import SimpleNamespace
+
+import pytest
+import torch
+from engine_task import Setup, leave_together, make_model, run_setup
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from processes import run
+
+from hadpsgd.decentralized import collectives, rendezvous
+from hadpsgd.decentralized.buffers import ALIGN, flatten
+from hadpsgd.decentralized.collectives import bucket_edges
+from hadpsgd.decentralized.strategies import Choice
+from hadpsgd.models.blstm import BLSTM
+
+
+def test_pieces_of_the_gradient_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = Setup(Choice("ssgd"), learners=3, size=3, steps=8)
+    whole = run_setup(setup)
+    monkeypatch.setattr(rendezvous.Meeting, "apart", lambda *_: True)
+    monkeypatch.setattr(collectives, "PIECE_BYTES", 512)
+    flat = flatten(make_model(setup.dtype), shards=3)
+    assert len(bucket_edges(flat, 3, apart=True)) > 4
+    pieces = run_setup(setup)
+    assert (whole[0].weights != whole[0].start).any()
+    assert all((one.weights == whole[0].weights).all() for one in whole + pieces)
+    assert [one.bytes_sent for one in pieces] == [one.bytes_sent for one in whole]
+
+
+@given(size=st.integers(1, 9), layers=st.integers(1, 2), cells=st.integers(1, 300))
+@settings(max_examples=25, deadline=None)
+def test_buckets_cover_the_gradient(size: int, layers: int, cells: int) -> None:
+    shape = SimpleNamespace(layers=layers, cells=cells, projection=8, dropout=0.0)
+    flat = flatten(BLSTM(shape, 20, 30, seed=0), shards=size)
+    near, far = (bucket_edges(flat, size, apart=apart) for apart in (False, True))
+    for edges in (near, far):
+        assert (edges[0], edges[-1]) == (0, flat.with_control.numel())
+        lengths = [stop - start for start, stop in pairwise(edges)]
+        assert all(n > 0 and n % (size * ALIGN) == 0 for n in lengths)
+        assert max(lengths) <= 2 * collectives.BUCKET_BYTES / 4 + flat.control.numel()
+    assert len(far) >= len(near)
+    if 4 * flat.elements > 2**20:
+        assert len(far) > 2
+
+
+def hosts_of(rank: int) -> tuple[bool, bool]:
+    """Whether all, and the own pair of, four ranks are on several hosts."""
+    meeting = replace(rendezvous.meet(4, 2, "same", 20), host=f"host-{rank // 2}")
+    pair = range(rank // 2 * 2, rank // 2 * 2 + 2)
+    found = meeting.apart(range(4)), meeting.apart(pair)
+    leave_together(meeting)
+    return found
+
+
+def test_groups_on_several_hosts_are_known_to_all_members() -> None:
+    assert run(4, hosts_of) == [(True, False)] * 4
+
+
+def test_a_value_that_is_not_finite_is_named_from_every_piece() -> None:
+    """`culprits` looks at all pieces; the rows hold the values before they were averaged."""
+    assert run(3, poisoned) == [[1, 2]] * 3
+
+
+def poisoned(rank: int) -> list[int]:
+    """Members 1 and 2 bring a bad value each, far apart; whom the reducer names."""
+    meeting = rendezvous.meet(3, 3, "same", 20)
+    rendezvous.process_group("all", meeting, rank, 3)
+    collectives.PIECE_BYTES = 512
+    flat = flatten(make_model(torch.float64), shards=3)
+    group = collectives.Group(torch.distributed.group.WORLD, apart=True)
+    reducer = collectives.Reducer(flat, group)
+    if rank:
+        flat.gradient[[0, 0, -1][rank]] = [0.0, torch.nan, torch.inf][rank]
+    reducer.finish()
+    named = reducer.culprits()
+    torch.distributed.barrier()
+    leave_together(meeting)
+    return named
