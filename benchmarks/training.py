@@ -3,6 +3,7 @@
     make bench-training                                        # all scenarios, printed
     python benchmarks/training.py --scenario equal --learners 4 --only "torch DDP" ssgd
     python benchmarks/training.py --scenario links             # as root: network namespaces
+    python benchmarks/training.py --scenario lengths           # steps of several lengths
 
 Contestants run one after the other, several times over, so that what else the machine does hits
 all alike; shown are medians and the spread from the slowest to the fastest repetition. A
@@ -52,6 +53,8 @@ SLOWED = (
 """Contestants beside a slow learner."""
 LINKED = (DDP, "torch post-local", "Decent-DP ring", "ssgd", "adpsgd ring", "adpsgd pairwise")
 """Contestants between namespaces; torchft's servers listen on one host's loopback."""
+LENGTHS = (32, 64, 128, 256)
+"""Subsequences of a learner's step where its length is looked at; with one process a core."""
 Scores = dict[str, list[Score]]
 
 
@@ -125,6 +128,25 @@ class Bench:
             quick = [name for name in LINKED if name not in (DDP, "ssgd")]
             scores, failed = self.race(title, race, LINKED, twice=quick)
         return section(title, links_table(scores), failed)
+
+    def lengths(self, world: int) -> str:
+        """How much of a step is communication, as steps get longer."""
+        title = f"{world} processes, steps of several lengths"
+        lines = [
+            "| subsequences | ms/step | ssgd / DDP | exposed | exchange | skew |",
+            "|---|---|---|---|---|---|",
+        ]
+        usual = self.task
+        failed: dict[str, str] = {}
+        for batch in LENGTHS:
+            self.task = replace(usual, batch=batch)
+            race = Race(world, self.steps + WARM_UP)
+            scores, missing = self.race(f"{title}: {batch}", race, [DDP, "ssgd"])
+            failed |= missing
+            if "ssgd" in scores:
+                lines.append(length_row(batch, scores))
+        self.task = usual
+        return section(title, "\n".join(lines), failed)
 
     def overhead(self, world: int) -> str:  # noqa: ARG002
         """One learner of ours and a bare loop, step by step in turn in one process."""
@@ -204,19 +226,31 @@ def table(scores: Scores) -> str:
     """One row a contestant, beside DDP."""
     base = median(scores[DDP], "steps_per_second") if DDP in scores else float("nan")
     lines = [
-        "| | steps/s, all | spread | / DDP | CPU ms/step | mixes/step | exposed | MB sent/step "
-        "| loss |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| | steps/s, all | spread | / DDP | CPU ms/step | mixes/step | exposed | exchange "
+        "| MB sent/step | loss |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, row in scores.items():
         speed, sent = median(row, "steps_per_second"), median(row, "megabytes_per_step")
         lines.append(
             f"| {name} | {speed:.1f} | {spread(row)} | {speed / base:.2f} | "
             f"{1000 * median(row, 'cpu_per_step'):.1f} | {mixes(row)} | "
-            f"{share(median(row, 'waited'))} | {f'{sent:.1f}' if sent else ''} | "
-            f"{median(row, 'loss'):.3f} |"
+            f"{share(median(row, 'waited'))} | {share(median(row, 'exchange'))} | "
+            f"{f'{sent:.1f}' if sent else ''} | {median(row, 'loss'):.3f} |"
         )
     return "\n".join(lines)
+
+
+def length_row(batch: int, scores: Scores) -> str:
+    """One length of a step; the skew is the rest of what was exposed."""
+    row = scores["ssgd"]
+    base = median(scores[DDP], "steps_per_second") if DDP in scores else float("nan")
+    waited, exchange = median(row, "waited"), median(row, "exchange")
+    return (
+        f"| {batch} | {1000 / median(row, 'each'):.0f} | "
+        f"{median(row, 'steps_per_second') / base:.2f} | {share(waited)} | {share(exchange)} | "
+        f"{share(waited - exchange)} |"
+    )
 
 
 def slow_table(scores: Scores, before: dict[str, list[dict[str, object]]]) -> str:
@@ -277,7 +311,7 @@ def cpu() -> str:
 def main() -> None:
     """Run what the arguments ask for; print it, or write it into a page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    scenarios = ["overhead", "equal", "slow", "links"]
+    scenarios = ["overhead", "equal", "slow", "links", "lengths"]
     parser.add_argument("--scenario", nargs="+", choices=scenarios, default=scenarios)
     parser.add_argument("--learners", type=int, nargs="+", default=[4, 8], help="nothing injected")
     parser.add_argument("--only", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS))
@@ -293,7 +327,7 @@ def main() -> None:
     begin = time.monotonic()
     parts = []
     for scenario in args.scenario:
-        for world in args.learners if scenario == "equal" else [4]:
+        for world in {"equal": args.learners, "lengths": [2]}.get(scenario, [4]):
             parts.append(getattr(bench, scenario)(world))
             print(f"\n{parts[-1]}", flush=True)
     parameters = sum(p.numel() for p in task.model().parameters())
@@ -318,6 +352,8 @@ INTRODUCTION = """\
 - CPU ms/step: of one process, all its threads. With more processes than cores it decides.
 - mixes/step: rounds of mixing of weights for each gradient of a learner.
 - exposed: share of the time that a learner waited for communication (ours alone tells).
+- exchange: the part of it after the last learner of a group had its gradient; before that, the
+  others wait for a slower colleague (skew). Known where gradients are averaged.
 - MB sent/step: by each process, as far as the contestant counts.
 - loss: mean training loss of the last 5 steps (of few: it shows that all learn, not who learns
   best).

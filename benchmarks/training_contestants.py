@@ -7,6 +7,7 @@ about the other processes. It ends with what it can say of its mixing.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -70,6 +71,10 @@ class Running:
     sent: Callable[[], int] = lambda: 0
     waited: list[float] = field(default_factory=list)
     """Seconds of exposed communication, step by step, where it is known."""
+    arrived: list[float] = field(default_factory=list)
+    """Moments at which the gradients were ready and the waiting began."""
+    group: int = 1
+    """Processes that average their gradients, and so wait for the last of them."""
 
 
 def plain_sgd(module: torch.nn.Module) -> torch.optim.SGD:
@@ -213,10 +218,12 @@ def ours(
         module, Sgd(MOMENTUM), strategies.create(choice), schedule, meeting, seed=1
     )
     waited: list[float] = []
+    arrived: list[float] = []
 
     def step(x: Tensor, y: Tensor, last: bool) -> float:
         loss = module(x, y)
         loss.backward()
+        arrived.append(time.monotonic())
         waited.append(engine.step(RATE, last=last).exposed)
         return float(loss.detach())
 
@@ -232,6 +239,8 @@ def ours(
             rounds=lambda: engine.rounds,
             sent=lambda: engine.bytes_sent,
             waited=waited,
+            arrived=arrived,
+            group=size,
         )
     if meeting.store is not None:
         leave_together(meeting.store, rank, world)

@@ -48,6 +48,10 @@ class Trial:
     """Seconds of a core that it needed for a step."""
     held_out: list[tuple[float, float]]
     """(moment, loss)"""
+    waits: list[tuple[float, float]]
+    """Step by step: when its gradient was ready, seconds that it waited; where it is known."""
+    group: int
+    """Processes that average their gradients."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,9 @@ class Score:
     """Of a process."""
     mixes_per_step: float
     waited: float
+    exchange: float
+    """Share of the time between the moment when the last process of a group was ready and the end
+    of the waiting; NaN where nobody waits for a group."""
     megabytes_per_step: float
     cpu_per_step: float
     """Seconds of a core."""
@@ -114,8 +121,10 @@ def process(rank: int, name: str, task: Task, race: Race) -> Trial:
         rounds, sent = running.rounds(), running.sent()
     span = moments[-1] - moments[0]
     waited = sum(running.waited[1:]) / span if running.waited else float("nan")
+    waits = list(zip(running.arrived, running.waited, strict=True))
     needed = (cpu[-1] - cpu[WARM_UP - 1]) / (race.steps - WARM_UP)
-    return Trial(moments, statistics.mean(losses[-5:]), rounds, sent, waited, needed, held_out)
+    loss = statistics.mean(losses[-5:])
+    return Trial(moments, loss, rounds, sent, waited, needed, held_out, waits, running.group)
 
 
 def run(name: str, task: Task, race: Race) -> Score | str:
@@ -159,6 +168,7 @@ def score(trials: Sequence[Trial], race: Race) -> Score:
         statistics.mean(counts) / (end - begin),
         statistics.mean(trial.rounds for trial in trials) / race.steps,
         statistics.mean(trial.waited for trial in trials),
+        exchange(trials),
         statistics.mean(trial.sent for trial in trials) / race.steps / 1e6,
         statistics.mean(trial.cpu for trial in trials),
         statistics.mean(trial.loss for trial in trials),
@@ -167,6 +177,25 @@ def score(trials: Sequence[Trial], race: Race) -> Score:
             for look in looks
         ],
     )
+
+
+def exchange(trials: Sequence[Trial]) -> float:
+    """Of the waiting, what came after the last of a group was ready: the clock is one for all."""
+    size = trials[0].group
+    if size == 1:
+        return float("nan")
+    shares = []
+    for first in range(0, len(trials), size):
+        members = trials[first : first + size]
+        steps = list(zip(*(trial.waits for trial in members), strict=True))[1:]
+        lasts = [max(arrived for arrived, _ in step) for step in steps]
+        for trial in members:
+            seconds = sum(
+                min(waited, max(0.0, arrived + waited - last))
+                for (arrived, waited), last in zip(trial.waits[1:], lasts, strict=True)
+            )
+            shares.append(seconds / (trial.moments[-1] - trial.moments[0]))
+    return statistics.mean(shares)
 
 
 def fork(rank: int, env: dict[str, str], name: str, task: Task, race: Race) -> tuple[int, int]:
