@@ -125,7 +125,9 @@ def test_the_same_words_give_the_same_pieces(pieces: Pieces) -> None:
     assert again.model == backwards.model == pieces.model
     assert again.graphones == pieces.graphones
     with pytest.raises(UserError, match=r"lm\.pieces: sentencepiece fails"):
-        Pieces.train(words, 3)
+        Pieces.train([], 24)
+    few = Pieces.train(words, 1)
+    assert {piece.name for piece in few.pieces} == {sign for line in TEXT for sign in line} - {" "}
 
 
 def accepted(folder: Path, phones: list[str]) -> set[str]:

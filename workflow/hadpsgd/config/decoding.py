@@ -16,8 +16,8 @@ class Lm(Section):
     """Order of the n-gram."""
     pieces: int = Field(0, ge=0)
     """An open vocabulary: new words are spelled in pieces (sentencepiece, unigram model), about so
-    many: more than there are letters (lang.units: graphemes), or letters with their sounds (phones:
-    some hundreds; too few are refused with their number). 0: known words alone."""
+    many, at least one for every letter (lang.units: graphemes) or letters with their sound
+    (phones). 0: known words alone."""
     spelling_order: int = Field(4, ge=2, le=6)
     """Order of the n-gram over pieces, trained on the words of the lexicon."""
     arpa: PathText | None = None

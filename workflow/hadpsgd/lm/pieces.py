@@ -37,20 +37,19 @@ class Pieces:
 
     @classmethod
     def train(cls, words: Iterable[Word], size: int) -> Pieces:
-        """Train a model of about `size` pieces on a list of words.
+        """Train a model of about `size` pieces on a list of words, or more.
 
         Every graphone of the words is a piece, so that any word made of them can be spelled.
 
         Raises:
-            UserError: no words, or too few pieces for their graphones.
+            UserError: no words.
         """
         words = sorted(words)
         graphones = sorted({graphone for word in words for graphone in word})
         signs = _signs(graphones)
-        return cls(
-            _train(["".join(signs[graphone] for graphone in word) for word in words], size),
-            graphones,
-        )
+        texts = ["".join(signs[graphone] for graphone in word) for word in words]
+        least = len(graphones) + 1  # the unknown piece counts
+        return cls(_train(texts, max(size, least)), graphones)
 
     @property
     def pieces(self) -> list[Graphone]:
