@@ -6,11 +6,12 @@ The reference data (HADPSGD_SHARED, default ../shared) must be there. All 130 te
 searched at beam 13 with scores that are computed before, one thread a process:
 
 - kaldi-decoder's FasterDecoder alone: best paths, the graph loaded, scores spread by transition-id;
-- our search for best paths, and for lattices (beam 6);
+- our search for best paths, and for lattices (beam 6); all three batch by batch in turn;
 - lattices with 1 and 2 processes, from scores to archive: wall seconds, and processor seconds of
-  the busiest process;
+  the busiest process. As a control, two decodings of one process each, which have nothing to do
+  with one another, at the same time: what they lose is the machine's;
 - memory of 1 and 8 processes: proportional set sizes (shared pages divided among their users) of
-  all processes together, at their peak.
+  all processes together, at their peak; and of 8 that are forked and do nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -32,19 +34,20 @@ import kaldi_decoder
 import kaldifst
 import numpy as np
 import psutil
-from commands import processor_seconds
-from numpy.typing import NDArray
+from commands import side_by_side
 
 from hadpsgd.config.decoding import Decoding
 from hadpsgd.corpus.datadir import DataDir
-from hadpsgd.decoding.decode import Batch, Scorer, Work, decode
+from hadpsgd.decoding.decode import TOGETHER, Batch, Scorer, Work, batched, decode
 from hadpsgd.decoding.gmm import GmmScorer
-from hadpsgd.decoding.search import Searcher
+from hadpsgd.decoding.search import Scores, Searcher
 from hadpsgd.gmm import transition_model
 from hadpsgd.graph.transitions import Transitions
+from hadpsgd.parallel import map_in_order
 
 SCALE = 0.0833
 FRAME = 0.01  # seconds
+_AT_ONCE = 3  # tasks for each process that does nothing
 OPTIONS = Decoding(acoustic_scale=SCALE, beam=13.0, lattice_beam=6.0, max_active=7000)
 
 
@@ -83,31 +86,33 @@ def prepare(kaldi: Path, folder: Path) -> None:
         np.save(scores / f"{utterance.id}.npy", score(utterance.id))
 
 
-def faster_decoder(graph: Path, scores: list[NDArray[np.float32]], repeat: int) -> float:
-    """Seconds of FasterDecoder alone."""
+def faster_decoder(graph: Path) -> Callable[[Sequence[Scores]], None]:
+    """FasterDecoder alone."""
     fst = kaldifst.StdConstFst.read(str(graph / "HCLG.fst"))
     pdf = Transitions.read(graph / "transitions.npz").pdf[1:]
     options = kaldi_decoder.FasterDecoderOptions(beam=OPTIONS.beam, max_active=OPTIONS.max_active)
 
-    def run() -> None:
+    def run(scores: Sequence[Scores]) -> None:
         for matrix in scores:
             decoder = kaldi_decoder.FasterDecoder(fst, options)
             spread = (matrix * np.float32(SCALE)).take(pdf, axis=1)
             decoder.decode(kaldi_decoder.DecodableCtc(spread))
             decoder.get_best_path()
 
-    return processor_seconds(repeat, run)
+    return run
 
 
-def ours(graph: Path, scores: list[NDArray[np.float32]], one_best: bool, repeat: int) -> float:
-    """Seconds of our search, the graph loaded."""
-    searcher = Searcher(graph, OPTIONS.model_copy(update={"one_best": one_best}))
-
-    def run() -> None:
-        for first in range(0, len(scores), searcher.batch):
-            searcher.search(scores[first : first + searcher.batch])
-
-    return processor_seconds(repeat, run)
+def searches(folder: Path, repeat: int) -> dict[str, float]:
+    """Processor seconds of FasterDecoder, best paths and lattices, the graph loaded."""
+    graph, saved = folder / "graph", Saved(folder / "scores")
+    lattices = Searcher(graph, OPTIONS)
+    runs: dict[str, Callable[[Sequence[Scores]], object]] = {
+        "faster_decoder": faster_decoder(graph),
+        "best_path": Searcher(graph, OPTIONS.model_copy(update={"one_best": True})).search,
+        "lattice": lattices.search,
+    }
+    scores = [saved()(utterance) for utterance in saved.utterances]
+    return side_by_side(repeat, runs, batched(scores, TOGETHER, 1))
 
 
 @dataclass(frozen=True)
@@ -128,65 +133,129 @@ class Timed(Work):
         return timed
 
 
-def whole(folder: Path, jobs: int) -> tuple[float, float]:
+def whole(folder: Path, searcher: Searcher, out: Path, jobs: int) -> tuple[float, float]:
     """From scores to lattice archive with `jobs` processes, the graph loaded: wall seconds, and
     processor seconds of the busiest process."""
     saved = Saved(folder / "scores")
     with tempfile.TemporaryDirectory() as name:
-        work = Timed(Searcher(folder / "graph", OPTIONS), saved, Path(name))
-        wall = decode(work, saved.utterances, folder / f"out{jobs}", jobs, 0.0)["seconds"]
+        work = Timed(searcher, saved, notes=Path(name))
+        wall = decode(work, saved.utterances, out, jobs, 0.0)["seconds"]
         return wall, max(float(note.read_text()) for note in Path(name).iterdir())
 
 
-def memory(folder: Path, jobs: int) -> float:
+class Child:
+    """A decoding in a process of its own, loaded and waiting."""
+
+    def __init__(self, folder: Path, jobs: int, idle: bool = False) -> None:
+        words = ["--child", str(folder), "--jobs", str(jobs), *(["--idle"] if idle else [])]
+        self.process = subprocess.Popen(
+            [sys.executable, __file__, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._line()
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        if not (line := self.process.stdout.readline()):
+            raise SystemExit("a measured process failed")
+        return line
+
+    def go(self) -> None:
+        """Let it decode."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+
+    def seconds(self) -> tuple[float, float]:
+        """What `whole` found, when it is done."""
+        wall, busiest = json.loads(self._line())
+        self.process.wait()
+        return wall, busiest
+
+    def peak(self) -> float:
+        """MiB of all its processes together, at their peak; waits for its end."""
+        process, peak = psutil.Process(self.process.pid), 0.0
+        while self.process.poll() is None:
+            try:
+                every = [process, *process.children(recursive=True)]
+                peak = max(peak, sum(each.memory_full_info().pss for each in every) / 2**20)
+            except psutil.Error:
+                continue
+            time.sleep(0.02)
+        return peak
+
+
+def child(folder: Path, jobs: int, idle: bool) -> None:
+    """The life of a `Child`."""
+    out = folder / f"out{os.getpid()}"
+    searcher = Searcher(folder / "graph", OPTIONS)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    if idle:
+        for _ in map_in_order(_idle, range(_AT_ONCE * jobs), jobs):
+            pass
+    else:
+        print(json.dumps(whole(folder, searcher, out, jobs)), flush=True)
+        shutil.rmtree(out)
+
+
+def _idle() -> Callable[[int], None]:
+    return lambda _: time.sleep(0.3)
+
+
+def memory(folder: Path, jobs: int, idle: bool = False) -> float:
     """MiB of all processes of a decoding together, at their peak."""
-    command = [sys.executable, __file__, "--child", str(folder), "--jobs", str(jobs)]
-    child = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    process, peak = psutil.Process(child.pid), 0.0
-    while child.poll() is None:
-        total = 0.0
-        try:
-            for each in [process, *process.children(recursive=True)]:
-                total += each.memory_full_info().pss / 2**20
-        except psutil.Error:
-            continue
-        peak = max(peak, total)
-        time.sleep(0.05)
-    if child.returncode:
-        raise SystemExit("the measured process failed")
-    return peak
+    one = Child(folder, jobs, idle)
+    one.go()
+    return one.peak()
+
+
+def processes(folder: Path, repeat: int) -> dict[str, float]:
+    """One process, two, and two decodings of one each at the same time; in turn, medians."""
+    kinds = {"one_process": [1], "two_processes": [2], "two_alone": [1, 1]}
+    walls: dict[str, list[float]] = {name: [] for name in kinds}
+    busy: dict[str, list[float]] = {name: [] for name in kinds}
+    for _ in range(repeat):
+        for name, jobs in kinds.items():
+            children = [Child(folder, each) for each in jobs]
+            for each in children:
+                each.go()
+            found = [each.seconds() for each in children]
+            walls[name].append(statistics.mean(wall for wall, _ in found))
+            busy[name].append(statistics.mean(used for _, used in found))
+    wall = {name: statistics.median(each) for name, each in walls.items()}
+    used = {name: statistics.median(each) for name, each in busy.items()}
+    return {
+        **{f"{name}_seconds": value for name, value in wall.items()},
+        **{f"{name}_processor_seconds": value for name, value in used.items()},
+        "speed_up_of_two": wall["one_process"] / wall["two_processes"],
+        "speed_up_of_two_that_share_nothing": 2 * wall["one_process"] / wall["two_alone"],
+        "speed_up_of_two_by_processor_seconds": used["one_process"] / used["two_processes"],
+        "the_same_of_two_that_share_nothing": 2 * used["one_process"] / used["two_alone"],
+    }
 
 
 def measure(kaldi: Path, folder: Path, repeat: int) -> dict[str, float]:
     """All figures."""
     prepare(kaldi, folder)
     saved = Saved(folder / "scores")
-    scores = [saved()(utterance) for utterance in saved.utterances]
-    speech = FRAME * sum(map(len, scores))
-    alone = faster_decoder(folder / "graph", scores, repeat)
-    first = ours(folder / "graph", scores, True, repeat)
-    lattices = ours(folder / "graph", scores, False, repeat)
-    runs = {jobs: [whole(folder, jobs) for _ in range(repeat)] for jobs in (1, 2)}
-    one, two = (statistics.median(wall for wall, _ in runs[jobs]) for jobs in (1, 2))
-    alone_busy, two_busy = (statistics.median(busy for _, busy in runs[jobs]) for jobs in (1, 2))
+    speech = FRAME * sum(len(saved()(utterance)) for utterance in saved.utterances)
+    found = searches(folder, repeat)
     small, large = memory(folder, 1), memory(folder, 8)
     return {
-        "utterances": len(scores),
+        "utterances": len(saved.utterances),
         "speech_seconds": speech,
-        "faster_decoder_seconds": alone,
-        "best_path_seconds": first,
-        "lattice_seconds": lattices,
-        "best_path_over_faster_decoder": first / alone,
-        "lattice_over_best_path": lattices / first,
-        "lattice_real_time_factor": lattices / speech,
-        "one_process_seconds": one,
-        "two_processes_seconds": two,
-        "speed_up_of_two": one / two,
-        "one_process_processor_seconds": alone_busy,
-        "busiest_of_two_processor_seconds": two_busy,
-        "speed_up_of_two_by_processor_seconds": alone_busy / two_busy,
+        **{f"{name}_seconds": value for name, value in found.items()},
+        "best_path_over_faster_decoder": found["best_path"] / found["faster_decoder"],
+        "lattice_over_faster_decoder": found["lattice"] / found["faster_decoder"],
+        "lattice_real_time_factor": found["lattice"] / speech,
+        **processes(folder, repeat),
         "one_process_mib": small,
         "eight_processes_mib": large,
+        "eight_that_do_nothing_mib": memory(folder, 8, idle=True),
         "memory_of_eight_over_one": large / small,
     }
 
@@ -198,9 +267,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--jobs", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--idle", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
-        whole(args.child, args.jobs)
+        child(args.child, args.jobs, args.idle)
         return
     out = args.out.resolve() if args.out else None
     kaldi = Path(os.environ.get("HADPSGD_SHARED", "../shared")).resolve() / "kaldi_an4"

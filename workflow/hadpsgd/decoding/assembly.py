@@ -20,18 +20,22 @@ from hadpsgd.errors import UserError
 class _Joined:
     """Links of all frames: tokens at both ends, numbered through all frames; arc; frame."""
 
-    source: Indices
-    target: Indices
+    source: NDArray[np.int32]
+    target: NDArray[np.int32]
     arc: NDArray[np.int32]
-    time: Indices
+    time: NDArray[np.int32]
 
     @classmethod
     def of(cls, links: Sequence[Links], base: Indices, ahead: int) -> _Joined:
         """Of each frame; their targets are so many frames ahead. base: first token of each."""
-        time = np.arange(len(links)).repeat([len(some.arc) for some in links])
+        time = np.arange(len(links), dtype=np.int32).repeat([len(some.arc) for some in links])
+        source = np.concatenate([some.source for some in links])
+        source += base.take(time)
+        target = np.concatenate([some.target for some in links])
+        target += base.take(time + ahead)
         return cls(
-            np.concatenate([some.source for some in links]) + base.take(time),
-            np.concatenate([some.target for some in links]) + base.take(time + ahead),
+            source,
+            target,
             np.concatenate([some.arc for some in links]),
             time,
         )
@@ -39,45 +43,65 @@ class _Joined:
 
 def lattices(passing: TokenPassing) -> list[Lattice | None]:
     """The lattices of a search whose frames are pruned, one an utterance; acoustic costs are not
-    scaled.
+    scaled. The search's frames are gone afterwards: they take much memory.
 
     None for an utterance without a path to its last frame.
 
     Raises:
         UserError: links without speech lead round.
     """
+    numbered = _numbered(passing)
+    order = numbered.source.argsort(kind="stable")
+    source = numbered.source.take(order)
+    bounds = source.searchsorted(numbered.first)
+    made: list[Lattice | None] = []
+    for number, (low, high) in enumerate(pairwise(numbered.first.tolist())):
+        mine = slice(bounds[number], bounds[number + 1])
+        rows, final = numbered.rows[order[mine]], numbered.final[low:high]
+        one = _lattice(source[mine] - low, rows, low, final)
+        made.append(one if np.isfinite(final).any() else None)
+    return made
+
+
+@dataclass(frozen=True)
+class _Numbered:
+    """Lattices of all utterances: first state of each utterance, then their number; of each state
+    the cost of ending (inf: none); arcs, and the state that each leaves."""
+
+    first: Indices
+    final: Costs
+    source: NDArray[np.int32]
+    rows: NDArray[np.void]
+
+
+def _numbered(passing: TokenPassing) -> _Numbered:
     frames, count = passing.frames, len(passing.lengths)
     base = np.cumsum([0] + [frame.count for frame in frames])
-    empty = _Joined.of([frame.empty for frame in frames], base, 0)
-    emitting = _Joined.of([f.emitting for f in frames if f.emitting is not None], base, 1)
     utterance = np.concatenate([frame.utterance for frame in frames])
     final = _finals(passing, base)
     used = final < np.inf
     used[frames[0].bounds[:-1]] = True  # their starts
+    empty = _Joined.of([frame.empty for frame in frames], base, 0)
+    emitting = _Joined.of([f.emitting for f in frames if f.emitting is not None], base, 1)
+    frames.clear()
     for ends in (empty.source, empty.target, emitting.source, emitting.target):
         used[ends] = True
     tokens = used.nonzero()[0]
     # by this, links lead upwards: by frame, then by empty links
     depth = _depths(empty, base)
-    time = np.arange(len(frames)).repeat(np.diff(base))
-    place = (utterance * len(frames) + time) * (depth.max(initial=0) + 1) + depth
+    time = np.arange(len(base) - 1).repeat(np.diff(base))
+    place = (utterance * len(base) + time) * (depth.max(initial=0) + 1) + depth
     tokens = tokens.take(place.take(tokens).argsort(kind="stable"))
-    rank = np.zeros(len(utterance), np.int64)
+    rank = np.zeros(len(utterance), np.int32)
     rank[tokens] = np.arange(len(tokens))
     first = np.searchsorted(utterance.take(tokens), np.arange(count + 1))
     source, rows = _rows(passing, empty, emitting, utterance, rank)
-    order = source.argsort(kind="stable")
-    source, final = source.take(order), final.take(tokens)
-    bounds = np.searchsorted(source, first)
-    made: list[Lattice | None] = []
-    for number, (low, high) in enumerate(pairwise(first)):
-        mine = slice(bounds[number], bounds[number + 1])
-        one = _lattice(source[mine] - low, rows[order[mine]], low, final[low:high])
-        made.append(one if np.isfinite(one.final[:, 0]).any() else None)
-    return made
+    return _Numbered(first, final.take(tokens), source, rows)
 
 
-def _lattice(source: Indices, arcs: NDArray[np.void], start: int, final: Costs) -> Lattice:
+def _lattice(
+    source: NDArray[np.int32], arcs: NDArray[np.void], start: int, final: Costs
+) -> Lattice:
     arcs["next"] -= start
     counts = np.bincount(source, minlength=len(final))
     first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -88,22 +112,24 @@ def _lattice(source: Indices, arcs: NDArray[np.void], start: int, final: Costs) 
 
 
 def _rows(
-    passing: TokenPassing, empty: _Joined, emitting: _Joined, utterance: Indices, rank: Indices
-) -> tuple[Indices, NDArray[np.void]]:
+    passing: TokenPassing,
+    empty: _Joined,
+    emitting: _Joined,
+    utterance: Indices,
+    rank: NDArray[np.int32],
+) -> tuple[NDArray[np.int32], NDArray[np.void]]:
     """Lattice arcs of all links, frame by frame, and the state that each leaves."""
     some, others = len(empty.arc), len(emitting.arc)
     rows = np.zeros(some + others, ARC)
     _fill(rows[:some], passing.graph.empty, empty.arc)
     _fill(rows[some:], passing.graph.emitting, emitting.arc)
     owner = utterance.take(emitting.source)
-    acoustic = np.empty(others, np.float32)
     for number, scores in enumerate(passing.scores):
         mine = (owner == number).nonzero()[0]
         column = passing.columns.take(emitting.arc.take(mine))
-        acoustic[mine] = -scores[emitting.time.take(mine), column]
-    rows["acoustic"][some:] = acoustic
-    rows["next"] = rank.take(np.concatenate([empty.target, emitting.target]))
-    return rank.take(np.concatenate([empty.source, emitting.source])), rows
+        rows["acoustic"][some + mine] = -scores[emitting.time.take(mine), column]
+    rows["next"][:some], rows["next"][some:] = rank.take(empty.target), rank.take(emitting.target)
+    return np.concatenate([rank.take(empty.source), rank.take(emitting.source)]), rows
 
 
 def _fill(rows: NDArray[np.void], arcs: Arcs, chosen: NDArray[np.int32]) -> None:

@@ -6,18 +6,15 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hadpsgd.decoding import lattice_io
 from hadpsgd.decoding.heap import give_back
-from hadpsgd.decoding.search import Found, Searcher
+from hadpsgd.decoding.search import Found, Scores, Searcher
 from hadpsgd.decoding.word_times import FRAME_SHIFT
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
@@ -25,13 +22,14 @@ from hadpsgd.parallel import map_in_order
 from hadpsgd.progress import Progress
 from hadpsgd.skipped import check_skipped
 
-Scorer = Callable[[str], NDArray[np.float32]]
+Scorer = Callable[[str], Scores]
 """Utterance to log-likelihoods, float32 [frames, pdfs]."""
 
 Item = TypeVar("Item")
 
-# utterances that all processes search at a time, which takes memory; at least so many each
-_TOGETHER, _LEAST = 64, 4
+# utterances that all processes search at a time, and their scores in bytes: both take memory
+TOGETHER, _SCORES = 64, 1 << 27
+_LEAST = 4  # utterances each: with fewer, the search is slower
 
 # what scoring needs of the graph: words, and phones with their transition-ids for word times
 _KEPT = ("words.txt", "phones.txt", "transitions.npz")
@@ -55,25 +53,47 @@ class Work:
 
     searcher: Searcher
     make_scorer: Callable[[], Scorer]
+    room: int = _SCORES
+    """Bytes of scores in each process at a time; those of one utterance may be more."""
 
     def __call__(self) -> Callable[[Sequence[str]], Batch]:
         """The function that decodes utterances."""
         scorer, searcher = self.make_scorer(), self.searcher
 
         def decode(utterances: Sequence[str]) -> Batch:
-            began = time.process_time()
+            began, search, pack = time.process_time(), 0.0, 0.0
+            results = []
             try:
-                scores = [scorer(utterance) for utterance in utterances]
-                give_back()
-                scored = time.process_time()
-                found = searcher.search(scores)
+                for names, scores in self._scored(scorer, utterances):
+                    scored = time.process_time()
+                    found = searcher.search(scores)
+                    scores.clear()
+                    searched = time.process_time()
+                    results += [_packed(*pair) for pair in zip(names, found, strict=True)]
+                    search += searched - scored
+                    pack += time.process_time() - searched
             except UserError as error:
                 raise self._named(error, utterances, scorer) from None
-            searched = time.process_time()
-            results = [_packed(*pair) for pair in zip(utterances, found, strict=True)]
-            return Batch(results, scored - began, searched - scored)
+            return Batch(results, time.process_time() - began - search - pack, search)
 
         return decode
+
+    def _scored(
+        self, scorer: Scorer, utterances: Sequence[str]
+    ) -> Iterator[tuple[list[str], list[Scores]]]:
+        """Utterances with their scores, as many at a time as there is room for."""
+        names: list[str] = []
+        scores: list[Scores] = []
+        for utterance in utterances:
+            matrix = scorer(utterance)
+            if names and sum(each.nbytes for each in [*scores, matrix]) > self.room:
+                give_back()
+                yield names, scores
+                names, scores = [], []
+            names.append(utterance)
+            scores.append(matrix)
+        give_back()
+        yield names, scores
 
     def _named(self, error: UserError, utterances: Sequence[str], scorer: Scorer) -> UserError:
         """The error with the utterance that it is about."""
@@ -127,8 +147,10 @@ def decode(
     progress = Progress(lambda seconds: f"{tally.utterances} utterances in {seconds:.0f} s")
     with atomic_folder(out) as folder:
         with (folder / "lat.1.gz").open("wb") as archive:
-            size = min(work.searcher.batch, max(_LEAST, _TOGETHER // jobs))
-            batches = batched(utterances, size, jobs)
+            work = replace(work, room=_SCORES // jobs)
+            if jobs > 1:
+                work.searcher.warm()
+            batches = batched(utterances, max(_LEAST, TOGETHER // jobs), jobs)
             for batch in map_in_order(work, batches, jobs):
                 tally.scoring += batch.scoring
                 tally.search += batch.search

@@ -28,8 +28,6 @@ from hadpsgd.graph.transitions import Transitions
 
 Scores = NDArray[np.float32]
 
-_BATCH = 32  # utterances searched side by side, fewer where the graph is large
-_BATCH_STATES = 1 << 24
 _PRUNE_EVERY, _PRUNE_BACK = 50, 75  # frames
 
 
@@ -66,9 +64,6 @@ class Searcher:
             self._graph = SearchGraph.of(graph)
             self._columns = self.transitions.pdf[self._graph.emitting.label].astype(np.int32)
         self._rescorer = Rescorer.of_graph(self.folder)
-        states = max(len(graph.final), 1)
-        self.batch = int(np.clip(_BATCH_STATES // states, 1, _BATCH))
-        """Utterances that are best given to `search` together."""
         del graph
         give_back()
 
@@ -102,6 +97,11 @@ class Searcher:
     def __call__(self, scores: Scores) -> Found:
         """Search one utterance."""
         return self.search([scores])[0]
+
+    def warm(self) -> None:
+        """Search something, before processes fork: what is made at first use (NumPy's tables of
+        loops and types, some 5 MiB) is then shared too."""
+        self(np.zeros((3, self.transitions.num_pdfs), np.float32))
 
     def _check(self, scores: Scores) -> None:
         if scores.ndim != 2 or scores.shape[1] != self.transitions.num_pdfs:

@@ -28,14 +28,14 @@ class Leaving:
     next: NDArray[np.int32]
     cost: NDArray[np.floating]
 
-    def some(self, states: Indices) -> tuple[Indices, Indices]:
+    def some(self, states: NDArray[np.integer]) -> tuple[Indices, Indices]:
         """Which of the states anything leaves, by index, and how many leave each of these."""
         counts = self.first.take(states + 1)
         counts -= self.first.take(states)
         chosen = (counts > 0).nonzero()[0]
         return chosen, counts.take(chosen).astype(np.int64)
 
-    def each(self, states: Indices, counts: Indices) -> tuple[Indices, Indices]:
+    def each(self, states: NDArray[np.integer], counts: Indices) -> tuple[Indices, Indices]:
         """Of all that leave states, so many each, state by state: index of the state among
         `states`, and index of what leaves it."""
         owner = np.arange(len(states)).repeat(counts)
@@ -81,9 +81,9 @@ class Ways(Leaving):
     @classmethod
     def of(cls, empty: Arcs) -> Ways:
         """All ways; of graphs where they are very many or lead round, the shorter ones."""
-        source = np.arange(len(empty.first) - 1).repeat(np.diff(empty.first))
-        exact = empty.cost.astype(np.float64)  # a sum of them would differ by how it is rounded
-        parts = [(source, empty.next.astype(np.int64), exact, exact)]
+        source = np.arange(len(empty.first) - 1, dtype=np.int32).repeat(np.diff(empty.first))
+        # exact: a sum of single ones would differ by the order in which it is taken
+        parts = [(source, empty.next, empty.cost.astype(np.float64), empty.cost)]
         total = len(source)
         for _ in range(_STEPS):
             source, end, cost, peak = parts[-1]
@@ -94,13 +94,12 @@ class Ways(Leaving):
             way, arc = empty.each(end.take(some), counts)
             way = some.take(way)
             longer = cost.take(way) + empty.cost.take(arc)
-            further = empty.next.take(arc).astype(np.int64)
-            parts.append((source.take(way), further, longer, np.maximum(peak.take(way), longer)))
+            most = np.maximum(peak.take(way), longer.astype(np.float32))
+            parts.append((source.take(way), empty.next.take(arc), longer, most))
         source, end, cost, peak = (np.concatenate([part[i] for part in parts]) for i in range(4))
-        order = source.argsort(kind="stable")
         first = _firsts(source, len(empty.first) - 1)
-        peak = peak.take(order).astype(np.float32)
-        return cls(first, end.take(order).astype(np.int32), cost.take(order), peak)
+        order = source.argsort(kind="stable")
+        return cls(first, end.take(order), cost.take(order), peak.take(order))
 
 
 def _firsts(sources: NDArray[np.integer], num_states: int) -> NDArray[np.int32]:
