@@ -96,6 +96,14 @@ def test_the_words_of_kaldi(
     assert (tmp_path / "out" / "words.txt").exists()
 
 
+def test_lattices_do_not_depend_on_what_is_searched_together(kaldi: Path, graph: Path) -> None:
+    names = list(golden_words(kaldi))[:5]
+    searcher = Searcher(graph, Decoding(acoustic_scale=SCALE))
+    together, apart = (Work(searcher, Golden(kaldi), room)()(names) for room in (1 << 30, 1))
+    assert [name for name, *_ in apart.results] == names
+    assert [packed for *_, packed in apart.results] == [packed for *_, packed in together.results]
+
+
 def found(searcher: Searcher, scores: NDArray[np.float32]) -> Lattice:
     lat = searcher(scores).lattice
     assert lat is not None
