@@ -95,7 +95,11 @@ def groups(strategy: Strategy, meeting: Meeting) -> Groups:
     process_group(name, meeting, rank, size)
     apart = meeting.apart(range(place.rank - rank, place.rank - rank + size))
     first = Group(dist.group.WORLD, apart=apart)
-    second = Group(keep(dist.new_group()), apart=apart) if strategy.mixes else alone
+    second = (
+        Group(keep(dist.new_group(timeout=meeting.timeout)), apart=apart)
+        if strategy.mixes
+        else alone
+    )
     return Groups(first, alone, second) if whole else Groups(first, second, alone)
 
 

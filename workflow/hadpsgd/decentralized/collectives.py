@@ -200,15 +200,18 @@ class Reducer:
         everybody_here()
         for bucket in self._buckets:
             bucket.wait()
+        if self._buckets[0].buffer.is_cuda:
+            # the gradient's norm is read next: wait here, so that the time counts as exposed
+            torch.cuda.current_stream(self._buckets[0].buffer.device).synchronize()
         self._reset()
 
     def culprits(self) -> list[int]:
         """Members of the group whose last gradient was not finite; every member must ask."""
         if not self.active:
             return [0]
-        bad = torch.zeros(self.group.size)
+        bad = torch.zeros(self.group.size, device=self._buckets[0].rows.device)
         for bucket in self._buckets:
-            bad += (~bucket.rows.isfinite().all(dim=1)).float().cpu()
+            bad += (~bucket.rows.isfinite().all(dim=1)).float()
         dist.all_reduce(bad, group=self.group.group)
         return bad.nonzero().flatten().tolist()
 

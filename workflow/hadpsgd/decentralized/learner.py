@@ -165,6 +165,16 @@ class Learner:
                 self.folded()
             self._fold()
 
+    def order_streams(self) -> None:
+        """On a GPU: what this thread asks for next comes after all that others asked for before
+        their last call of this or another method; and the other way round.
+
+        For what the methods do not see: a delta made on one thread's stream, used on another's.
+        """
+        if self._fence is not None:
+            with self._alone():
+                pass
+
     def _mixed(self, mix: Mix) -> None:
         self._happened(mix)
         self.rounds += 1
@@ -184,9 +194,11 @@ class Learner:
     def _alone(self) -> Iterator[None]:
         """One method at a time; on a GPU the threads' streams wait for each other as well."""
         with self.changed, torch.no_grad():
-            if self._fence is not None:
-                self._fence.wait()
-            yield
-            if self._fence is not None:
-                self._fence.record()
+            if self._fence is None:
+                yield
+            else:  # the stream of the weights' device, whichever is this thread's current one
+                stream = torch.cuda.current_stream(self.weights.device)
+                self._fence.wait(stream)
+                yield
+                self._fence.record(stream)
             self.changed.notify_all()

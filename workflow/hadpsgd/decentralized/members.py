@@ -162,5 +162,6 @@ class MemberMixer(FreeMixer):
 
     def _place(self) -> None:
         """The mix that has arrived comes next among the learner's events."""
+        self.learner.order_streams()
         self.exchange.apply()
         self._arrived = False

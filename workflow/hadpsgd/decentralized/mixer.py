@@ -55,6 +55,7 @@ class Mixer(ABC):
         """Begin to mix."""
         self.started = self.learner.rounds
         self._credit = self.strategy.pace
+        self.learner.order_streams()
         self._task = self.clock.spawn(self._guarded, name="mixing", daemon=True)
 
     def close(self) -> None:
@@ -130,7 +131,9 @@ class Mixer(ABC):
     def _round(self) -> None:
         """One round's exchange, timed."""
         begin = self.clock.now()
+        self.learner.order_streams()  # the snapshot may be the other thread's
         self.exchange.run(self.learner.rounds)
+        self.learner.order_streams()  # the mix may become the other thread's
         self.seconds += self.clock.now() - begin
 
     def _begun(self) -> None:
@@ -152,8 +155,8 @@ class Mixer(ABC):
 
     def _guarded(self) -> None:
         try:
-            if torch.cuda.is_available() and self.learner.weights.is_cuda:
-                with torch.cuda.stream(torch.cuda.Stream()):
+            if self.learner.weights.is_cuda:  # a new thread's current device is the first one
+                with torch.cuda.stream(torch.cuda.Stream(self.learner.weights.device)):
                     self._communicate()
             else:
                 self._communicate()
@@ -265,6 +268,7 @@ class StepMixer(Mixer):
         return False  # rounds belong to steps
 
     def _apply(self) -> None:
+        self.learner.order_streams()
         self.exchange.apply()
         with self.learner.changed:
             self._arrived = False

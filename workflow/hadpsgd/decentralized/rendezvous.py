@@ -159,7 +159,7 @@ def meet(learners: int, size: int, agree_on: str, seconds: float = 300.0) -> Mee
 def process_group(name: str, meeting: Meeting, rank: int, size: int) -> None:
     """Make torch's default group of this process, under a name of its own in the store."""
     dist.init_process_group(
-        "nccl" if torch.cuda.is_available() else "gloo",
+        "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
         store=meeting.prefixed(name),
         rank=rank,
         world_size=size,

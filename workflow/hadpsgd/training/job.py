@@ -119,6 +119,8 @@ def assemble(config: Config, run_id: str, egs: Path, dev_egs: Path, out: Path) -
     place = meeting.place
     torch.set_num_threads(settings.threads or share_of_cores(meeting.local_world))
     device = pick_device(settings.device, place.rank % meeting.local_world)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # streams, events and NCCL go by the current one
     dtype = torch.float64 if settings.precision == "fp64" else torch.float32
     torch.backends.cuda.matmul.allow_tf32 = settings.precision == "tf32"
     torch.backends.cudnn.allow_tf32 = settings.precision == "tf32"
