@@ -28,7 +28,7 @@ Scorer = Callable[[str], Scores]
 Item = TypeVar("Item")
 
 # utterances that all processes search at a time, and their scores in bytes: both take memory
-TOGETHER, _SCORES = 64, 1 << 27
+TOGETHER, _SCORES = 96, 1 << 27
 _LEAST = 4  # utterances each: with fewer, the search is slower
 
 # what scoring needs of the graph: words, and phones with their transition-ids for word times
