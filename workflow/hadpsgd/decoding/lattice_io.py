@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import struct
 import tempfile
 import zlib
@@ -60,7 +61,8 @@ def of_kaldifst(lattice: kaldifst.Lattice) -> Lattice:
     Raises:
         UserError: no room for a temporary file.
     """
-    with tempfile.TemporaryDirectory(prefix="hadpsgd") as folder:
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="hadpsgd", dir=memory) as folder:
         path = Path(folder) / "lattice"
         if not lattice.write(str(path)):
             what = "cannot write a temporary lattice"

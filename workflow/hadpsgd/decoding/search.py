@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,21 +127,20 @@ class Searcher:
         )
         results: list[tuple[Lattice | None, bool]] = []
         pdfs, scale = self.transitions.pdf[1:], np.float32(self.options.acoustic_scale)
-        with tempfile.TemporaryDirectory(prefix="hadpsgd", dir=_memory()) as scratch:
-            for matrix in scores:
-                decoder = kaldi_decoder.FasterDecoder(self._fst, options)
-                # it reads column ilabel - 1: one column for each transition-id
-                spread = (matrix * scale).take(pdfs, axis=1)
-                decoder.decode(kaldi_decoder.DecodableCtc(spread))
-                ok, path = decoder.get_best_path()
-                partial = not decoder.reached_final()
-                if not ok or path.num_states == 0:
-                    results.append((None, partial))
-                    continue
-                found = _through_file(path, Path(scratch) / "lattice")
-                found.arcs["acoustic"] /= scale
-                found.final[:, 1] /= scale
-                results.append((found, partial))
+        for matrix in scores:
+            decoder = kaldi_decoder.FasterDecoder(self._fst, options)
+            # it reads column ilabel - 1: one column for each transition-id
+            spread = (matrix * scale).take(pdfs, axis=1)
+            decoder.decode(kaldi_decoder.DecodableCtc(spread))
+            ok, path = decoder.get_best_path()
+            partial = not decoder.reached_final()
+            if not ok or path.num_states == 0:
+                results.append((None, partial))
+                continue
+            found = lattice_io.of_kaldifst(path)
+            found.arcs["acoustic"] /= scale
+            found.final[:, 1] /= scale
+            results.append((found, partial))
         return results
 
 
@@ -174,15 +171,3 @@ def all_paths(
             give_back()
     pruner.prune(passing.frames)
     return list(zip(lattices(passing), pruner.partial.tolist(), strict=True))
-
-
-def _memory() -> str | None:
-    """A folder in memory for small files, where the system has one."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-
-
-def _through_file(lattice: kaldifst.Lattice, path: Path) -> Lattice:
-    """Our lattice of kaldifst's, which only a file leads out of."""
-    if not lattice.write(str(path)):
-        raise UserError("cannot write a temporary file", where=path, fix="Free some space")
-    return lattice_io.parse(path.read_bytes())
