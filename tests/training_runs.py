@@ -94,7 +94,7 @@ def wait_for(file: Path) -> None:
 
 def finish(folder: Path, egs: Path, run_id: str, **training: Any) -> torch.Tensor:
     """Run to the end; the final model's weights."""
-    outcomes = collect(start(folder, egs, run_id, **training))
+    outcomes = collect(start(folder, egs, run_id, **training), 240)
     assert not [o.error for o in outcomes.values() if o.error], outcomes
     return weights(folder / "out")
 
