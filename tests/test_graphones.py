@@ -108,27 +108,45 @@ def test_names() -> None:
     assert {label for _, _, label in said.arcs} == set(labels.values())
 
 
-def test_a_graph_of_phones_spells_an_unseen_word(tmp_path: Path) -> None:
-    """The phones of a word that no text has come out in its letters, and known ones stay whole."""
-    lines = ["<UNK> SPN", "!SIL SIL", *(f"{w} {phones}" for w, phones in LEXICON.items())]
+def prepare(folder: Path, lexicon: dict[str, str]) -> list[str]:
+    """A config, a dictionary, a text and a lang folder; the arguments of `hadpsgd pieces`."""
+    lines = ["<UNK> SPN", "!SIL SIL", *(f"{w} {phones}" for w, phones in lexicon.items())]
     phones = sorted({phone for line in lines[2:] for phone in line.split()[1:]})
     for name, text in {
         "config.yaml": "name: t\ncorpus: {kind: builtin}\nlm: {order: 3, pieces: 40}\n",
-        "text": "".join(f"the {w}\n" for w in LEXICON),
+        "text": "".join(f"the {w}\n" for w in lexicon),
         "dict/lexicon.txt": "".join(f"{line}\n" for line in [*lines, "the DH AX"]),
         "dict/silence_phones.txt": "SIL\nSPN\n",
         "dict/nonsilence_phones.txt": "".join(f"{phone}\n" for phone in [*phones, "AX"]),
         "dict/optional_silence.txt": "SIL\n",
     }.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    config = ["--config", str(tmp_path / "config.yaml")]
-    common = [*config, "--dict", str(tmp_path / "dict")]
-    assert main(["lang", *common, "--out", str(tmp_path / "lang")]) == 0
-    common += ["--text", str(tmp_path / "text"), "--lang", str(tmp_path / "lang")]
-    assert main(["pieces", *common, "--out", str(tmp_path / "pieces")]) == 0
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    common = ["--config", str(folder / "config.yaml"), "--dict", str(folder / "dict")]
+    assert main(["lang", *common, "--out", str(folder / "lang")]) == 0
+    common += ["--text", str(folder / "text"), "--lang", str(folder / "lang")]
+    return ["pieces", *common, "--out", str(folder / "pieces")]
+
+
+def test_words_that_do_not_fit_their_phones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A few are left out by name; too many stop the stage."""
+    odd = {"w": "TH AE P S IH N"}
+    arguments = prepare(tmp_path, LEXICON | {f"{w}s": f"{p} S" for w, p in LEXICON.items()} | odd)
+    assert main(arguments) == 0
+    assert "1 of 34 pronunciations do not fit their letters: w" in capsys.readouterr().err
+    arguments = prepare(tmp_path, LEXICON | odd)
+    assert main(arguments) == 2
+    assert "1 of 18 pronunciations do not fit their letters: w" in capsys.readouterr().err
+
+
+def test_a_graph_of_phones_spells_an_unseen_word(tmp_path: Path) -> None:
+    """The phones of a word that no text has come out in its letters, and known ones stay whole."""
+    assert main(prepare(tmp_path, LEXICON)) == 0
     lang = tmp_path / "pieces/lang"
     arguments = ["--text", str(tmp_path / "pieces/train.txt"), "--lang", str(lang)]
+    config = ["--config", str(tmp_path / "config.yaml")]
     assert main(["lm", *config, *arguments, "--out", str(tmp_path / "lm")]) == 0
     words = lang / "words.txt"
     grammar = with_spelling_of(
