@@ -38,7 +38,7 @@ from commands import side_by_side
 
 from hadpsgd.config.decoding import Decoding
 from hadpsgd.corpus.datadir import DataDir
-from hadpsgd.decoding.decode import TOGETHER, Batch, Scorer, Work, batched, decode
+from hadpsgd.decoding.decode import TOGETHER, Batch, Scorer, Work, dealt, decode
 from hadpsgd.decoding.gmm import GmmScorer
 from hadpsgd.decoding.search import Scores, Searcher
 from hadpsgd.gmm import transition_model
@@ -112,7 +112,7 @@ def searches(folder: Path, repeat: int) -> dict[str, float]:
         "lattice": lattices.search,
     }
     scores = [saved()(utterance) for utterance in saved.utterances]
-    return side_by_side(repeat, runs, batched(scores, TOGETHER, 1))
+    return side_by_side(repeat, runs, [batch for [batch] in dealt(scores, TOGETHER, 1)])
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from hadpsgd import kaldi_io
 from hadpsgd.config.decoding import Decoding
 from hadpsgd.decoding import lattice, lattice_io
 from hadpsgd.decoding.confidence import confidences
-from hadpsgd.decoding.decode import Scorer, Work, batched, decode
+from hadpsgd.decoding.decode import Scorer, Work, dealt, decode, in_turn
 from hadpsgd.decoding.lattice import Lattice, Scaling, best_paths
 from hadpsgd.decoding.network import by_length
 from hadpsgd.decoding.search import Searcher
@@ -176,12 +176,13 @@ def test_a_missing_graph_is_named(tmp_path: Path) -> None:
 
 
 @given(st.integers(1, 300), st.integers(1, 40), st.integers(1, 9))
-def test_batches_are_even_and_as_many_for_each(number: int, size: int, jobs: int) -> None:
-    batches = batched(range(number), size, jobs)
-    assert [item for batch in batches for item in batch] == list(range(number))
-    sizes = [len(batch) for batch in batches]
+def test_rounds_are_even_and_have_a_batch_for_each(number: int, size: int, jobs: int) -> None:
+    rounds = dealt(range(number), size, jobs)
+    assert [item for batches in rounds for item in in_turn(batches)] == list(range(number))
+    sizes = [len(batch) for batches in rounds for batch in batches]
     assert min(sizes) >= 1 and max(sizes) <= size and max(sizes) - min(sizes) <= 1
-    assert len(batches) % jobs == 0 or len(batches) == number
+    assert all(len(batches) == min(jobs, sum(map(len, batches))) for batches in rounds)
+    assert len(rounds) == 1 or all(len(batches) == jobs for batches in rounds) or size == 1
 
 
 def test_utterances_of_like_length_go_together(tmp_path: Path) -> None:

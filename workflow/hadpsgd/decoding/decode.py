@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -150,11 +150,13 @@ def decode(
             work = replace(work, room=_SCORES // jobs)
             if jobs > 1:
                 work.searcher.warm()
-            batches = batched(utterances, max(_LEAST, TOGETHER // jobs), jobs)
-            for batch in map_in_order(work, batches, jobs):
-                tally.scoring += batch.scoring
-                tally.search += batch.search
-                for utterance, found, packed in batch.results:
+            rounds = dealt(utterances, max(_LEAST, TOGETHER // jobs), jobs)
+            batches = map_in_order(work, chain.from_iterable(rounds), jobs)
+            for dealt_out in rounds:
+                done = list(islice(batches, len(dealt_out)))
+                tally.scoring += sum(batch.scoring for batch in done)
+                tally.search += sum(batch.search for batch in done)
+                for utterance, found, packed in in_turn([batch.results for batch in done]):
                     archive.write(packed)
                     tally.add(utterance, found, bool(packed))
                 progress.show()
@@ -170,12 +172,22 @@ def decode(
     return report
 
 
-def batched(items: Sequence[Item], size: int, jobs: int) -> list[Sequence[Item]]:
-    """Items in even batches of at most `size`, as many for every process."""
-    count = -(-len(items) // max(size, 1))
-    count = max(1, min(-(-count // jobs) * jobs, len(items)))
-    bounds = [len(items) * i // count for i in range(count + 1)]
-    return [items[low:high] for low, high in pairwise(bounds)]
+def dealt(items: Sequence[Item], size: int, jobs: int) -> list[list[Sequence[Item]]]:
+    """Rounds of batches of at most `size` items, in each round one for every process.
+
+    Items are dealt out in turn: neighbours are alike (utterances of a speaker, of a length), so the
+    batches of a round take about the same time.
+    """
+    rounds = max(1, -(-len(items) // (max(size, 1) * jobs)))
+    bounds = [len(items) * i // rounds for i in range(rounds + 1)]
+    hands = [items[low:high] for low, high in pairwise(bounds)]
+    return [[hand[job::jobs] for job in range(min(jobs, len(hand)))] for hand in hands]
+
+
+def in_turn(batches: Sequence[Sequence[Item]]) -> Iterator[Item]:
+    """The items of a round in the order in which they were dealt."""
+    for place in range(max(map(len, batches), default=0)):
+        yield from (batch[place] for batch in batches if place < len(batch))
 
 
 def _check(tally: Tally, max_failed: float, out: Path) -> None:

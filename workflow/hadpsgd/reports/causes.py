@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hadpsgd.corpus.datadir import DataDir
-from hadpsgd.decoding.decode import Scorer, batched
+from hadpsgd.decoding.decode import Scorer, dealt
 from hadpsgd.decoding.lattice import Scaling, best_paths
 from hadpsgd.decoding.reference import ReferenceGraph
 from hadpsgd.decoding.said import Said, Vocabulary
@@ -115,7 +116,8 @@ def causes(
             tested.append((utterance, vocabulary.said(said)))
     done = 0
     progress = Progress(lambda seconds: f"{done} of {len(tested)} references in {seconds:.0f} s")
-    for results in map_in_order(judge, batched(tested, _BATCH, jobs), jobs) if tested else ():
+    batches = list(chain.from_iterable(dealt(tested, _BATCH, jobs)))
+    for results in map_in_order(judge, batches, jobs) if tested else ():
         done += len(results)
         progress.show()
         for utterance, cost in results:
