@@ -14,7 +14,7 @@ from typing import Any
 
 import sentencepiece
 
-from hadpsgd.corpus.lang.lexicon_fst import WORD_END, WORD_START
+from hadpsgd.corpus.lang.lexicon_fst import WORD_START
 from hadpsgd.errors import UserError
 from hadpsgd.lm.graphones import Graphone, joined
 
@@ -81,10 +81,6 @@ class Pieces:
             if not unused.isdisjoint(names):
                 unused.difference_update(names)
                 yield names
-
-    def spelled(self, word: Word) -> list[str]:
-        """A word that is spelled, as language model and graph see it."""
-        return [WORD_START, *self.of(word), WORD_END]
 
     def _piece(self, signs: str) -> Graphone:
         return joined(self._graphones[sign] for sign in signs)
