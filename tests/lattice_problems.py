@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -31,6 +33,11 @@ def lattices(draw: st.DrawFn) -> Lattice:
     return Lattice(final, np.concatenate([[0], np.cumsum(counts)]), arcs)
 
 
+def penalties(words: Iterable[int], scaling: Scaling) -> float:
+    """Of all words of a path."""
+    return scaling.word_penalty * len([word for word in words if word not in scaling.inside])
+
+
 def paths_of(lat: Lattice, scaling: Scaling) -> list[tuple[float, list[int]]]:
     """(cost, words) of every path, by walking all."""
     found = []
@@ -42,14 +49,20 @@ def paths_of(lat: Lattice, scaling: Scaling) -> list[tuple[float, list[int]]]:
         for arc in lat.arcs[lat.first[state] : lat.first[state + 1]]:
             spoken = [int(arc["olabel"])] if arc["olabel"] else []
             price = float(arc["graph"]) + scaling.acoustic_scale * float(arc["acoustic"])
-            price += scaling.word_penalty * len(spoken)
+            price += penalties(spoken, scaling)
             walk(int(arc["next"]), cost + price, words + spoken)
 
     walk(0, 0.0, [])
     return found
 
 
-SCALINGS = [Scaling(1.0), Scaling(0.1), Scaling(0.5, 1.0), Scaling(2.0, -0.5)]
+SCALINGS = [
+    Scaling(1.0),
+    Scaling(0.1),
+    Scaling(0.5, 1.0),
+    Scaling(2.0, -0.5),
+    Scaling(0.5, 1.0, frozenset({2})),
+]
 
 
 def two_words(graph: list[float]) -> Lattice:

@@ -15,6 +15,7 @@ import soundfile
 from corpus_data import RATE, make_data
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lattice_problems import penalties
 from search_problems import Scores, problems, walks
 
 from hadpsgd import kaldi_io
@@ -58,14 +59,21 @@ def same(lattice: Lattice) -> Lattice:
 
 
 @pytest.mark.parametrize("rescorer", [None, same])
-@given(problems(), st.lists(st.lists(st.integers(1, 2), max_size=3), min_size=3, max_size=3))
+@given(
+    problems(),
+    st.lists(st.lists(st.integers(1, 2), max_size=3), min_size=3, max_size=3),
+    st.sampled_from([frozenset(), frozenset({2})]),
+)
 @settings(max_examples=80)
 def test_the_best_path_of_given_words(
-    rescorer: Any, problem: tuple[Arrays, list[Scores]], words: list[list[int]]
+    rescorer: Any,
+    problem: tuple[Arrays, list[Scores]],
+    words: list[list[int]],
+    inside: frozenset[int],
 ) -> None:
     """Of three utterances: the cheapest of all paths that say just these words."""
     graph, scores = problem
-    scaling = Scaling(0.5, 0.25)
+    scaling = Scaling(0.5, 0.25, inside)
     reference = ReferenceGraph(arrays.to_const(graph), TWO_PDFS, (), rescorer)
     found = reference.best_paths([Said.in_a_row(each) for each in words], scores, scaling)
     for said, matrix, path in zip(words, scores, found, strict=True):
@@ -75,10 +83,9 @@ def test_the_best_path_of_given_words(
             assert not costs
         else:
             assert path.words.tolist() == said and len(path.transitions) == len(matrix)
-            assert path.cost == pytest.approx(min(costs) + 0.25 * len(said), abs=1e-4)
-            assert path.cost == pytest.approx(
-                path.graph + 0.5 * path.acoustic + 0.25 * len(said), abs=1e-4
-            )
+            paid = penalties(said, scaling)
+            assert path.cost == pytest.approx(min(costs) + paid, abs=1e-4)
+            assert path.cost == pytest.approx(path.graph + 0.5 * path.acoustic + paid, abs=1e-4)
 
 
 @given(problems(), st.lists(st.just(1), max_size=2))

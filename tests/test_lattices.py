@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lattice_problems import SCALINGS, lattices, paths_of, two_words
+from lattice_problems import SCALINGS, lattices, paths_of, penalties, two_words
 
 from hadpsgd.decoding import lattice_io
 from hadpsgd.decoding.confidence import confidences
@@ -30,7 +30,7 @@ def test_best_paths_against_all_paths(lat: Lattice) -> None:
             for cost, words in everything
         )
         total = path.graph + scaling.acoustic_scale * path.acoustic
-        total += scaling.word_penalty * len(path.words)
+        total += penalties(path.words.tolist(), scaling)
         assert total == pytest.approx(path.cost, abs=1e-5)
 
 
@@ -120,7 +120,7 @@ def test_nbest_against_all_paths(lat: Lattice) -> None:
         assert all(costs[h.words] == pytest.approx(h.cost, abs=1e-5) for h in found)
         for h in found:
             total = h.graph + scaling.acoustic_scale * h.acoustic
-            total += scaling.word_penalty * len(h.words)
+            total += penalties(h.words, scaling)
             assert total == pytest.approx(h.cost, abs=1e-5)
         narrow = nbest(lat, scaling, 1000, beam=1.0)
         kept = [cost for cost in wanted if cost <= wanted[0] + 1.0 - 1e-4]

@@ -32,6 +32,7 @@ from hadpsgd.scoring import sentences
 from hadpsgd.scoring.align import Edit
 from hadpsgd.scoring.hypotheses import Timer, Words
 from hadpsgd.scoring.nist import Sentence
+from hadpsgd.scoring.tune import Setting
 
 TEXT = ["the wonder of it", "it is wonderful", "a restful rest", "i won't rest", "the other one"]
 CONFIG = "name: t\ncorpus: {kind: builtin}\nlang: {units: graphemes}\nlm: {order: 3, pieces: 24}\n"
@@ -310,6 +311,8 @@ def test_timed_words_of_pieces() -> None:
         np.array([9, 1, 2, 9, 5, 4], np.int32), said, np.arange(5, dtype=np.int32), 0.0, 0.0, 0.0
     )
     timed = Timer(words, transitions, aligner, data).timed("u", path, [0.9, 0.5, 1.0, 0.8, 0.7])
+    assert words.inside == {2, 4, 6}  # no penalty for them
+    assert Setting(10.0, 0.5).scaling(words).begin(said).tolist() == [1, 0, 1, 1, 0]
     assert aligner.unaligned == 0
     assert [(w.word, round(w.begin, 2), round(w.duration, 2), w.confidence) for w in timed] == [
         ("wonder", 1.01, 0.02, 0.5),

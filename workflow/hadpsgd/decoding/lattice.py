@@ -83,10 +83,18 @@ def topologically_sorted(lattice: Lattice, start: int = 0) -> Lattice:
 
 @dataclass(frozen=True)
 class Scaling:
-    """How a path is judged: graph + acoustic * acoustic_scale + word_penalty a word."""
+    """How a path is judged: graph + acoustic * acoustic_scale + word_penalty a word.
+
+    inside: word labels that begin no word but go on with one that is spelled.
+    """
 
     acoustic_scale: float
     word_penalty: float = 0.0
+    inside: frozenset[int] = frozenset()
+
+    def begin(self, labels: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """bool, as many as labels (0: none): which of them begin a word."""
+        return (labels > 0) & ~np.isin(labels, list(self.inside))
 
 
 @dataclass(frozen=True)
@@ -123,9 +131,10 @@ def arc_costs(lattice: Lattice, scalings: Sequence[Scaling]) -> NDArray[np.float
     scales = np.array([s.acoustic_scale for s in scalings])[:, None]
     penalties = np.array([s.word_penalty for s in scalings])[:, None]
     arcs = lattice.arcs
-    words = (arcs["olabel"] > 0).astype(np.float64)
+    begin = {s.inside: s.begin for s in scalings}
+    words = {inside: begins(arcs["olabel"]) for inside, begins in begin.items()}
     acoustic, graph = arcs["acoustic"].astype(np.float64), arcs["graph"].astype(np.float64)
-    return graph + scales * acoustic + penalties * words
+    return graph + scales * acoustic + penalties * np.stack([words[s.inside] for s in scalings])
 
 
 def final_costs(lattice: Lattice, scalings: Sequence[Scaling]) -> NDArray[np.float64]:

@@ -70,5 +70,5 @@ def _search(words: WordLattice, scaling: Scaling) -> Iterator[Hypothesis]:
 
 
 def _cost(arc: WordArc, scaling: Scaling) -> float:
-    penalty = scaling.word_penalty if arc.word else 0.0
+    penalty = scaling.word_penalty if arc.word and arc.word not in scaling.inside else 0.0
     return arc.graph + scaling.acoustic_scale * arc.acoustic + penalty

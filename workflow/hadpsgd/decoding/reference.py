@@ -67,7 +67,7 @@ class ReferenceGraph:
             scores: of each, float32 [frames, pdfs], log-likelihoods, not scaled.
             scaling: how paths are judged.
         """
-        words = [self._acceptor(each, scaling.word_penalty) for each in said]
+        words = [self._acceptor(each, scaling) for each in said]
         graphs = [kaldifst.compose(self.graph, each, match_side="right") for each in words]
         there = [i for i, graph in enumerate(graphs) if graph.num_states and len(scores[i])]
         paths: list[LatticePath | None] = [None] * len(said)
@@ -78,8 +78,8 @@ class ReferenceGraph:
         for i, lattice in zip(there, found, strict=True):
             if lattice is not None:
                 path = best_paths(lattice, [Scaling(scaling.acoustic_scale)])[0]
-                penalties = scaling.word_penalty * len(path.words)  # the graph has them
-                paths[i] = replace(path, graph=path.graph - penalties)
+                begun = int(scaling.begin(path.words).sum())  # the graph has their penalties
+                paths[i] = replace(path, graph=path.graph - scaling.word_penalty * begun)
         return paths
 
     def _best(
@@ -115,10 +115,14 @@ class ReferenceGraph:
         for lattice, partial in found:
             yield None if lattice is None or partial else self.rescorer(lattice)
 
-    def _acceptor(self, said: Said, penalty: float) -> kaldifst.StdVectorFst:
+    def _acceptor(self, said: Said, scaling: Scaling) -> kaldifst.StdVectorFst:
         """What is said, with loops of what may stand anywhere; every word costs the penalty."""
+
+        def cost(label: int) -> float:
+            return 0.0 if label in scaling.inside else scaling.word_penalty
+
         arcs = [*said.arcs, *((p, p, f) for p in range(said.end + 1) for f in self.free)]
-        lines = [f"{place} {to} {label} {label} {penalty}" for place, to, label in sorted(arcs)]
+        lines = [f"{place} {to} {word} {word} {cost(word)}" for place, to, word in sorted(arcs)]
         acceptor = kaldifst.compile("\n".join([*lines, f"{said.end} 0.0"]) + "\n")
         kaldifst.arcsort(acceptor, "ilabel")
         return acceptor

@@ -74,7 +74,7 @@ def _set(
 ) -> SetErrors:
     data = DataDir.read(args.data / name)
     scored = sentences.read(args.score / name)
-    scaling = read_tuned(args.score / "tuned.json").scaling
+    scaling = read_tuned(args.score / "tuned.json").scaling(words)
     utterances = utterances_of(scored, data)
     wrong = [utterances[s.name] for s in scored if s.counts.errors and s.name in utterances]
     scorer = NetworkScorer(config, args.model, args.data / name, args.streams)

@@ -97,9 +97,10 @@ def hypothesise(folder: Path, data: DataDir, words: Words, setting: Setting) -> 
     timer = Timer.read(folder, words, data)
     timed: list[TimedWord] = []
     texts, seconds = {}, {}
+    scaling = setting.scaling(words)
     for utterance, found in lattices(folder, data):
-        path = best_paths(found, [setting.scaling])[0]
-        sure = confidences(found, path, setting.scaling)
+        path = best_paths(found, [scaling])[0]
+        sure = confidences(found, path, scaling)
         timed += timer.timed(utterance, path, sure)
         texts[utterance] = " ".join(words.spoken(path.words.tolist()))
         seconds[utterance] = len(path.transitions) * FRAME_SHIFT

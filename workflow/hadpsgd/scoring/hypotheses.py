@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from hadpsgd.corpus.datadir import DataDir
@@ -46,6 +47,13 @@ class Words:
         return cls(
             names, frozenset(word.lower() for word in dropped), joined.is_pieces(names.values())
         )
+
+    @cached_property
+    def inside(self) -> frozenset[int]:
+        """Labels that begin no word but go on with one that is spelled."""
+        if not self.pieces:
+            return frozenset()
+        return frozenset(n for n, name in self.names.items() if not joined.begins_word(name))
 
     def words(self, ids: Sequence[int]) -> list[tuple[str, range]]:
         """The words that count, each with the places of its ids."""

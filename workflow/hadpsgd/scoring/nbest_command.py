@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     settings = config.load(args.config).scoring
     data = DataDir.read(args.data, audio=False, text=False)
     words = Words.read(args.decode, settings.dropped_words)
-    scaling = read_tuned(args.tuned).scaling
+    scaling = read_tuned(args.tuned).scaling(words)
     utterances = total = 0
     with (
         atomic_folder(args.out) as folder,

@@ -22,10 +22,9 @@ class Setting:
     lm_weight: float
     word_penalty: float
 
-    @property
-    def scaling(self) -> Scaling:
-        """As lattices want it."""
-        return Scaling(1.0 / self.lm_weight, self.word_penalty)
+    def scaling(self, words: Words) -> Scaling:
+        """As lattices of these words want it."""
+        return Scaling(1.0 / self.lm_weight, self.word_penalty, words.inside)
 
 
 def settings_of(config: Scoring) -> list[Setting]:
@@ -37,7 +36,7 @@ def tune(folder: Path, data: DataDir, words: Words, settings: Sequence[Setting])
     """Counts of every setting on a decoded set; utterances without lattice count as deleted."""
     totals = [Counts() for _ in settings]
     missing = set(data.utterances)
-    scalings = [setting.scaling for setting in settings]
+    scalings = [setting.scaling(words) for setting in settings]
     rules = TextFilter(data)
 
     def count(utterance: str, hyp: str) -> Counts:
