@@ -77,8 +77,30 @@ def test_the_command_line_refuses_in_one_line(
     assert capsys.readouterr().err.startswith(f"hadpsgd config: error: {path}:3: not YAML")
     assert main(["config", str(tmp_path / "none.yaml")]) == 2
     assert "no such config" in capsys.readouterr().err
+    path.write_bytes(b"name: caf\xe9\n")
+    assert main(["config", str(path)]) == 2
+    assert "not UTF-8" in capsys.readouterr().err
     assert main(["nonsense"]) == 2
     assert "unknown stage 'nonsense'" in capsys.readouterr().err
+
+
+def test_a_folder_for_a_file_and_the_other_way_round(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file.yaml"
+    file.write_text("name: x\ncorpus: {kind: builtin}\n")
+    assert main(["config", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"hadpsgd config: error: {tmp_path}: Is a directory\n"
+    assert main(["lang", "--config", str(file), "--dict", str(file), "--out", "x"]) == 2
+    assert capsys.readouterr().err.endswith(": Not a directory\n")
+
+
+def test_what_nobody_named_is_a_fault_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hadpsgd.config.command.load", lambda _: (tmp_path / "lost").read_text())
+    with pytest.raises(FileNotFoundError):
+        main(["config", "file.yaml"])
 
 
 def test_paths_expand_environment_variables(monkeypatch: pytest.MonkeyPatch) -> None:

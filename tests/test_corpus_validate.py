@@ -155,6 +155,16 @@ CASES: list[tuple[str, Callable[[Path], object], list[str]]] = [
         ["unknown recording 'call-C'", "unknown utterance 'bob-2'"],
     ),
     (
+        "empty segments",
+        lambda d: (d / "segments").write_text(""),
+        ["unknown utterance"] * 4,
+    ),
+    (
+        "empty wav.scp",
+        lambda d: (d / "wav.scp").write_text(""),
+        ["segments: utterance"] * 4 + ["unknown utterance"] * 4 + ["unknown recording"] * 2,
+    ),
+    (
         "utterance without segment",
         line("segments", "bob-2 call-B 5 9.99", None),
         ["unknown utterance 'bob-2' (not in segments)"],

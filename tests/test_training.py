@@ -24,8 +24,10 @@ from training_runs import (
 
 from hadpsgd.config import load
 from hadpsgd.config.training import LearningRate
+from hadpsgd.decentralized import rendezvous
 from hadpsgd.errors import UserError
 from hadpsgd.models.build import load_model
+from hadpsgd.training.evaluation import pick_device
 from hadpsgd.training.job import assemble
 from hadpsgd.training.loop import train
 from hadpsgd.training.rate import rate
@@ -111,6 +113,20 @@ def test_other_config_is_named(egs: Path, tmp_path: Path) -> None:
 def rank_with_own_config(rank: int, configs: list[Path], egs: Path, out: Path) -> None:
     """Each rank reads its own config."""
     assemble(load(configs[rank]), "adpsgd-4", egs / "train", egs / "dev", out)
+
+
+@pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "MASTER_PORT"])
+def test_a_place_that_is_no_number(name: str) -> None:
+    env = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    with pytest.raises(UserError, match=f"{name}=two is not a number"):
+        rendezvous.environment(env | {name: "two"})
+
+
+def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert pick_device("auto", 0).type == "cpu"
+    with pytest.raises(UserError, match="finds no GPU"):
+        pick_device("cuda", 0)
 
 
 def test_wrong_number_of_processes(egs: Path, tmp_path: Path) -> None:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 
 from hadpsgd import guard
@@ -140,5 +143,18 @@ def main(argv: list[str] | None = None) -> int:
         return USER_ERROR
     except BrokenPipeError:
         return 1
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
+        if not _given(error.filename, rest):
+            raise
+        print(f"hadpsgd {stage}: error: {error.filename}: {error.strerror}", file=sys.stderr)
+        return USER_ERROR
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _given(path: object, arguments: Sequence[str]) -> bool:
+    """Whether a path is one of the arguments, or lies in a folder that is."""
+    if not isinstance(path, str | os.PathLike):
+        return False
+    given = {Path(argument.rpartition("=")[2]) for argument in arguments if argument}
+    return not given.isdisjoint([Path(path), *Path(path).parents])

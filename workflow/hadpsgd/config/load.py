@@ -29,6 +29,8 @@ def load(path: Path | str) -> Config:
         raise UserError(
             "no such config", where=path, fix="Examples lie in the folder config/"
         ) from None
+    except UnicodeDecodeError:
+        raise UserError("not UTF-8 text", where=path, fix="Is this a config?") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else path

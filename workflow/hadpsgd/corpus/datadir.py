@@ -110,9 +110,11 @@ class DataDir:
                 what = f"no file {name}" if path.is_dir() else "no such data directory"
                 raise UserError(what, where=path, fix="Give a Kaldi data directory")
         tables = TablesReader(path, report).read()
-        known = tables.recordings if tables.segments is None else tables.segments
+        known: Iterable[str] = tables.recordings if tables.segments is None else tables.segments
+        if not audio and tables.segments is None:
+            known = tables.recordings or tables.speakers
         utterances = {}
-        for name in sorted(set(known or tables.speakers) & set(tables.speakers)):
+        for name in sorted(set(known) & set(tables.speakers)):
             segment = tables.segment(name)
             utterances[name] = Utterance(
                 name,

@@ -79,7 +79,7 @@ class TablesReader:
         source = "wav.scp"
         if tables.segments is not None:
             have, source = tables.segments, "segments"
-        if have:
+        if have or (self.path / source).is_file():
             self._same(have, source, tables.speakers, "utt2spk", "utterance without speaker")
         if (self.path / "text").is_file():
             self._same(tables.speakers, "utt2spk", tables.text, "text", "no transcript of")

@@ -93,7 +93,7 @@ def environment(env: Mapping[str, str] = os.environ) -> dict[str, str]:
     """RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT from torchrun or Slurm's srun.
 
     Raises:
-        UserError: some of them are there, others not.
+        UserError: some of them are there, others not, or one is no number.
     """
     if "RANK" not in env and "SLURM_PROCID" in env and int(env.get("SLURM_NTASKS", "1")) > 1:
         env = {
@@ -111,6 +111,9 @@ def environment(env: Mapping[str, str] = os.environ) -> dict[str, str]:
             where="environment",
             fix="Start learners with torchrun",
         )
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT"):
+        if not env.get(name, "1").isdecimal():
+            raise UserError(f"{name}={env[name]} is not a number", where="environment")
     others = ("LOCAL_WORLD_SIZE", RESTARTS, AGENTS_STORE, JOIN)
     return {name: env[name] for name in (*wanted, *others) if name in env}
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
+from hadpsgd.errors import UserError
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.models.loss import FrameScore
 from hadpsgd.training.data import Example
@@ -32,7 +33,13 @@ def named(score: FrameScore) -> dict[str, float]:
 
 
 def pick_device(wanted: str, local_rank: int) -> torch.device:
-    """The device of a rank: its own GPU where there is one."""
+    """The device of a rank: a GPU where there is one, its own where there are enough.
+
+    Raises:
+        UserError: a GPU is wanted, and there is none.
+    """
     if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
-    return torch.device("cuda", local_rank % max(1, torch.cuda.device_count()))
+    if not torch.cuda.is_available():
+        raise UserError("training.device is cuda: torch finds no GPU", fix="Set it to auto or cpu")
+    return torch.device("cuda", local_rank % torch.cuda.device_count())

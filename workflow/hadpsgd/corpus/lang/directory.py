@@ -273,6 +273,8 @@ def read_symbols(path: Path) -> dict[str, int]:
         lines = Path(path).read_text(encoding="utf-8").split("\n")
     except FileNotFoundError:
         raise UserError("no such file", where=path) from None
+    except UnicodeDecodeError:
+        raise UserError("not UTF-8", where=path, fix="Convert it: iconv -t UTF-8") from None
     table: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         if not line:
