@@ -74,6 +74,8 @@ class Setup:
     slow: float = 1.0
     """How many times longer those of learner 0 are."""
     injection: Injection | None = None
+    by_host: bool = False
+    """Exchange copies, as learners on GPUs do."""
 
 
 @dataclass
@@ -138,6 +140,7 @@ def learner(rank: int, setup: Setup) -> Result:
         seed=5,
         record=events.append,
         injection=setup.injection,
+        by_host=setup.by_host,
     )
     start = engine.learner.weights.double().numpy().copy()
     draws = np.random.default_rng([11, rank])

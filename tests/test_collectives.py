@@ -33,6 +33,22 @@ def test_pieces_of_the_gradient_change_no_bit(monkeypatch: pytest.MonkeyPatch) -
     assert [one.bytes_sent for one in pieces] == [one.bytes_sent for one in whole]
 
 
+@pytest.mark.parametrize(
+    "choice, size",
+    [(Choice("ssgd"), 3), (Choice("d1d"), 1), (Choice("local", every=2, synchronous_steps=3), 1)],
+    ids=["ssgd", "d1d", "local"],
+)
+def test_copies_in_the_hosts_memory_change_no_bit(choice: Choice, size: int) -> None:
+    """What learners on GPUs do where NCCL cannot serve; the copies are real on CPUs, too."""
+    setup = Setup(choice, "complete", learners=3, size=size, steps=8)
+    directly = run_setup(setup)
+    copied = run_setup(replace(setup, by_host=True))
+    assert (directly[0].weights != directly[0].start).any()
+    for one, other in zip(directly, copied, strict=True):
+        assert (one.weights == other.weights).all()
+        assert one.bytes_sent == other.bytes_sent
+
+
 @given(size=st.integers(1, 9), layers=st.integers(1, 2), cells=st.integers(1, 300))
 @settings(max_examples=25, deadline=None)
 def test_buckets_cover_the_gradient(size: int, layers: int, cells: int) -> None:

@@ -142,6 +142,16 @@ def test_hadpsgd(among: str, nodes: int, size: int, dtype: torch.dtype) -> None:
     check_record(results[::size], setup)
 
 
+def test_super_learners_that_exchange_copies() -> None:
+    """Gradients, shards and what members agree on, by the host's memory."""
+    setup = Setup(Choice("adpsgd"), "ring", 4, 2, jitter=0.002, by_host=True)
+    results = run_setup(setup)
+    for one, other in (results[:2], results[2:]):
+        assert one.events == other.events
+        assert (one.weights == other.weights).all()
+    check_record(results[::2], setup)
+
+
 def test_a_slow_member_does_not_slow_the_mixing() -> None:
     """Its super-learner mixes during its gradients as well, and stays exact."""
     setup = Setup(Choice("adpsgd"), "ring", 6, 2, jitter=0.04, slow=5)

@@ -26,6 +26,10 @@ class Cluster(Section):
     """Memory of a learner in MB, at the first attempt; the next ones ask for more."""
     gpus: Literal["auto", "none"] = "auto"
     """auto asks for one GPU for each learner where training.device is cuda."""
+    between_gpus: Literal["nccl", "host"] = "nccl"
+    """How gradients and averages of all weights go between GPUs: NCCL, which wants one for each
+    learner, or by the hosts' memory and gloo, which learners of one GPU can use. What a
+    super-learner mixes goes by the hosts' memory in any case."""
     gpu_type: str = Field("", pattern=r"^[A-Za-z0-9_.]*$")
     """Type of the GPUs, as the cluster calls it (`a100`); any where it is empty."""
     hours: float = Field(24.0, gt=0)

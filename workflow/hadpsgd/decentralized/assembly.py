@@ -76,11 +76,14 @@ def check(strategy: Strategy, schedule: MixingSchedule, nodes: int, size: int) -
         )
 
 
-def groups(strategy: Strategy, meeting: Meeting) -> Groups:
+def groups(
+    strategy: Strategy, meeting: Meeting, *, on_gpu: bool = False, by_host: bool = False
+) -> Groups:
     """Make the process groups; every rank calls it.
 
     The default group is the super-learner's (or everybody's, where a strategy needs that): the
-    death of a rank never breaks the groups of other super-learners.
+    death of a rank never breaks the groups of other super-learners. On GPUs the communication
+    thread of a super-learner goes by the hosts' memory: NCCL is left to the compute thread.
     """
     place = meeting.place
     alone = Group(None)
@@ -92,14 +95,13 @@ def groups(strategy: Strategy, meeting: Meeting) -> Groups:
         if whole
         else (f"super-learner/{place.node}", place.member, place.size)
     )
-    process_group(name, meeting, rank, size)
+    process_group(name, meeting, rank, size, by_host=by_host)
     apart = meeting.apart(range(place.rank - rank, place.rank - rank + size))
-    first = Group(dist.group.WORLD, apart=apart)
-    second = (
-        Group(keep(dist.new_group(timeout=meeting.timeout)), apart=apart)
-        if strategy.mixes
-        else alone
-    )
+    first = Group(dist.group.WORLD, apart=apart, by_host=by_host)
+    second = alone
+    if strategy.mixes:
+        made = keep(dist.new_group(timeout=meeting.timeout))
+        second = Group(made, apart=apart, by_host=by_host or (on_gpu and not whole))
     return Groups(first, alone, second) if whole else Groups(first, second, alone)
 
 
@@ -115,11 +117,12 @@ def build(
     recorder: Callable[[MixingSchedule], Recorder] | None = None,
     injection: Injection | None = None,
     skip_not_finite: bool = False,
+    by_host: bool = False,
 ) -> DecentralizedEngine:
     """An engine for `module`, which lies on its device and has the same weights on every rank.
 
     `injection` slows links and leaves exchanges out. `recorder` makes the recorder of this rank's
-    node; its first member writes. `record` is told of every event instead.
+    node; its first member writes. `record` is told of every event instead. `by_host`: see `Group`.
 
     Raises:
         UserError: strategy and schedule do not fit.
@@ -140,7 +143,7 @@ def build(
         folded=writer.fold if writer is not None else None,
         changed=clock.condition("the learner"),
     )
-    made = groups(strategy, meeting)
+    made = groups(strategy, meeting, on_gpu=flat.weights.is_cuda, by_host=by_host)
     coordination = Coordination(plan, place.node)
     reducer = Reducer(flat, made.gradients)
     mixer, transport = _mixer(learner, strategy, plan, meeting, made, coordination, clock)

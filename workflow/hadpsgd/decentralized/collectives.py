@@ -54,19 +54,35 @@ class Group:
 
     Ranks on CPUs send each other messages. gloo's collectives pass each through a thread of their
     own and back, which takes twice as long on one host, and one after the other between hosts.
+    Ranks on GPUs use NCCL, or, `by_host`, do what ranks on CPUs do with copies in the hosts'
+    memory. NCCL wants one communicator at a time, used by one thread, and no two ranks on a GPU.
 
     Args:
         group: torch's.
         apart: whether its ranks are on several hosts; all ranks say the same.
+        by_host: exchange copies of the tensors; all ranks say the same.
     """
 
-    def __init__(self, group: dist.ProcessGroup | None, *, apart: bool = False) -> None:
+    def __init__(
+        self, group: dist.ProcessGroup | None, *, apart: bool = False, by_host: bool = False
+    ) -> None:
         self.group = group
         self.apart = apart
+        self.by_host = by_host
         self.size = dist.get_world_size(group) if group is not None else 1
         self.rank = dist.get_rank(group) if group is not None else 0
         self.bytes_sent = 0
         self._tags = 0
+        self._copy: Tensor | None = None
+
+    def exchanged(self, tensor: Tensor) -> Tensor:
+        """What is exchanged in place of a tensor: itself, or room for a copy in the host's memory.
+
+        To copy there and back is the caller's part. A copy from or to a GPU waits for its stream.
+        """
+        if not self.by_host or self.size == 1:
+            return tensor
+        return torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
 
     def new_tag(self) -> int:
         """For messages that must not be taken for others; all ranks ask in one order."""
@@ -100,7 +116,14 @@ class Group:
             if out.data_ptr() != shard.data_ptr():
                 out.copy_(shard)
             return
-        wait(self.begin_gather(out, shard))
+        if not self.by_host:
+            wait(self.begin_gather(out, shard))
+            return
+        if self._copy is None or self._copy.shape != out.shape:
+            self._copy = self.exchanged(out)
+        own = self._copy.view(self.size, -1)[self.rank].copy_(shard)
+        wait(self.begin_gather(self._copy, own))
+        out.copy_(self._copy)
 
     def _receive(self, rows: Tensor, tag: int) -> Works:
         """From every other rank, the one before this first."""
@@ -127,14 +150,19 @@ class Averaging:
     def __init__(self, group: Group, buffer: Tensor) -> None:
         self.group = group
         self.buffer = buffer
-        self.rows = torch.empty_like(buffer).view(group.size, -1)
+        self._exchanged = group.exchanged(buffer)
+        self.rows = torch.empty_like(self._exchanged).view(group.size, -1)
         """[group, elements / group]: after `start`, every rank's values of this rank's shard."""
         self._shard = torch.empty_like(self.rows[0])
         self._tags = group.new_tag(), group.new_tag()
 
     def start(self) -> None:
         """Begin to send every rank its shard."""
-        self._coming, self._going = self.group.begin_scatter(self.rows, self.buffer, self._tags[0])
+        if self._exchanged is not self.buffer:
+            self._exchanged.copy_(self.buffer)
+        self._coming, self._going = self.group.begin_scatter(
+            self.rows, self._exchanged, self._tags[0]
+        )
 
     def spread(self) -> None:
         """Sum the own shard, begin to hand it out.
@@ -144,11 +172,13 @@ class Averaging:
         """
         wait(self._coming)
         mean_of(self.rows, self._shard)
-        self._coming = self.group.begin_gather(self.buffer, self._shard, self._tags[1])
+        self._coming = self.group.begin_gather(self._exchanged, self._shard, self._tags[1])
 
     def wait(self) -> None:
         """Until `buffer` holds the mean."""
         wait(self._coming + self._going)
+        if self._exchanged is not self.buffer:
+            self.buffer.copy_(self._exchanged)
 
     def run(self) -> None:
         """All three."""

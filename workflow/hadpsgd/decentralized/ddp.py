@@ -25,18 +25,24 @@ AGREE_EVERY = 16
 
 
 class DdpEngine:
-    """One rank of a DDP run; arguments as of `assembly.build`.
+    """One rank of a DDP run; arguments as of `assembly.build` (`by_host`: gloo on GPUs, too).
 
     A resumed run differs from an unbroken one by rounding: torch sorts its buckets after the first
     step of a process, and sums that one in another order than those that follow.
     """
 
     def __init__(
-        self, module: nn.Module, sgd: Sgd, meeting: Meeting, *, skip_not_finite: bool = False
+        self,
+        module: nn.Module,
+        sgd: Sgd,
+        meeting: Meeting,
+        *,
+        skip_not_finite: bool = False,
+        by_host: bool = False,
     ) -> None:
         keep_freed_memory()
         self.place = meeting.place
-        process_group("ddp", meeting, self.place.rank, self.place.world)
+        process_group("ddp", meeting, self.place.rank, self.place.world, by_host=by_host)
         self.sgd = sgd
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         device = self.parameters[0].device

@@ -50,7 +50,7 @@ class MemberMixer(FreeMixer):
         """Updates from this number on must not be decided on now."""
         self._pause = self._stop = self._done = False
         """What this member wants to tell when the next round begins."""
-        device = self.learner.weights.device
+        device = torch.device("cpu") if gradients.by_host else self.learner.weights.device
         self._count = torch.zeros(1, dtype=torch.int64, device=device)
         self._counts = torch.zeros(gradients.size, dtype=torch.int64, device=device)
 

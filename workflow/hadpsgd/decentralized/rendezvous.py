@@ -159,10 +159,16 @@ def meet(learners: int, size: int, agree_on: str, seconds: float = 300.0) -> Mee
     )
 
 
-def process_group(name: str, meeting: Meeting, rank: int, size: int) -> None:
-    """Make torch's default group of this process, under a name of its own in the store."""
+def process_group(
+    name: str, meeting: Meeting, rank: int, size: int, *, by_host: bool = False
+) -> None:
+    """Make torch's default group of this process, under a name of its own in the store.
+
+    `by_host`: without NCCL, also where there are GPUs.
+    """
+    nccl = torch.cuda.is_available() and not by_host
     dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
+        "cpu:gloo,cuda:nccl" if nccl else "gloo",
         store=meeting.prefixed(name),
         rank=rank,
         world_size=size,

@@ -190,8 +190,10 @@ def _engine(
     folder: Path,
 ) -> Engine:
     skip = config.training.not_finite == "skip"
+    on_gpu = next(module.parameters()).is_cuda
+    by_host = on_gpu and config.training.cluster.between_gpus == "host"
     if run.strategy == "ddp":
-        return DdpEngine(module, sgd_of(config), meeting, skip_not_finite=skip)
+        return DdpEngine(module, sgd_of(config), meeting, skip_not_finite=skip, by_host=by_host)
     header = {
         "run": run.id,
         "nodes": meeting.place.nodes,
@@ -216,6 +218,7 @@ def _engine(
         recorder=recorder,
         injection=injection_of(run, config.seed),
         skip_not_finite=skip,
+        by_host=by_host,
     )
 
 
