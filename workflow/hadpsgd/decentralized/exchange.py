@@ -238,10 +238,10 @@ class AverageExchange(Exchange):
 
     def snapshot(self) -> None:
         """All weights, and whether this learner wants all to pause or to end after the round."""
-        self.version = self.learner.snapshot(self.average)
         following = self.learner.rounds + 1
         self.control[0] = float(self.coordination.pauses(following))
         self.control[1] = float(self.coordination.stops(following))
+        self.version = self.learner.snapshot(self.average)  # last: it orders the streams
 
     def run(self, round_: int) -> None:
         """Allreduce; all learners are at the same version."""
