@@ -27,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import hadpsgd  # noqa: F401  isort: skip  # before kaldifst: see hadpsgd/__init__.py
@@ -38,9 +39,10 @@ from commands import side_by_side
 
 from hadpsgd.config.decoding import Decoding
 from hadpsgd.corpus.datadir import DataDir
-from hadpsgd.decoding.decode import TOGETHER, Batch, Scorer, Work, dealt, decode
+from hadpsgd.decoding.decode import Batch, Scorer, Work, decode
 from hadpsgd.decoding.gmm import GmmScorer
-from hadpsgd.decoding.search import Scores, Searcher
+from hadpsgd.decoding.lanes import Scores
+from hadpsgd.decoding.search import Searcher
 from hadpsgd.gmm import transition_model
 from hadpsgd.graph.transitions import Transitions
 from hadpsgd.parallel import map_in_order
@@ -105,14 +107,17 @@ def faster_decoder(graph: Path) -> Callable[[Sequence[Scores]], None]:
 def searches(folder: Path, repeat: int) -> dict[str, float]:
     """Processor seconds of FasterDecoder, best paths and lattices, the graph loaded."""
     graph, saved = folder / "graph", Saved(folder / "scores")
-    lattices = Searcher(graph, OPTIONS)
-    runs: dict[str, Callable[[Sequence[Scores]], object]] = {
-        "faster_decoder": faster_decoder(graph),
-        "best_path": Searcher(graph, OPTIONS.model_copy(update={"one_best": True})).search,
-        "lattice": lattices.search,
-    }
+    runs = {"faster_decoder": faster_decoder(graph)}
+    for name, one_best in (("best_path", True), ("lattice", False)):
+        searcher = Searcher(graph, OPTIONS.model_copy(update={"one_best": one_best}))
+        runs[name] = partial(_drain, searcher)
     scores = [saved()(utterance) for utterance in saved.utterances]
-    return side_by_side(repeat, runs, [batch for [batch] in dealt(scores, TOGETHER, 1)])
+    return side_by_side(repeat, runs, [scores])
+
+
+def _drain(searcher: Searcher, scores: Sequence[Scores]) -> None:
+    for _ in searcher.search(scores):
+        pass
 
 
 @dataclass(frozen=True)
@@ -176,12 +181,20 @@ class Child:
         return wall, busiest
 
     def peak(self) -> float:
-        """MiB of all its processes together, at their peak; waits for its end."""
+        """MiB of all its processes together, at their peak; waits for its end.
+
+        Where a process begins or ends while they are looked at, pages that it shares are counted
+        twice or not at all: that look does not count.
+        """
         process, peak = psutil.Process(self.process.pid), 0.0
         while self.process.poll() is None:
             try:
                 every = [process, *process.children(recursive=True)]
-                peak = max(peak, sum(each.memory_full_info().pss for each in every) / 2**20)
+                found = sum(each.memory_full_info().pss for each in every) / 2**20
+                if every == [process, *process.children(recursive=True)] and all(
+                    each.status() != psutil.STATUS_ZOMBIE for each in every
+                ):
+                    peak = max(peak, found)
             except psutil.Error:
                 continue
             time.sleep(0.02)

@@ -99,9 +99,11 @@ def test_the_words_of_kaldi(
 def test_lattices_do_not_depend_on_what_is_searched_together(kaldi: Path, graph: Path) -> None:
     names = list(golden_words(kaldi))[:5]
     searcher = Searcher(graph, Decoding(acoustic_scale=SCALE))
-    together, apart = (Work(searcher, Golden(kaldi), room)()(names) for room in (1 << 30, 1))
-    assert [name for name, *_ in apart.results] == names
-    assert [packed for *_, packed in apart.results] == [packed for *_, packed in together.results]
+    ways = [(5, 1 << 30), (5, 1), (2, 1 << 30)]  # lanes, and bytes of scores at a time
+    together, *others = (Work(searcher, Golden(kaldi), *way)()(names) for way in ways)
+    for other in others:
+        assert [name for name, *_ in other.results] == names
+        assert [entry for *_, entry in other.results] == [entry for *_, entry in together.results]
 
 
 def found(searcher: Searcher, scores: NDArray[np.float32]) -> Lattice:

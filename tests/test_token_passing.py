@@ -17,6 +17,7 @@ from search_problems import Ids, Scores, Walk, problems, walks
 from hadpsgd import kaldi_io
 from hadpsgd.decoding import lattice_io
 from hadpsgd.decoding.assembly import lattices
+from hadpsgd.decoding.lanes import Lanes
 from hadpsgd.decoding.lattice import Lattice, Scaling, best_paths
 from hadpsgd.decoding.nbest import nbest
 from hadpsgd.decoding.pruning import Pruner
@@ -31,17 +32,23 @@ SCALE = np.float32(0.0833)
 
 
 def search(
-    graph: SearchGraph, columns: NDArray[np.int64], scores: list[Scores], beams: Beams, every: int
-) -> tuple[list[Lattice | None], NDArray[np.bool_]]:
-    """Lattices of a batch, pruned every few frames; which utterances reached no final state."""
-    passing = TokenPassing(graph, columns, scores, 1.0, beams)
-    pruner = Pruner(graph, passing.lengths, beams.lattice_beam)
-    for time in range(1, int(passing.lengths.max()) + 1):
-        passing.advance()
+    graph: SearchGraph,
+    columns: NDArray[np.int64],
+    scores: list[Scores],
+    beams: Beams,
+    every: int,
+    together: int = 3,
+) -> tuple[list[Lattice | None], list[bool]]:
+    """Lattices of utterances, so many searched together, pruned every few frames; whether they
+    reached no final state."""
+    passing = TokenPassing(graph, columns, Lanes(scores, together), 1.0, beams)
+    pruner = Pruner(graph, beams.lattice_beam)
+    while passing.advance():
+        time = len(passing.frames) - 1
         if time % every == 0:
             pruner.prune(passing.frames, max(0, time - 2 * every))
     pruner.prune(passing.frames)
-    return lattices(passing), pruner.partial
+    return list(lattices(passing)), [n in pruner.partial for n in range(len(scores))]
 
 
 def lattice_walks(lat: Lattice) -> list[Walk]:
@@ -108,26 +115,58 @@ def test_ways_that_are_not_listed_are_found(problem: tuple[Arrays, list[Scores]]
         short = SearchGraph.of(problem[0])
     assert len(short.ways.next) == len(short.empty.next) <= len(graph.ways.next)
     made, other = (search(each, columns_of(each), problem[1], beams, 2) for each in (graph, short))
-    assert made[1].tolist() == other[1].tolist()
+    assert made[1] == other[1]
     for one, two in zip(made[0], other[0], strict=True):
         assert (one is None) == (two is None)
         if one is not None and two is not None:
             assert rounded(lattice_walks(one)) == rounded(lattice_walks(two))
 
 
-@given(problems())
+@given(problems(), st.integers(1, 3))
 @settings(max_examples=50)
 def test_utterances_of_a_batch_do_not_touch_one_another(
-    problem: tuple[Arrays, list[Scores]],
+    problem: tuple[Arrays, list[Scores]], together: int
 ) -> None:
+    """Side by side or one after another."""
     graph = SearchGraph.of(problem[0])
     beams = Beams(3.0, 2.0, 3)
-    together, _ = search(graph, columns_of(graph), problem[1], beams, 2)
-    for lat, scores in zip(together, problem[1], strict=True):
-        (alone,), _ = search(graph, columns_of(graph), [scores], beams, 2)
+    made, partial = search(graph, columns_of(graph), problem[1], beams, 2, together)
+    for lat, cut, scores in zip(made, partial, problem[1], strict=True):
+        (alone,), (ends_anywhere,) = search(graph, columns_of(graph), [scores], beams, 2)
+        assert cut == ends_anywhere
         assert (lat is None) == (alone is None)
         if lat is not None and alone is not None:
-            assert rounded(lattice_walks(lat)) == rounded(lattice_walks(alone))
+            assert lat.arcs.tolist() == alone.arcs.tolist()
+            assert lat.first.tolist() == alone.first.tolist()
+            assert lat.final.tolist() == alone.final.tolist()
+
+
+@given(
+    st.lists(st.integers(1, 30), min_size=1, max_size=12), st.integers(1, 5), st.integers(1, 200)
+)
+def test_lanes_are_never_empty_without_need(lengths: list[int], count: int, room: int) -> None:
+    scores = [np.full((length, 1), number, np.float32) for number, length in enumerate(lengths)]
+    lanes, read = Lanes(scores, count, 4 * room), dict.fromkeys(range(len(lengths)), 0)
+    lanes.enter(0)
+    time = 0
+    while lanes.going_on(time):
+        running = (lanes.until > time).nonzero()[0]
+        for lane, score in zip(
+            running, lanes.at(time, running.copy(), np.zeros(len(running), np.int64)), strict=True
+        ):
+            assert score == lanes.number[lane]
+            read[int(score)] += 1
+        time += 1
+        entered = set(lanes.enter(time).tolist())
+        inside = lanes.number[(lanes.until >= time) & (lanes.number >= 0)].tolist()
+        assert entered <= set(range(count))
+        assert len(inside) == 1 or sum(lengths[number] for number in inside) <= room
+        if lanes.utterances < len(lengths) and len(inside) < count:  # one more would be too much
+            upcoming = lengths[lanes.utterances]
+            assert inside
+            assert sum(lengths[number] for number in inside) + upcoming > room or not len(entered)
+    assert list(read.values()) == lengths
+    assert lanes.utterances == len(lengths)
 
 
 @pytest.fixture(scope="module")
@@ -146,8 +185,8 @@ def test_lattices_of_kaldi_decoder(
     path, pdf, scores = golden
     graph = SearchGraph.of(arrays.read(path))
     columns = pdf[graph.emitting.label].astype(np.int64)
-    made, partial = search(graph, columns, scores[:8], Beams(13.0, 6.0, 10**9), 50)
-    assert not partial.any()
+    made, partial = search(graph, columns, scores[:8], Beams(13.0, 6.0, 10**9), 50, 8)
+    assert not any(partial)
     fst = kaldifst.StdConstFst.read(str(path))
     config = kaldi_decoder.LatticeSimpleDecoderConfig(beam=13.0, lattice_beam=6.0)
     for lat, matrix in zip(made, scores, strict=False):
@@ -170,7 +209,8 @@ def test_active_states_are_limited(golden: tuple[Path, NDArray[np.int32], list[S
     columns = pdf[graph.emitting.label].astype(np.int64)
     flat = [np.zeros_like(matrix[:60]) for matrix in scores[:3]]  # scores that say nothing
     for limit in (200, 1000):
-        passing = TokenPassing(graph, columns, flat, 1.0, Beams(13.0, 6.0, limit))
+        lanes = Lanes(flat, len(flat))
+        passing = TokenPassing(graph, columns, lanes, 1.0, Beams(13.0, 6.0, limit))
         for _ in range(60):
             passing.advance()
             links = passing.frames[-2].emitting

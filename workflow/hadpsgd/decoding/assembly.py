@@ -2,106 +2,121 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hadpsgd.decoding.heap import give_back
 from hadpsgd.decoding.lattice import ARC, Lattice
 from hadpsgd.decoding.pruning import SLACK, ending_costs
-from hadpsgd.decoding.search_graph import Arcs, Costs, Indices
+from hadpsgd.decoding.search_graph import Arcs, Costs, Indices, SearchGraph
 from hadpsgd.decoding.token_passing import Links, TokenPassing
 from hadpsgd.errors import UserError
+
+_OFTEN = 8  # lattices after which memory is given back
 
 
 @dataclass(frozen=True)
 class _Joined:
-    """Links of all frames: tokens at both ends, numbered through all frames; arc; frame."""
+    """Links of all frames: tokens at both ends, numbered through all frames; arc; score, if they
+    have one."""
 
     source: NDArray[np.int32]
     target: NDArray[np.int32]
     arc: NDArray[np.int32]
-    time: NDArray[np.int32]
+    score: NDArray[np.float32] | None
 
     @classmethod
     def of(cls, links: Sequence[Links], base: Indices, ahead: int) -> _Joined:
-        """Of each frame; their targets are so many frames ahead. base: first token of each."""
+        """Of each frame, which loses them; their targets are so many frames ahead. base: first
+        token of each."""
         time = np.arange(len(links), dtype=np.int32).repeat([len(some.arc) for some in links])
-        source = np.concatenate([some.source for some in links])
+        source, target = _moved(links, "source"), _moved(links, "target")
         source += base.take(time)
-        target = np.concatenate([some.target for some in links])
-        target += base.take(time + ahead)
-        return cls(
-            source,
-            target,
-            np.concatenate([some.arc for some in links]),
-            time,
-        )
+        time += ahead
+        target += base.take(time)
+        scored = all(some.score is not None for some in links)
+        return cls(source, target, _moved(links, "arc"), _moved(links, "score") if scored else None)
+
+    def by(self, group: NDArray[np.integer], count: int) -> list[Indices]:
+        """The links that leave tokens of each of so many groups. group: of each token."""
+        of_link = group.take(self.source)
+        order = of_link.argsort(kind="stable")
+        ends = np.bincount(of_link, minlength=count).cumsum()
+        return np.split(order, ends[:-1])
 
 
-def lattices(passing: TokenPassing) -> list[Lattice | None]:
+def _moved(links: Sequence[Links], name: str) -> NDArray[Any]:
+    """A field of all links, which do not have it any more: they take much memory."""
+    whole = np.concatenate([getattr(some, name) for some in links])
+    for some in links:
+        setattr(some, name, whole[:0])
+    return whole
+
+
+def lattices(passing: TokenPassing) -> Iterator[Lattice | None]:
     """The lattices of a search whose frames are pruned, one an utterance; acoustic costs are not
-    scaled. The search's frames are gone afterwards: they take much memory.
+    scaled. The search's frames are gone afterwards.
 
     None for an utterance without a path to its last frame.
 
     Raises:
         UserError: links without speech lead round.
     """
-    numbered = _numbered(passing)
-    order = numbered.source.argsort(kind="stable")
-    source = numbered.source.take(order)
-    bounds = source.searchsorted(numbered.first)
-    made: list[Lattice | None] = []
-    for number, (low, high) in enumerate(pairwise(numbered.first.tolist())):
-        mine = slice(bounds[number], bounds[number + 1])
-        rows, final = numbered.rows[order[mine]], numbered.final[low:high]
-        one = _lattice(source[mine] - low, rows, low, final)
-        made.append(one if np.isfinite(final).any() else None)
-    return made
-
-
-@dataclass(frozen=True)
-class _Numbered:
-    """Lattices of all utterances: first state of each utterance, then their number; of each state
-    the cost of ending (inf: none); arcs, and the state that each leaves."""
-
-    first: Indices
-    final: Costs
-    source: NDArray[np.int32]
-    rows: NDArray[np.void]
-
-
-def _numbered(passing: TokenPassing) -> _Numbered:
-    frames, count = passing.frames, len(passing.lengths)
+    frames, count = passing.frames, passing.lanes.utterances
     base = np.cumsum([0] + [frame.count for frame in frames])
-    utterance = np.concatenate([frame.utterance for frame in frames])
+    # as small as may be: such numbers are sorted faster
+    utterance = np.concatenate([frame.utterance for frame in frames]).astype(
+        np.min_scalar_type(count)
+    )
     final = _finals(passing, base)
     used = final < np.inf
-    used[frames[0].bounds[:-1]] = True  # their starts
     empty = _Joined.of([frame.empty for frame in frames], base, 0)
     emitting = _Joined.of([f.emitting for f in frames if f.emitting is not None], base, 1)
     frames.clear()
+    give_back()
     for ends in (empty.source, empty.target, emitting.source, emitting.target):
         used[ends] = True
-    tokens = used.nonzero()[0]
-    # by this, links lead upwards: by frame, then by empty links
-    depth = _depths(empty, base)
-    time = np.arange(len(base) - 1).repeat(np.diff(base))
-    place = (utterance * len(base) + time) * (depth.max(initial=0) + 1) + depth
-    tokens = tokens.take(place.take(tokens).argsort(kind="stable"))
+    tokens, first = _ordered(used.nonzero()[0], utterance, _depths(empty, base), base, count)
     rank = np.zeros(len(utterance), np.int32)
     rank[tokens] = np.arange(len(tokens))
-    first = np.searchsorted(utterance.take(tokens), np.arange(count + 1))
-    source, rows = _rows(passing, empty, emitting, utterance, rank)
-    return _Numbered(first, final.take(tokens), source, rows)
+    final = final.take(tokens)
+    parts = zip(empty.by(utterance, count), emitting.by(utterance, count), strict=True)
+    bounds = pairwise(first.tolist())
+    for number, ((low, high), (some, others)) in enumerate(zip(bounds, parts, strict=True)):
+        if number % _OFTEN == 0:
+            give_back()
+        if np.isfinite(final[low:high]).any():
+            source, rows = _rows(passing.graph, (empty, some), (emitting, others), rank)
+            yield _lattice(source - low, rows, low, final[low:high])
+        else:
+            yield None
+
+
+def _ordered(
+    tokens: Indices, utterance: NDArray[np.integer], depth: Indices, base: Indices, count: int
+) -> tuple[Indices, Indices]:
+    """Tokens so that links lead upwards: by utterance, frame, and then by empty links; and where
+    each utterance begins, then their number."""
+    time = base.searchsorted(tokens, side="right")
+    place = utterance.take(tokens).astype(np.int64)
+    place *= len(base) + 1
+    place += time
+    place *= depth.max(initial=0) + 1
+    place += depth.take(tokens)
+    tokens = tokens.take(place.argsort(kind="stable"))
+    return tokens, utterance.take(tokens).searchsorted(np.arange(count + 1))
 
 
 def _lattice(
-    source: NDArray[np.int32], arcs: NDArray[np.void], start: int, final: Costs
+    source: NDArray[np.int32], rows: NDArray[np.void], start: int, final: Costs
 ) -> Lattice:
+    order = source.argsort(kind="stable")
+    arcs = rows[order]
     arcs["next"] -= start
     counts = np.bincount(source, minlength=len(final))
     first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -112,24 +127,23 @@ def _lattice(
 
 
 def _rows(
-    passing: TokenPassing,
-    empty: _Joined,
-    emitting: _Joined,
-    utterance: Indices,
+    graph: SearchGraph,
+    empty: tuple[_Joined, Indices],
+    emitting: tuple[_Joined, Indices],
     rank: NDArray[np.int32],
 ) -> tuple[NDArray[np.int32], NDArray[np.void]]:
-    """Lattice arcs of all links, frame by frame, and the state that each leaves."""
-    some, others = len(empty.arc), len(emitting.arc)
-    rows = np.zeros(some + others, ARC)
-    _fill(rows[:some], passing.graph.empty, empty.arc)
-    _fill(rows[some:], passing.graph.emitting, emitting.arc)
-    owner = utterance.take(emitting.source)
-    for number, scores in enumerate(passing.scores):
-        mine = (owner == number).nonzero()[0]
-        column = passing.columns.take(emitting.arc.take(mine))
-        rows["acoustic"][some + mine] = -scores[emitting.time.take(mine), column]
-    rows["next"][:some], rows["next"][some:] = rank.take(empty.target), rank.take(emitting.target)
-    return np.concatenate([rank.take(empty.source), rank.take(emitting.source)]), rows
+    """Lattice arcs of some of the links, frame by frame, and the state that each leaves."""
+    (silent, some), (spoken, others) = empty, emitting
+    rows = np.zeros(len(some) + len(others), ARC)
+    _fill(rows[: len(some)], graph.empty, silent.arc.take(some))
+    _fill(rows[len(some) :], graph.emitting, spoken.arc.take(others))
+    if spoken.score is not None:
+        rows["acoustic"][len(some) :] = -spoken.score.take(others)
+    ends = [np.concatenate([a.take(some), b.take(others)]) for a, b in (
+        (silent.source, spoken.source), (silent.target, spoken.target)
+    )]  # fmt: skip
+    rows["next"] = rank.take(ends[1])
+    return rank.take(ends[0]), rows
 
 
 def _fill(rows: NDArray[np.void], arcs: Arcs, chosen: NDArray[np.int32]) -> None:
@@ -141,12 +155,12 @@ def _finals(passing: TokenPassing, base: Indices) -> Costs:
     """Cost of ending at each token of all frames, inf where no path within the lattice beam
     ends."""
     finals = np.full(base[-1], np.inf)
-    for time in np.unique(passing.lengths).tolist():
-        frame = passing.frames[time]
-        final, best, _ = ending_costs(frame, passing.graph, passing.lengths == time)
-        limit = best[frame.utterance] + passing.beams.lattice_beam + SLACK
-        within = frame.cost + final <= limit
-        finals[base[time] : base[time + 1]] = np.where(within, final, np.inf)
+    for time, frame in enumerate(passing.frames):
+        if frame.ends is not None:
+            final, best, _ = ending_costs(frame, passing.graph)
+            limit = best[frame.lane] + passing.beams.lattice_beam + SLACK
+            within = frame.cost + final <= limit
+            finals[base[time] : base[time + 1]] = np.where(within, final, np.inf)
     return finals
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hadpsgd.decoding import lattice_io
-from hadpsgd.decoding.heap import give_back
-from hadpsgd.decoding.search import Found, Scores, Searcher
+from hadpsgd.decoding.lanes import Scores
+from hadpsgd.decoding.search import TOGETHER, Found, Searcher
 from hadpsgd.decoding.word_times import FRAME_SHIFT
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
@@ -27,9 +27,11 @@ Scorer = Callable[[str], Scores]
 
 Item = TypeVar("Item")
 
-# utterances that all processes search at a time, and their scores in bytes: both take memory
-TOGETHER, _SCORES = 96, 1 << 27
+# what all processes have in work at a time, in utterances, of which a process itself takes as much
+# memory as some; and bytes of scores
+_WORK, _PROCESS, _SCORES = 112, 8, 1 << 27
 _LEAST = 4  # utterances each: with fewer, the search is slower
+_HELD = 192  # utterances whose lattices all processes hold until they are written
 
 # what scoring needs of the graph: words, and phones with their transition-ids for word times
 _KEPT = ("words.txt", "phones.txt", "transitions.npz")
@@ -53,6 +55,8 @@ class Work:
 
     searcher: Searcher
     make_scorer: Callable[[], Scorer]
+    lanes: int = TOGETHER
+    """Utterances that each process searches at a time."""
     room: int = _SCORES
     """Bytes of scores in each process at a time; those of one utterance may be more."""
 
@@ -61,45 +65,35 @@ class Work:
         scorer, searcher = self.make_scorer(), self.searcher
 
         def decode(utterances: Sequence[str]) -> Batch:
-            began, search, pack = time.process_time(), 0.0, 0.0
-            results = []
+            scoring, packing = 0.0, 0.0
+
+            def scored() -> Iterator[Scores]:
+                nonlocal scoring
+                for utterance in utterances:
+                    began = time.process_time()
+                    scores = scorer(utterance)
+                    scoring += time.process_time() - began
+                    yield scores
+
+            began, packed = time.process_time(), []
             try:
-                for names, scores in self._scored(scorer, utterances):
-                    scored = time.process_time()
-                    found = searcher.search(scores)
-                    scores.clear()
-                    searched = time.process_time()
-                    results += [_packed(*pair) for pair in zip(names, found, strict=True)]
-                    search += searched - scored
-                    pack += time.process_time() - searched
+                found = searcher.search(scored(), self.lanes, self.room)
+                for utterance, each in zip(utterances, found, strict=True):
+                    at = time.process_time()
+                    packed.append(_packed(utterance, each))
+                    packing += time.process_time() - at
             except UserError as error:
                 raise self._named(error, utterances, scorer) from None
-            return Batch(results, time.process_time() - began - search - pack, search)
+            search = time.process_time() - began - scoring - packing
+            return Batch(packed, scoring, search)
 
         return decode
-
-    def _scored(
-        self, scorer: Scorer, utterances: Sequence[str]
-    ) -> Iterator[tuple[list[str], list[Scores]]]:
-        """Utterances with their scores, as many at a time as there is room for."""
-        names: list[str] = []
-        scores: list[Scores] = []
-        for utterance in utterances:
-            matrix = scorer(utterance)
-            if names and sum(each.nbytes for each in [*scores, matrix]) > self.room:
-                give_back()
-                yield names, scores
-                names, scores = [], []
-            names.append(utterance)
-            scores.append(matrix)
-        give_back()
-        yield names, scores
 
     def _named(self, error: UserError, utterances: Sequence[str], scorer: Scorer) -> UserError:
         """The error with the utterance that it is about."""
         for utterance in utterances:
             try:
-                self.searcher.search([scorer(utterance)])
+                self.searcher(scorer(utterance))
             except UserError as single:
                 return UserError(str(single), where=f"utterance {utterance}")
         return error
@@ -147,10 +141,10 @@ def decode(
     progress = Progress(lambda seconds: f"{tally.utterances} utterances in {seconds:.0f} s")
     with atomic_folder(out) as folder:
         with (folder / "lat.1.gz").open("wb") as archive:
-            work = replace(work, room=_SCORES // jobs)
+            work = replace(work, lanes=lanes_of(jobs), room=_SCORES // jobs)
             if jobs > 1:
                 work.searcher.warm()
-            rounds = dealt(utterances, max(_LEAST, TOGETHER // jobs), jobs)
+            rounds = dealt(utterances, max(_LEAST, _HELD // jobs), jobs)
             batches = map_in_order(work, chain.from_iterable(rounds), jobs)
             for dealt_out in rounds:
                 done = list(islice(batches, len(dealt_out)))
@@ -170,6 +164,11 @@ def decode(
         shutil.copytree(work.searcher.folder / "phones", folder / "phones")
     _say(report)
     return report
+
+
+def lanes_of(jobs: int) -> int:
+    """Utterances that each of so many processes searches at a time."""
+    return min(TOGETHER, max(_LEAST, _WORK // jobs - _PROCESS))
 
 
 def dealt(items: Sequence[Item], size: int, jobs: int) -> list[list[Sequence[Item]]]:

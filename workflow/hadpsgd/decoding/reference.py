@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hadpsgd.decoding import lattice_io
+from hadpsgd.decoding.lanes import Lanes, Scores
 from hadpsgd.decoding.lattice import Lattice, Scaling, best_paths
 from hadpsgd.decoding.lattice import Path as LatticePath
 from hadpsgd.decoding.rescore import Rescorer
 from hadpsgd.decoding.said import Said
-from hadpsgd.decoding.search import Scores, all_paths
+from hadpsgd.decoding.search import all_paths
 from hadpsgd.decoding.search_graph import SearchGraph
 from hadpsgd.decoding.token_passing import Beams
 from hadpsgd.graph import arrays
@@ -111,7 +112,8 @@ class ReferenceGraph:
         graph = SearchGraph.of(together)
         columns = self.transitions.pdf[graph.emitting.label].astype(np.int64)
         beams = Beams(beam=np.inf, lattice_beam=_LATTICE_BEAM, max_active=1 << 30)
-        found = all_paths(graph, columns, scores, scaling.acoustic_scale, beams, starts)
+        lanes = Lanes(scores, len(scores))
+        found = all_paths(graph, columns, lanes, scaling.acoustic_scale, beams, starts)
         for lattice, partial in found:
             yield None if lattice is None or partial else self.rescorer(lattice)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from hadpsgd.config.decoding import Decoding
 from hadpsgd.decoding import lattice_io
 from hadpsgd.decoding.assembly import lattices
 from hadpsgd.decoding.heap import give_back
+from hadpsgd.decoding.lanes import Lanes, Scores
 from hadpsgd.decoding.lattice import Lattice
 from hadpsgd.decoding.pruning import Pruner
 from hadpsgd.decoding.rescore import Rescorer
@@ -24,9 +26,8 @@ from hadpsgd.errors import UserError
 from hadpsgd.graph import arrays
 from hadpsgd.graph.transitions import Transitions
 
-Scores = NDArray[np.float32]
-
-_PRUNE_EVERY, _PRUNE_BACK = 50, 75  # frames
+TOGETHER = 96  # utterances that a process searches at a time
+_PRUNE_EVERY, _PRUNE_BACK = 50, 65  # frames
 
 
 @dataclass(frozen=True)
@@ -72,29 +73,40 @@ class Searcher:
         self.folder, self.options = state
         self._load()
 
-    def search(self, scores: Sequence[Scores]) -> list[Found]:
-        """Search utterances, side by side.
+    def search(
+        self, scores: Iterable[Scores], together: int = TOGETHER, room: float = np.inf
+    ) -> Iterator[Found]:
+        """Search utterances, side by side; yields what is found of each, in their order.
 
         Args:
             scores: of each, float32 [frames, pdfs], log-likelihoods (of a network: log-posteriors
-                minus log-priors), not scaled.
+                minus log-priors), not scaled; taken when it is their turn.
+            together: utterances searched at a time.
+            room: bytes of scores at a time; those of a single utterance may be more.
 
         Raises:
             UserError: another number of pdfs than the graph's, or NaN.
         """
-        for matrix in scores:
-            self._check(matrix)
-        some = {i: matrix for i, matrix in enumerate(scores) if len(matrix)}
+        frames: deque[int] = deque()
+
+        def some() -> Iterator[Scores]:
+            for matrix in scores:
+                self._check(matrix)
+                frames.append(len(matrix))
+                if len(matrix):
+                    yield matrix
+
         search = self._best if self.options.one_best else self._all
-        found = dict(zip(some, search(list(some.values())) if some else [], strict=True))
-        return [
-            Found(len(matrix), *found[i]) if i in found else Found(0, None)
-            for i, matrix in enumerate(scores)
-        ]
+        for lattice, partial in search(some(), together, room):
+            while not (count := frames.popleft()):
+                yield Found(0, None)
+            yield Found(count, lattice, partial)
+        yield from (Found(0, None) for _ in frames)
 
     def __call__(self, scores: Scores) -> Found:
         """Search one utterance."""
-        return self.search([scores])[0]
+        (found,) = self.search([scores])
+        return found
 
     def warm(self) -> None:
         """Search something, before processes fork: what is made at first use (NumPy's tables of
@@ -110,22 +122,26 @@ class Searcher:
         if not np.isfinite(scores).all():
             raise UserError("scores that are not finite (NaN or infinite)", fix="Train again")
 
-    def _all(self, scores: Sequence[Scores]) -> list[tuple[Lattice | None, bool]]:
+    def _all(
+        self, scores: Iterator[Scores], together: int, room: float
+    ) -> Iterator[tuple[Lattice | None, bool]]:
         """Lattices."""
         options = self.options
         beams = Beams(options.beam, options.lattice_beam, options.max_active)
-        scale = options.acoustic_scale
-        found = all_paths(self._graph, self._columns, scores, scale, beams)
-        if self._rescorer is None:
-            return found
-        return [(self._rescorer(lat) if lat is not None else None, cut) for lat, cut in found]
+        lanes = Lanes(scores, together, room)
+        found = all_paths(self._graph, self._columns, lanes, options.acoustic_scale, beams)
+        for lattice, partial in found:
+            if self._rescorer is not None and lattice is not None:
+                lattice = self._rescorer(lattice)
+            yield lattice, partial
 
-    def _best(self, scores: Sequence[Scores]) -> list[tuple[Lattice | None, bool]]:
-        """Lattices of the best path alone."""
+    def _best(
+        self, scores: Iterator[Scores], _together: int, _room: float
+    ) -> Iterator[tuple[Lattice | None, bool]]:
+        """Lattices of the best path alone, one utterance after another."""
         options = kaldi_decoder.FasterDecoderOptions(
             beam=self.options.beam, max_active=self.options.max_active
         )
-        results: list[tuple[Lattice | None, bool]] = []
         pdfs, scale = self.transitions.pdf[1:], np.float32(self.options.acoustic_scale)
         for matrix in scores:
             decoder = kaldi_decoder.FasterDecoder(self._fst, options)
@@ -135,39 +151,42 @@ class Searcher:
             ok, path = decoder.get_best_path()
             partial = not decoder.reached_final()
             if not ok or path.num_states == 0:
-                results.append((None, partial))
+                yield None, partial
                 continue
             found = lattice_io.of_kaldifst(path)
             found.arcs["acoustic"] /= scale
             found.final[:, 1] /= scale
-            results.append((found, partial))
-        return results
+            yield found, partial
 
 
 def all_paths(
     graph: SearchGraph,
     columns: NDArray[np.integer],
-    scores: Sequence[Scores],
+    lanes: Lanes,
     acoustic_scale: float,
     beams: Beams,
     starts: Indices | None = None,
-) -> list[tuple[Lattice | None, bool]]:
-    """Lattices of utterances searched side by side, and whether they are partial.
+) -> Iterator[tuple[Lattice | None, bool]]:
+    """Yield the lattices of utterances searched side by side, and whether they are partial.
 
     Args:
         graph: what is searched.
         columns: integers [emitting arcs], the column of scores that each arc reads.
-        scores: of each utterance, float32 [frames, columns], log-likelihoods, not scaled.
+        lanes: the utterances, with scores of as many columns.
         acoustic_scale: their scale while searching; lattices keep acoustic costs without it.
         beams: limits.
         starts: int64 [utterances], where each one starts; None: where the graph does.
     """
-    passing = TokenPassing(graph, columns, scores, acoustic_scale, beams, starts)
-    pruner = Pruner(graph, passing.lengths, beams.lattice_beam)
-    for time in range(1, int(passing.lengths.max()) + 1):
-        passing.advance()
+    if not lanes.going_on(0):
+        return
+    passing = TokenPassing(graph, columns, lanes, acoustic_scale, beams, starts)
+    pruner = Pruner(graph, beams.lattice_beam)
+    while passing.advance():
+        time = len(passing.frames) - 1
         if time % _PRUNE_EVERY == 0:
             pruner.prune(passing.frames, max(0, time - _PRUNE_BACK))
             give_back()
     pruner.prune(passing.frames)
-    return list(zip(lattices(passing), pruner.partial.tolist(), strict=True))
+    give_back()
+    for number, lattice in enumerate(lattices(passing)):
+        yield lattice, number in pruner.partial

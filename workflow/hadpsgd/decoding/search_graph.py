@@ -28,20 +28,22 @@ class Leaving:
     next: NDArray[np.int32]
     cost: NDArray[np.floating]
 
-    def some(self, states: NDArray[np.integer]) -> tuple[Indices, Indices]:
+    def some(self, states: NDArray[np.integer]) -> tuple[Indices, NDArray[np.int32]]:
         """Which of the states anything leaves, by index, and how many leave each of these."""
         counts = self.first.take(states + 1)
         counts -= self.first.take(states)
         chosen = (counts > 0).nonzero()[0]
-        return chosen, counts.take(chosen).astype(np.int64)
+        return chosen, counts.take(chosen)
 
-    def each(self, states: NDArray[np.integer], counts: Indices) -> tuple[Indices, Indices]:
+    def each(
+        self, states: NDArray[np.integer], counts: NDArray[np.int32]
+    ) -> tuple[Indices, Indices]:
         """Of all that leave states, so many each, state by state: index of the state among
         `states`, and index of what leaves it."""
         owner = np.arange(len(states)).repeat(counts)
-        shift = self.first.take(states) + counts
-        shift -= counts.cumsum()
-        found = shift.take(owner)
+        shift = self.first.take(states)
+        shift += counts
+        found = (shift - counts.cumsum()).take(owner)
         found += np.arange(len(owner))
         return owner, found
 

@@ -35,18 +35,27 @@ class Slots:
         [n]."""
         known = len(self.keys)
         self._reserve(known + len(keys))
-        numbers = np.arange(known, known + len(keys))
+        numbers = np.arange(known + len(keys))
+        mine = numbers[known:]
         every = np.concatenate([self.keys, keys]) if known else keys
         places = self._place(keys)
-        found = self._claim(places, numbers) if known else self._take(places, numbers)
+        found = self._claim(places, mine) if known else self._take(places, mine)
         left = (every.take(found) != keys).nonzero()[0]
         while len(left):
-            moved = (places.take(left) + 1) & self._mask
+            moved = places.take(left)
+            moved += 1
+            moved &= self._mask
             places[left] = moved
-            held = self._claim(moved, numbers.take(left))
+            held = self._claim(moved, mine.take(left))
             found[left] = held
             left = left.take((every.take(held) != keys.take(left)).nonzero()[0])
-        return self._number(keys, places, found)
+        new = (found == mine).nonzero()[0]
+        if not len(new):
+            return found
+        # without gaps, where one of each stands for all its like
+        mine[new] = numbers[known : known + len(new)].copy()
+        self._keep(keys.take(new), places.take(new))
+        return numbers.take(found)
 
     def find(self, keys: Indices) -> Indices:
         """int64 [n]: their numbers, -1 where a key has none."""
@@ -62,7 +71,10 @@ class Slots:
         return found
 
     def _place(self, keys: Indices) -> Indices:
-        return ((keys * _FACTOR) >> self._shift) & self._mask
+        places = keys * _FACTOR
+        places >>= self._shift
+        places &= self._mask
+        return places
 
     def _claim(self, places: Indices, numbers: Indices) -> Indices:
         """What stands at the places, after the numbers took those that were free."""
@@ -75,19 +87,12 @@ class Slots:
         self._table[places] = numbers
         return self._table.take(places).astype(np.int64)
 
-    def _number(self, keys: Indices, places: Indices, found: Indices) -> Indices:
-        """Number the new keys without gaps, where one of each stands for all its like."""
+    def _keep(self, keys: Indices, places: Indices) -> None:
+        """Note new keys and where they stand."""
         known = len(self.keys)
-        new = (found == np.arange(known, known + len(keys))).nonzero()[0]
-        if not len(new):
-            return found
-        numbers = np.arange(known + len(keys))
-        numbers[known + new] = fresh = np.arange(known, known + len(new))
-        places = places.take(new)
-        self._table[places] = fresh
-        self.keys = np.concatenate([self.keys, keys.take(new)])
-        self._places = np.concatenate([self._places, places])
-        return numbers.take(found)
+        self._table[places] = np.arange(known, known + len(keys))
+        self.keys = np.concatenate([self.keys, keys]) if known else keys
+        self._places = np.concatenate([self._places, places]) if known else places
 
     def _reserve(self, count: int) -> None:
         """Room for so many keys."""
