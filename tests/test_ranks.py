@@ -44,6 +44,22 @@ def test_each_rank_has_its_place_and_its_log(tmp_path: Path) -> None:
         assert last == f"{rank} {rank - 2} 4 2"
 
 
+def test_bad_input_counts_whoever_else_dies_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("hadpsgd.training.ranks.SETTLE_SECONDS", PATIENCE)
+    script = f"""
+import os, sys, time
+if os.environ['RANK'] == '0': print('lost rank 1'); sys.exit(7)
+if os.environ['RANK'] == '1': time.sleep(0.5); print('the data are bad'); sys.exit(2)
+{STOPS_AT_A_SIGNAL}"""
+    started = ranks(tmp_path, script)
+    assert started.run() == 2 and started.refused
+    said = capsys.readouterr().err
+    assert "rank 1: the data are bad" in said
+    assert "died" not in said
+
+
 def test_a_second_attempt_appends_to_the_logs(tmp_path: Path) -> None:
     for word in ("first", "second"):
         assert ranks(tmp_path, f"print('{word}')", 1).run() == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,10 @@ from training_runs import (
 from hadpsgd.config import load
 from hadpsgd.config.training import LearningRate
 from hadpsgd.decentralized import rendezvous
+from hadpsgd.decentralized.engine import NotFiniteError
 from hadpsgd.errors import UserError
 from hadpsgd.models.build import load_model
+from hadpsgd.training import command
 from hadpsgd.training.evaluation import pick_device
 from hadpsgd.training.job import assemble
 from hadpsgd.training.loop import train
@@ -166,6 +169,15 @@ def rank_with_nan(rank: int, config: Path, run_id: str, egs: Path, out: Path, si
     own = out / ("metrics.jsonl" if rank == 0 else f"metrics.rank{rank}.jsonl")
     rows = [json.loads(line) for line in own.read_text().splitlines()]
     return sum(row.get("skipped", 0) for row in rows)
+
+
+def test_the_command_says_what_to_do_about_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise NotFiniteError("gradient of learner 3 is not finite at step 4")
+
+    monkeypatch.setattr(command, "train", fail)
+    with pytest.raises(UserError, match=r"a-run: gradient of learner 3 .* at step 4. Lower the"):
+        command._train(SimpleNamespace(run=SimpleNamespace(id="a-run")))  # type: ignore[arg-type]
 
 
 def test_learning_rate_rule() -> None:

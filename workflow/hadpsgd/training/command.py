@@ -8,8 +8,10 @@ import time
 from pathlib import Path
 
 from hadpsgd.config import load, run_of
+from hadpsgd.decentralized.engine import NotFiniteError
 from hadpsgd.decentralized.membership import TooLateError
 from hadpsgd.decentralized.rendezvous import wait_for_keys
+from hadpsgd.errors import UserError
 from hadpsgd.tracking import follower
 from hadpsgd.training import final
 from hadpsgd.training.job import Job, assemble, identity
@@ -60,6 +62,9 @@ def _train(job: Job) -> End:
     except TooLateError as error:
         say(f"{job.run.id}: {error}")
         return End.DONE
+    except NotFiniteError as error:
+        fix = "Lower the learning rate, set training.clip_norm, or training.not_finite to skip"
+        raise UserError(str(error), where=job.run.id, fix=fix) from None
     if not job.engine.leads:
         return end
     if end is End.DONE:

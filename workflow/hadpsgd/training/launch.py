@@ -196,8 +196,9 @@ def _until_it_ends(
                 code = End.REQUEUE
         else:
             ranks = _ranks(wanted, env, range(wanted.run.learners), descriptors)
-            code, stopped = ranks.run(), ranks.stopping
-        if code and done(wanted.out, hash_):
+            code = ranks.run()
+            stopped = ranks.stopping and not ranks.refused
+        if code not in (End.DONE, BAD_INPUT) and done(wanted.out, hash_):
             say("some ranks were lost; the others finished the run")
             return End.DONE, False
         if code != CRASHED or stopped:

@@ -25,6 +25,8 @@ FORWARDED = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 """Each asks the ranks to stop at a checkpoint."""
 GRACE_SECONDS = 15.0
 """What a rank has to end of itself once another found bad input."""
+SETTLE_SECONDS = 2.0
+"""Who found bad input may end a little later than those who lost it, and is what counts."""
 JOIN_SECONDS = 20.0
 """A newcomer that has lived so long is taken to have joined the others."""
 ALIKE = 3
@@ -91,14 +93,18 @@ class Ranks:
         self.ranks: dict[int, Rank] = {}
         self.stopping = False
         """Whether a signal, or bad input of one, asked them to stop."""
+        self.refused = False
+        """Whether one found bad input."""
+        self._why = ""
+        """Why all end, where one that died takes the others with it."""
         self._kill_at = float("inf")
         self._told = 0
         self._statuses: dict[int, list[int]] = {}
 
     def run(self) -> int:
-        """Start them, wait for the end of all: the largest of their exit statuses.
+        """Start them, wait for the end of all: 2 (bad input), or the largest exit status.
 
-        0 done, 1 one died, 2 bad input, 75 stopped at a checkpoint.
+        0 done, 1 one died, 75 stopped at a checkpoint.
         """
         before = {number: signal.signal(number, self._signalled) for number in FORWARDED}
         try:
@@ -116,8 +122,10 @@ class Ranks:
             self._kill()
             for number, handler in before.items():
                 signal.signal(number, handler)
+        if self._why and not self.refused:
+            say(self._why)
         self._explain()
-        return max(rank.code or 0 for rank in self.ranks.values())
+        return BAD_INPUT if self.refused else max(rank.code or 0 for rank in self.ranks.values())
 
     def _running(self) -> list[Rank]:
         return [rank for rank in self.ranks.values() if rank.code is None]
@@ -157,10 +165,11 @@ class Ranks:
     def _ended(self, rank: Rank, status: int) -> None:
         known = (End.DONE, BAD_INPUT, End.REQUEUE)
         rank.code = status if status in known else CRASHED
-        if status == BAD_INPUT:
+        if status == BAD_INPUT and not self.refused:
+            self.refused = True
             self._signal(signal.SIGTERM)
-            self._kill_at = min(self._kill_at, time.monotonic() + GRACE_SECONDS)
-        if status in known:
+            self._kill_at = time.monotonic() + GRACE_SECONDS
+        if status in known or self.refused or self._why:
             return
         how = signal.Signals(-status).name if status < 0 else f"status {status}"
         if self.stopping:
@@ -174,8 +183,8 @@ class Ranks:
         elif self.alone and self._others_take_part():
             say(f"rank {rank.number} died ({how}): the others go on without it")
         else:
-            say(f"rank {rank.number} died ({how}), and so the others end; its log: {rank.log}")
-            self._kill()
+            self._why = f"rank {rank.number} died ({how}), and so the others end; log: {rank.log}"
+            self._kill_at = time.monotonic() + SETTLE_SECONDS
 
     def _always_alike(self, rank: Rank, status: int) -> bool:
         """Whether another start would end as the last ones did; kill -9 comes from outside."""
@@ -217,10 +226,11 @@ class Ranks:
             sys.stderr.flush()
 
     def _explain(self) -> None:
-        """The last words of ranks that failed, each once."""
+        """The last words of ranks that failed, each once; of those with bad input, if there are."""
+        failed = (BAD_INPUT,) if self.refused else (CRASHED,)
         said = {self.ranks[0].last_line()} if 0 in self.ranks else set()
         for rank in self.ranks.values():
-            line = rank.last_line() if rank.code in (BAD_INPUT, CRASHED) else ""
+            line = rank.last_line() if rank.code in failed else ""
             if line and line not in said:
                 said.add(line)
                 say(f"rank {rank.number}: {line}")
