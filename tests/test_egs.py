@@ -176,6 +176,15 @@ class TestDataset:
         Dataset(folder).verify(rank=1, learners=2)  # shares 1 and 3: sound
         shard.write_bytes(content)
         Dataset(folder).verify()
+        counts = folder / "pdf_counts.npy"
+        content = counts.read_bytes()
+        for broken in (b"", content[:-10], b"not numpy"):
+            counts.write_bytes(broken)
+            with pytest.raises(UserError, match=r"pdf_counts.npy: cannot be read"):
+                Dataset(folder)
+        np.save(counts, np.zeros(8, np.int64))
+        with pytest.raises(UserError, match=r"shape \(8,\) instead of \(9,\)"):
+            Dataset(folder)
         (folder / "meta.json").write_text("{}")
         with pytest.raises(UserError, match="examples of format"):
             Dataset(folder)

@@ -13,6 +13,7 @@ from torch import nn
 from hadpsgd.cli import main
 from hadpsgd.config.training import Model
 from hadpsgd.errors import UserError
+from hadpsgd.models import fast
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.models.build import ModelMeta, SavedShape, load_model, save_model
 
@@ -27,6 +28,24 @@ def small(**changes: float) -> BLSTM:
 def test_paper_model_has_the_papers_parameters() -> None:
     model = BLSTM(Model(), input_dim=260, num_pdfs=32_000, device="meta")
     assert sum(p.numel() for p in model.parameters()) == 43_154_944
+
+
+@pytest.mark.parametrize("fused_step", [False, True])
+@pytest.mark.parametrize("dim", [5, 8])
+def test_the_lstm_for_cuda_is_pytorchs(dim: int, *, fused_step: bool) -> None:
+    """Outputs and all gradients, in float64, of the code whose kernels only a GPU runs."""
+    torch.manual_seed(0)
+    lstm = nn.LSTM(dim, 8, 2, batch_first=True, bidirectional=True).double()
+    x = torch.randn(3, 6, dim, dtype=torch.float64, requires_grad=True)
+    wanted = lstm(x)[0]
+    weights = torch.randn_like(wanted)
+    leaves = [x, *lstm.parameters()]
+    expected = torch.autograd.grad((wanted * weights).sum(), leaves)
+    found = fast.blstm(lstm, x, fast.Plan(fused_step=fused_step))
+    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+    gradients = torch.autograd.grad((found * weights).sum(), leaves)
+    for ours, theirs in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
 def test_logits_by_hand() -> None:

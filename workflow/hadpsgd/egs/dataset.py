@@ -78,7 +78,7 @@ class Dataset:
         """Read meta.json and the headers of all shards.
 
         Raises:
-            UserError: no examples here, or a shard is missing, truncated or of another shape.
+            UserError: no examples here, or a file is missing, truncated or of another shape.
         """
         self.folder = Path(folder)
         self.meta = _read_meta(self.folder / "meta.json")
@@ -86,7 +86,7 @@ class Dataset:
         self.dim: int = self.meta["dim"]
         self.num_pdfs: int = self.meta["num_pdfs"]
         self.streams: dict[str, int] = self.meta["streams"]
-        self.pdf_counts: NDArray[np.int64] = np.load(self.folder / "pdf_counts.npy")
+        self.pdf_counts = _read_counts(self.folder / "pdf_counts.npy", self.num_pdfs)
         dtype = np.dtype(self.meta["dtype"])
         shards = self.meta["shards"]
         counts = [shard["subsequences"] for shard in shards]
@@ -173,6 +173,16 @@ def _read_meta(path: Path) -> dict[str, Any]:
     if meta.get("format") != FORMAT:
         raise UserError(f"examples of format {meta.get('format')}", where=path, fix=_AGAIN)
     return meta
+
+
+def _read_counts(path: Path, pdfs: int) -> NDArray[np.int64]:
+    try:
+        counts: NDArray[np.int64] = np.load(path)
+    except (OSError, EOFError, ValueError):
+        raise UserError("cannot be read", where=path, fix=_AGAIN) from None
+    if counts.shape != (pdfs,):
+        raise UserError(f"shape {counts.shape} instead of ({pdfs},)", where=path, fix=_AGAIN)
+    return counts
 
 
 class _Rows:

@@ -8,6 +8,11 @@ import importlib.util
 import torch
 from torch import Tensor
 
+TRITON = False
+"""Whether to use our Triton kernels where they can work. They have not met a GPU yet: until
+benchmarks/gpu_model.py, which switches them on, has judged them, PyTorch's operations do their
+work."""
+
 
 @functools.cache
 def has_triton() -> bool:
@@ -16,9 +21,9 @@ def has_triton() -> bool:
 
 
 def use_kernels(x: Tensor) -> bool:
-    """Triton kernels can work on this tensor."""
+    """Triton kernels are wanted and can work on this tensor."""
     kinds = (torch.float32, torch.bfloat16, torch.float16)
-    return x.is_cuda and has_triton() and x.dtype in kinds
+    return TRITON and x.is_cuda and has_triton() and x.dtype in kinds
 
 
 def working_type(x: Tensor) -> torch.dtype:

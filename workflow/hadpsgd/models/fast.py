@@ -4,7 +4,8 @@ All frames and both directions share one input product a layer. A step is one ba
 product and one kernel for the gates, or one kernel for both. Activated gates (in the working
 type) and cells are kept for the backward pass, which ends in three large products a layer.
 The parameters stay those of an nn.LSTM. On the CPU the same code runs with PyTorch operations in
-the place of the kernels, which is how the tests check it.
+the place of the kernels, which is how the tests check it. Training does not use it yet:
+benchmarks/gpu_model.py, which has to judge it on a GPU, does.
 """
 
 from __future__ import annotations
