@@ -27,6 +27,9 @@ from training_runs import (
     write_examples,
 )
 
+from hadpsgd.decentralized.events import Update
+from hadpsgd.decentralized.record import Entry, read
+from hadpsgd.errors import UserError
 from hadpsgd.files import sha256
 from hadpsgd.training import replay_command
 from hadpsgd.training.checkpoints import newest
@@ -145,6 +148,19 @@ def test_replay_notices_another_bit(egs: Path, tmp_path: Path) -> None:
     torch.save(part, path)
     path.rename(path.with_name(f"node-2-of-f-{sha256(path)[:16]}.pt"))
     assert replay_again(tmp_path, egs, "adpsgd-4") == [1]
+
+
+def test_replay_refuses_a_record_that_lost_a_gradient(
+    egs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish(tmp_path, egs, "single")
+
+    def forget(*args: Any) -> list[Entry]:
+        return [e for e in read(*args) if not (isinstance(e, Update) and e.step == 2)]
+
+    monkeypatch.setattr(replay_command, "read", forget)
+    with pytest.raises(UserError, match=r"record: learner 0: gradients lost \[2\]"):
+        replay_rank(0, tmp_path / "config.yaml", "single", egs / "train")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])

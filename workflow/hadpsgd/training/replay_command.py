@@ -14,10 +14,11 @@ from hadpsgd.config.training import Run
 from hadpsgd.decentralized import rendezvous
 from hadpsgd.decentralized.buffers import Flat, flatten
 from hadpsgd.decentralized.collectives import mean_of
+from hadpsgd.decentralized.events import ledger_faults
 from hadpsgd.decentralized.learner import Learner
 from hadpsgd.decentralized.record import read, read_header
 from hadpsgd.decentralized.rendezvous import Meeting
-from hadpsgd.decentralized.replay import Replay
+from hadpsgd.decentralized.replay import Replay, events_of
 from hadpsgd.decentralized.schedules import Complete, create
 from hadpsgd.egs.dataset import Dataset, Plan
 from hadpsgd.errors import UserError
@@ -87,7 +88,11 @@ def run(args: argparse.Namespace) -> int:
 def replay(
     config: Config, run_: Run, egs: Path, saved: Saved, meeting: Meeting
 ) -> dict[int, Learner]:
-    """This process's learners after all that the record says up to a checkpoint."""
+    """This process's learners after all that the record says up to a checkpoint.
+
+    Raises:
+        UserError: the record loses a gradient, applies one twice or uses what is not there yet.
+    """
     folder = saved.folder.parent
     header = read_header(record_file(folder, 0))
     nodes, size = header["nodes"], run_.learners // header["nodes"]
@@ -104,6 +109,8 @@ def replay(
     records = {
         node: read(record_file(folder, node), schedule, length) for node, length in lengths.items()
     }
+    if faults := ledger_faults({node: events_of(found) for node, found in records.items()}):
+        raise UserError("; ".join(faults), where=folder / "record", fix="The record is damaged")
     processes = meeting.place.world
     mine = [node for node in records if node % processes == meeting.place.rank]
     device = pick_device(config.training.device, meeting.place.rank % meeting.local_world)
