@@ -8,6 +8,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -25,9 +26,10 @@ from hadpsgd.decoding.lattice import Lattice, Scaling, best_paths
 from hadpsgd.decoding.reference import ReferenceGraph
 from hadpsgd.decoding.said import Said, Vocabulary
 from hadpsgd.decoding.search import Searcher
+from hadpsgd.errors import UserError
 from hadpsgd.gmm import transition_model
 from hadpsgd.graph import arrays
-from hadpsgd.graph.arrays import Arrays
+from hadpsgd.graph.arrays import ARC, Arrays, assemble
 from hadpsgd.graph.transitions import Transitions
 from hadpsgd.reports import errors
 from hadpsgd.reports.causes import (
@@ -63,6 +65,7 @@ def same(lattice: Lattice) -> Lattice:
     problems(),
     st.lists(st.lists(st.integers(1, 2), max_size=3), min_size=3, max_size=3),
     st.sampled_from([frozenset(), frozenset({2})]),
+    st.sampled_from([0, 1 << 25]),
 )
 @settings(max_examples=80)
 def test_the_best_path_of_given_words(
@@ -70,12 +73,15 @@ def test_the_best_path_of_given_words(
     problem: tuple[Arrays, list[Scores]],
     words: list[list[int]],
     inside: frozenset[int],
+    room: int,
 ) -> None:
-    """Of three utterances: the cheapest of all paths that say just these words."""
+    """Of three utterances: the cheapest of all paths that say just these words, with room for few
+    costs and for all."""
     graph, scores = problem
     scaling = Scaling(0.5, 0.25, inside)
     reference = ReferenceGraph(arrays.to_const(graph), TWO_PDFS, (), rescorer)
-    found = reference.best_paths([Said.in_a_row(each) for each in words], scores, scaling)
+    with mock.patch("hadpsgd.decoding.exhaustive._KEPT", room):
+        found = reference.best_paths([Said.in_a_row(each) for each in words], scores, scaling)
     for said, matrix, path in zip(words, scores, found, strict=True):
         ended, partial = walks(graph, matrix * np.float32(0.5))
         costs = [c for _, spoken, c in ended if spoken == tuple(said) and not partial]
@@ -86,6 +92,23 @@ def test_the_best_path_of_given_words(
             paid = penalties(said, scaling)
             assert path.cost == pytest.approx(min(costs) + paid, abs=1e-4)
             assert path.cost == pytest.approx(path.graph + 0.5 * path.acoustic + paid, abs=1e-4)
+
+
+@pytest.mark.parametrize("cost", [1.0, 0.0, -1.0])
+def test_cycles_without_speech(cost: float) -> None:
+    """One that costs less than nothing is refused."""
+    rows = np.array([(1, 1, 0.0, 1), (0, 0, cost, 2), (0, 0, 0.0, 1), (0, 0, 3.0, 3)], ARC)
+    final = np.array([np.inf, np.inf, np.inf, 0.0], np.float32)
+    graph = assemble(0, final, np.array([0, 1, 2, 2]), rows)
+    reference = ReferenceGraph(arrays.to_const(graph), TWO_PDFS, (), None)
+    sought = [Said.in_a_row([1])], [np.zeros((1, 2), np.float32)], Scaling(1.0)
+    if cost < 0:
+        with pytest.raises(UserError, match="cycle without speech"):
+            reference.best_paths(*sought)
+    else:
+        [path] = reference.best_paths(*sought)
+        assert path is not None
+        assert path.cost == pytest.approx(cost + 3.0)
 
 
 @given(problems(), st.lists(st.just(1), max_size=2))

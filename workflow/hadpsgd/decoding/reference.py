@@ -11,12 +11,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import kaldi_decoder
 import kaldifst
 import numpy as np
 from numpy.typing import NDArray
 
-from hadpsgd.decoding import lattice_io
+from hadpsgd.decoding.exhaustive import Exhaustive
 from hadpsgd.decoding.lanes import Lanes, Scores
 from hadpsgd.decoding.lattice import Lattice, Scaling, best_paths
 from hadpsgd.decoding.lattice import Path as LatticePath
@@ -29,8 +28,6 @@ from hadpsgd.graph import arrays
 from hadpsgd.graph.arrays import Arrays, assemble
 from hadpsgd.graph.transitions import Transitions
 
-_EVERYTHING = 1e30
-"""A beam that gives up no path of the words."""
 _LATTICE_BEAM = 4.0
 """The best few paths are kept where rescoring changes their costs."""
 
@@ -87,21 +84,9 @@ class ReferenceGraph:
         self, graphs: Sequence[kaldifst.StdVectorFst], scores: Sequence[Scores], scaling: Scaling
     ) -> Iterator[Lattice | None]:
         """Of each graph a lattice of its best path; None where none reaches the end."""
-        options = kaldi_decoder.FasterDecoderOptions(beam=_EVERYTHING)
-        scale = np.float32(scaling.acoustic_scale)
+        pdf, scale = self.transitions.pdf, scaling.acoustic_scale
         for graph, matrix in zip(graphs, scores, strict=True):
-            decoder = kaldi_decoder.FasterDecoder(graph, options)
-            # it reads column ilabel - 1
-            spread = (matrix * scale).take(self.transitions.pdf[1:], axis=1)
-            decoder.decode(kaldi_decoder.DecodableCtc(spread))
-            there, path = decoder.get_best_path()
-            if not (there and decoder.reached_final()):
-                yield None
-                continue
-            lattice = lattice_io.of_kaldifst(path)
-            lattice.arcs["acoustic"] /= scale
-            lattice.final[:, 1] /= scale
-            yield lattice
+            yield Exhaustive(arrays.from_fst(graph), pdf, matrix, scale).best()
 
     def _best_few(
         self, graphs: Sequence[kaldifst.StdVectorFst], scores: Sequence[Scores], scaling: Scaling
