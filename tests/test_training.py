@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch._dynamo  # DDP would import it in every process, for seconds
-from processes import Outcome, collect, launch, run
+from processes import Outcome, collect, free_port, launch, run
 from training_data import write_config
 from training_runs import (
     IDS,
@@ -116,6 +116,18 @@ def test_other_config_is_named(egs: Path, tmp_path: Path) -> None:
 def rank_with_own_config(rank: int, configs: list[Path], egs: Path, out: Path) -> None:
     """Each rank reads its own config."""
     assemble(load(configs[rank]), "adpsgd-4", egs / "train", egs / "dev", out)
+
+
+def test_rank_0_that_never_starts(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One line: nothing of torch's own complaints, which come with a C++ stack."""
+    for name, value in (("RANK", 1), ("WORLD_SIZE", 2), ("MASTER_PORT", free_port())):
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    with pytest.raises(UserError, match="rank 1 cannot reach the store: no answer within 1 s"):
+        rendezvous.meet(2, 1, "same", 1.0)
+    assert not capfd.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "MASTER_PORT"])

@@ -208,20 +208,32 @@ def own_address(other: str) -> str:
 
 def _store(env: Mapping[str, str], rank: int, timeout: timedelta) -> dist.Store:
     host, port = env["MASTER_ADDR"], int(env["MASTER_PORT"])
+    is_master = rank == 0 and not _agents_store(env)
     try:
+        if not is_master:  # torch prints its own stack where nobody answers
+            _knock(host, port, timeout.total_seconds())
         return dist.TCPStore(
-            host,
-            port,
-            is_master=rank == 0 and not _agents_store(env),
-            timeout=timeout,
-            wait_for_workers=False,
+            host, port, is_master=is_master, timeout=timeout, wait_for_workers=False
         )
-    except (dist.DistError, RuntimeError) as error:
+    except (dist.DistError, RuntimeError, OSError) as error:
         raise UserError(
-            f"rank {rank} cannot reach the store: {str(error).splitlines()[0]}",
+            f"rank {rank} cannot reach the store: {str(error).splitlines()[0].rstrip('.')}",
             where=f"{host}:{port}",
             fix="Is rank 0 running, and the port open?",
         ) from None
+
+
+def _knock(host: str, port: int, seconds: float) -> None:
+    """Until something listens there; raises OSError when time is up."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection((host, port), timeout=max(seconds, 1.0)).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no answer within {seconds:g} s ({error})") from None
+            time.sleep(0.1)
 
 
 def _agents_store(env: Mapping[str, str]) -> bool:
