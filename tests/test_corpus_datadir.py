@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hadpsgd.corpus import audio
 from hadpsgd.corpus.datadir import AudioReader, DataDir
 from hadpsgd.corpus.resample import resample, to_int16
-from hadpsgd.corpus.tables import read_table, write_table
+from hadpsgd.corpus.tables import read_counts, read_table, write_table
 from hadpsgd.errors import UserError
 
 
@@ -144,3 +144,13 @@ def test_resampling_keeps_the_band_and_removes_aliases() -> None:
     alias = resample(at(5000), 22050, 8000)
     assert np.abs(alias[500:-500]).max() < 0.5
     assert to_int16(np.array([40000.0, -1.6, 0.4])).tolist() == [32767, -2, 0]
+
+
+@pytest.mark.parametrize("value", ["", "12.5", "-3", "many"])
+def test_a_count_that_is_none_is_named(value: str, tmp_path: Path) -> None:
+    path = tmp_path / "utt2num_frames"
+    write_lines(path, ["a-1 12", f"a-2 {value}"])
+    with pytest.raises(UserError, match=f"utt2num_frames: 'a-2 {value}': not a whole number"):
+        read_counts(path)
+    write_lines(path, ["a-1 12"])
+    assert read_counts(path) == {"a-1": 12}

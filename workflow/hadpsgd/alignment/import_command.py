@@ -9,7 +9,7 @@ from pathlib import Path
 from hadpsgd.alignment.kaldi_import import import_alignments
 from hadpsgd.config import load
 from hadpsgd.config.alignment import KaldiAlignment
-from hadpsgd.corpus.tables import read_table
+from hadpsgd.corpus.tables import read_counts
 from hadpsgd.errors import UserError
 
 
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     settings = config.alignment
     if not isinstance(settings, KaldiAlignment):
         raise UserError("alignment.kind is not 'kaldi'", where=args.config)
-    counts = {utt: int(frames) for utt, frames in read_table(args.feats / "utt2num_frames").items()}
+    counts = read_counts(args.feats / "utt2num_frames")
     source = Path(settings.ali_dir)
     done = import_alignments(source, args.lang, counts, settings.max_failed, args.out)
     print(

@@ -78,6 +78,19 @@ def read_table(path: Path, report: Report = raise_fault, *, empty: str = "") -> 
     return table
 
 
+def read_counts(path: Path) -> dict[str, int]:
+    """Read a table of whole numbers (utt2num_frames): key to number.
+
+    Raises:
+        UserError: as `read_table`, or a value is no whole number; names the key.
+    """
+    table = read_table(path)
+    for key, value in table.items():
+        if not value.isdecimal():
+            raise UserError(f"'{key} {value}': not a whole number", where=path, fix="Make it again")
+    return {key: int(value) for key, value in table.items()}
+
+
 def write_table(path: Path, table: Mapping[str, str] | Iterable[tuple[str, str]]) -> None:
     """Write a table sorted by key, atomically."""
     rows = table.items() if isinstance(table, Mapping) else table

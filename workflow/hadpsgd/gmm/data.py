@@ -33,7 +33,7 @@ class Lang:
         self.silence = tuple(self.numbers("phones/silence.csl", ":"))
         self.optional_silence = tuple(self.numbers("phones/optional_silence.csl", ":"))
         oov = self.folder / "oov.int"
-        self.oov = self.numbers("oov.int")[0] if oov.is_file() else None
+        self.oov = next(iter(self.numbers("oov.int")), None) if oov.is_file() else None
 
     def numbers(self, name: str, separator: str | None = None) -> list[int]:
         """The numbers in a file."""
