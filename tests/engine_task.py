@@ -89,6 +89,8 @@ class Result:
     events: list[Event]
     rounds: int
     bytes_sent: int
+    peer_bytes: int
+    """Of them, to other super-learners."""
     seconds: float
     """Of all steps together."""
 
@@ -162,6 +164,7 @@ def learner(rank: int, setup: Setup) -> Result:
         events,
         engine.rounds,
         engine.bytes_sent,
+        engine.mixer.exchange.peer_bytes,
         seconds,
     )
 

@@ -49,6 +49,17 @@ def test_copies_in_the_hosts_memory_change_no_bit(choice: Choice, size: int) -> 
         assert one.bytes_sent == other.bytes_sent
 
 
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_a_super_learner_sends_each_weight_once(size: int) -> None:
+    """However many learners it has: to its one partner, all of them together, a model a round."""
+    setup = Setup(Choice("dpsgd"), learners=2 * size, size=size, steps=10)
+    model = flatten(make_model(setup.dtype), shards=setup.learners).weights.nbytes
+    results = run_setup(setup)
+    for node in (results[:size], results[size:]):
+        models = sum(member.peer_bytes for member in node) / model / setup.steps
+        assert models == 1  # headers aside
+
+
 @given(size=st.integers(1, 9), layers=st.integers(1, 2), cells=st.integers(1, 300))
 @settings(max_examples=25, deadline=None)
 def test_buckets_cover_the_gradient(size: int, layers: int, cells: int) -> None:
