@@ -18,6 +18,7 @@ from hadpsgd.gmm import event_map, transition_model
 from hadpsgd.gmm.transition_model import TransitionModel
 from hadpsgd.graph import arrays
 from hadpsgd.graph.arrays import ARC, Arrays, assemble
+from hadpsgd.graph.command import of_arpa
 from hadpsgd.graph.compile import Progress, Scales, compile_graph, make_g, read_fst
 from hadpsgd.graph.operations import add_self_loops, push_special, remove_symbols
 from hadpsgd.graph.transitions import Transitions
@@ -99,6 +100,45 @@ def test_g_of_kaldis_arpa_is_kaldis_g(kaldi: Path, tmp_path: Path) -> None:
     got = arrays.from_fst(made)
     assert (len(got.final), len(got.arcs)) == (len(theirs.final), len(theirs.arcs))
     assert np.sort(got.arcs["weight"]) == pytest.approx(np.sort(theirs.arcs["weight"]), abs=1e-5)
+
+
+SMALL = (
+    "\\data\\\nngram 1=4\nngram 2=2\n\n\\1-grams:\n-1.0\t<s>\t-0.3\n-0.4\ta\t-0.2\n-0.6\tb\n"
+    "-0.5\t</s>\n\n\\2-grams:\n-0.1\t<s> a\n-0.2\ta b\n\n\\end\\\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("\t-0.2\n", "\n", ":13: the context of this 2-gram has no back-off weight"),
+        ("-0.6", "0.6", ":8: .*a probability above 1"),
+        ("ngram 2=2", "ngram 2=3", r":15: 2 2-grams, .data. says 3"),
+        ("-0.6", "nan", ":8: .*not a number"),
+    ],
+)
+def test_what_is_no_language_model_makes_no_graph(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    """arpa2fst takes most of these for good."""
+    path, words = tmp_path / "lm.arpa", tmp_path / "words.txt"
+    path.write_text(SMALL.replace(old, new, 1))
+    words.write_text("<eps> 0\na 1\nb 2\n#0 3\n<s> 4\n</s> 5\n")
+    with pytest.raises(UserError, match=message):
+        of_arpa(path, words)
+
+
+def test_words_without_pronunciation_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, words = tmp_path / "lm.arpa", tmp_path / "words.txt"
+    path.write_text(SMALL)
+    words.write_text("<eps> 0\na 1\nb 2\n#0 3\n<s> 4\n</s> 5\n")
+    assert of_arpa(path, words).num_states
+    assert capsys.readouterr().err == ""
+    words.write_text("<eps> 0\na 1\n#0 3\n<s> 4\n</s> 5\n")
+    of_arpa(path, words)
+    assert "1 of 2 words lack a pronunciation and are left out: b" in capsys.readouterr().err
 
 
 def random_graph(draw: st.DrawFn, symbols: int) -> Arrays:

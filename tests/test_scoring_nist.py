@@ -70,6 +70,31 @@ def test_hubscrs_counts_from_unfiltered_files(shared: Path) -> None:
     assert sclite.differences(nist.by_speaker(reference.score(words)), wanted) == []
 
 
+def test_any_recognisers_ctm(
+    shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shared / "sctk/hubscr"
+    call = ["score-ctm", "--stm", str(folder / "lvc_refe.notag.noat.stm")]
+    rules = ["--glm", str(folder / "example.glm")]
+    out = tmp_path / "out"
+    hyp = folder / "lvc_hyp.notag.ctm"
+    assert main([*call, *rules, "--ctm", str(hyp), "--out", str(out)]) == 0
+    wanted = sclite.parse_raw((folder / "lvc_hyp.notag.ctm.filt.raw").read_text())
+    report = json.loads((out / "wer.json").read_text())
+    errors = {name: counts["errors"] for name, counts in report["speakers"].items()}
+    assert errors == {name: count.errors for name, count in wanted.items()}
+    assert nist.total(sentences.read(out)).errors == report["errors"] == sum(errors.values())
+    lines = hyp.read_text().splitlines()
+    (tmp_path / "unsorted.ctm").write_text("\n".join(reversed(lines)))
+    assert main([*call, "--ctm", str(tmp_path / "unsorted.ctm"), "--out", str(out)]) == 2
+    assert re.search(r"unsorted\.ctm:\d+: .* not in order\. Sort it", capsys.readouterr().err)
+    file, channel, begin, _, _, *_ = lines[0].split()
+    longer = f"{file} {channel} {begin} 99 long"
+    (tmp_path / "overlapping.ctm").write_text("\n".join([longer, *lines[1:]]))
+    assert main([*call, "--ctm", str(tmp_path / "overlapping.ctm"), "--out", str(out)]) == 2
+    assert re.search(r"overlapping\.ctm:2: .* overlaps 'long'", capsys.readouterr().err)
+
+
 def test_rules(rules: Path) -> None:
     ref, hyp = glm.read(rules, "stm"), glm.read(rules, "ctm")
     assert ref.filter("yes uh huh") == "YES UHHUH"

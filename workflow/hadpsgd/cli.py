@@ -76,6 +76,7 @@ STAGES: dict[str, tuple[str, str]] = {
     "adapt": ("hadpsgd.decoding.adapt_command", "FMLLR transforms of a data set's speakers"),
     "tune": ("hadpsgd.scoring.tune_command", "choose scale and word penalty on the dev set"),
     "score": ("hadpsgd.scoring.command", "word error rate of a set, as NIST's sclite counts"),
+    "score-ctm": ("hadpsgd.scoring.ctm_command", "the same of a CTM file against an STM file"),
     "nbest": ("hadpsgd.scoring.nbest_command", "the best word sequences of every utterance"),
     "phone-ctm": ("hadpsgd.scoring.phones_command", "phones of the best paths with their times"),
     "error-analysis": (

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import sys
 import tempfile
+from itertools import takewhile
 from pathlib import Path
 
 import kaldifst
@@ -20,7 +22,7 @@ from hadpsgd.graph import arrays
 from hadpsgd.graph.compile import Progress, Scales, compile_graph, make_g, read_fst
 from hadpsgd.graph.spelling import with_spelling
 from hadpsgd.graph.transitions import Transitions
-from hadpsgd.lm.arpa import unpacked
+from hadpsgd.lm.arpa import BOS, EOS, UNK, check, read, unpacked
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +75,20 @@ def run(args: argparse.Namespace) -> int:
 
 
 def of_arpa(arpa: Path, words: Path) -> kaldifst.StdVectorFst:
-    """G of an ARPA file, gzipped or not."""
+    """G of an ARPA file, gzipped or not; words that the lang folder lacks are named and left out.
+
+    Raises:
+        UserError: the file is missing, damaged or no sound language model (`lm.arpa.check`).
+    """
+    check(arpa)
+    unigrams = takewhile(lambda ngram: len(ngram.words) == 1, read(arpa))
+    named = {ngram.words[0] for ngram in unigrams} - {BOS, EOS, UNK}
+    if lacking := sorted(named - read_symbols(words).keys()):
+        print(
+            f"warning: {arpa}: {len(lacking)} of {len(named)} words lack a pronunciation and are"
+            f" left out: {', '.join(lacking[:10])}",
+            file=sys.stderr,
+        )
     with unpacked(arpa) as file, tempfile.TemporaryDirectory() as folder:
         return make_g(file, words, Path(folder) / "G.fst")
 

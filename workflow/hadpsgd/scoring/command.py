@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hadpsgd import config
 from hadpsgd.corpus.datadir import DataDir
@@ -17,11 +14,11 @@ from hadpsgd.decoding.lattice import best_paths
 from hadpsgd.decoding.word_times import FRAME_SHIFT
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
-from hadpsgd.scoring import formats, nist, sentences
-from hadpsgd.scoring.align import Counts
+from hadpsgd.scoring import formats
 from hadpsgd.scoring.formats import TimedWord
 from hadpsgd.scoring.hypotheses import Timer, Words, lattices
 from hadpsgd.scoring.reference import Reference
+from hadpsgd.scoring.scored import Scored
 from hadpsgd.scoring.tune import Setting
 
 
@@ -42,44 +39,19 @@ def run(args: argparse.Namespace) -> int:
     setting = read_tuned(args.tuned)
     result = hypothesise(args.decode, data, words, setting)
     reference = Reference.of(data, result.seconds)
-    scored = reference.score(result.words)
-    checked = reference.checked(result.words, scored) if settings.nist_tools else {}
-    report = summary(scored) | {
+    scored = Scored.of(reference, result.words, nist_tools=settings.nist_tools)
+    report = {
         "lm_weight": setting.lm_weight,
         "word_penalty": setting.word_penalty,
         "without_lattice": sorted(set(data.utterances) - set(result.texts)),
         "unaligned": result.unaligned,
-        "glm": bool(reference.glm),
-        "nist": checked,
     }
     with atomic_folder(args.out) as folder:
-        formats.write_lines(folder / "ctm", result.words)
-        formats.write_lines(folder / "stm", reference.segments, reference.comments)
-        if reference.glm:
-            ref, hyp = reference.filtered(result.words)
-            formats.write_lines(folder / "stm.filt", ref, reference.comments)
-            formats.write_lines(folder / "ctm.filt", hyp)
+        scored.write(folder, report)
         lines = (f"{name} {result.texts.get(name, '')}".rstrip() for name in data.utterances)
         (folder / "hyp.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
-        (folder / "alignments.txt").write_text(readable(scored), "utf-8")
-        sentences.write(folder / sentences.FILE, scored)
-        (folder / "wer.json").write_text(json.dumps(report, indent=2) + "\n")
-    total = nist.total(scored)
-    print(
-        f"{data.path.name}: {total.wer:.2f} % of {total.words} words"
-        f" ({total.sub} sub, {total.dele} del, {total.ins} ins)",
-        file=sys.stderr,
-    )
-    _say(checked)
+    scored.say(data.path.name)
     return 0
-
-
-def _say(checked: dict[str, Any]) -> None:
-    if checked.get("failed"):
-        print(f"warning: {checked['tool']} failed: {checked['failed']}", file=sys.stderr)
-    elif checked and not checked["agrees"]:
-        names = ", ".join(checked["different_speakers"][:5])
-        print(f"warning: {checked['tool']} counts otherwise for {names}", file=sys.stderr)
 
 
 @dataclass
@@ -120,42 +92,3 @@ def read_tuned(path: Path) -> Setting:
         raise UserError("missing", where=path, fix="`hadpsgd tune` writes it") from None
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"not from `hadpsgd tune` ({error})", where=path) from None
-
-
-def summary(scored: Sequence[nist.Sentence]) -> dict[str, Any]:
-    """Counts of all and of every speaker, as wer.json has them."""
-    speakers = {name: _counts(count) for name, count in nist.by_speaker(scored).items()}
-    return _counts(nist.total(scored)) | {"speakers": speakers}
-
-
-def _counts(counts: Counts) -> dict[str, Any]:
-    return {
-        "words": counts.words,
-        "correct": counts.correct,
-        "sub": counts.sub,
-        "ins": counts.ins,
-        "del": counts.dele,
-        "errors": counts.errors,
-        "wer": round(counts.wer, 3) if counts.words else None,
-        "sentences": counts.sentences,
-        "wrong_sentences": counts.wrong_sentences,
-    }
-
-
-def readable(scored: Sequence[nist.Sentence]) -> str:
-    """Alignments for people: reference above hypothesis, errors marked."""
-    parts = []
-    for sentence in scored:
-        counts = sentence.counts
-        columns = [
-            (edit.ref or "*", edit.hyp or "*", "" if edit.kind == "C" else edit.kind)
-            for edit in sentence.edits
-        ]
-        widths = [max(map(len, column)) for column in columns]
-        rows = [
-            " ".join(column[i].ljust(width) for column, width in zip(columns, widths, strict=True))
-            for i in range(3)
-        ]
-        head = f"{sentence.name} C={counts.correct} S={counts.sub} D={counts.dele} I={counts.ins}"
-        parts.append(f"{head}\nREF:  {rows[0]}\nHYP:  {rows[1]}\nEval: {rows[2].rstrip()}\n\n")
-    return "".join(parts)

@@ -1,15 +1,12 @@
-"""STM (reference segments), CTM (timed words) and TRN files: read with every fault named."""
+"""STM (reference segments) and CTM (timed words) files: read with every fault named."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hadpsgd.errors import UserError
-
-_TRN = re.compile(r"^(?P<text>.*)\((?P<id>[^()\s]+)\)\s*$")
 
 
 @dataclass(frozen=True)
@@ -156,24 +153,6 @@ def _ctm_word(fields: list[str], where: str) -> TimedWord:
     if made.duration < 0:
         raise UserError("a negative duration", where=where)
     return made
-
-
-def read_trn(path: Path) -> list[tuple[str, str]]:
-    """Read a TRN file: (utterance, text) pairs in its order.
-
-    Raises:
-        UserError: a line does not end with `(utterance)`, or an utterance is there twice.
-    """
-    pairs: dict[str, str] = {}
-    for number, line in _lines(path):
-        match = _TRN.match(line)
-        if not match:
-            raise UserError("no `(utterance)` at the end", where=f"{path}:{number}")
-        name = match["id"].lower()
-        if name in pairs:
-            raise UserError(f"utterance {match['id']} is there twice", where=f"{path}:{number}")
-        pairs[name] = match["text"].strip()
-    return list(pairs.items())
 
 
 def read_comments(path: Path) -> list[str]:

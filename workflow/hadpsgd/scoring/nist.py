@@ -1,4 +1,4 @@
-"""Counts by speaker as NIST's sclite makes them, from STM and CTM or from TRN files."""
+"""Counts by speaker as NIST's sclite makes them, from STM and CTM files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Sentence:
-    """One scored segment. `words` are the CTM's, empty for TRN files."""
+    """One scored segment. `words` are the CTM's."""
 
     name: str
     speaker: str
@@ -103,29 +103,6 @@ _MARKS = {"<ALT_BEGIN>": "{", "<ALT>": "/", "<ALT_END>": "}"}
 
 def _text(words: list[TimedWord]) -> str:
     return " ".join(_MARKS.get(word.word.upper(), word.word) for word in words)
-
-
-def score_trn(
-    ref: Sequence[tuple[str, str]],
-    hyp: Sequence[tuple[str, str]],
-    speaker_of: dict[str, str],
-    options: Options = Options(),
-) -> list[Sentence]:
-    """Score transcripts by utterance, in the reference's order.
-
-    Raises:
-        UserError: an utterance is missing on one side, or bad alternations.
-    """
-    hyps = dict(hyp)
-    lacking = [name for name, _ in ref if name not in hyps]
-    extra = hyps.keys() - {name for name, _ in ref}
-    if lacking or extra:
-        name, side = (lacking[0], "hypothesis") if lacking else (sorted(extra)[0], "reference")
-        raise UserError(f"the {side} lacks utterance {name}")
-    return [
-        Sentence(name, speaker_of[name], align_texts(text, hyps[name], options, name))
-        for name, text in ref
-    ]
 
 
 def by_speaker(sentences: Iterable[Sentence]) -> dict[str, Counts]:

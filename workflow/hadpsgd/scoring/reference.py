@@ -40,6 +40,15 @@ class Reference:
         glm_path = rules if rules.exists() else None
         if not stm.exists():
             return cls(segments(data, seconds), glm_path)
+        return cls.read(stm, glm_path)
+
+    @classmethod
+    def read(cls, stm: Path, glm_path: Path | None = None) -> Reference:
+        """Of an STM file and, where there is one, a GLM.
+
+        Raises:
+            UserError: the STM is missing, empty or not one.
+        """
         return cls(formats.read_stm(stm), glm_path, tuple(formats.read_comments(stm)))
 
     def filtered(self, words: Sequence[TimedWord]) -> tuple[list[Segment], list[TimedWord]]:

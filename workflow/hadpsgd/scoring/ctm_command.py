@@ -1,0 +1,30 @@
+"""`hadpsgd score-ctm`: word error rate of any recogniser's CTM file against an STM file."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from hadpsgd.files import atomic_folder
+from hadpsgd.scoring import formats
+from hadpsgd.scoring.reference import Reference
+from hadpsgd.scoring.scored import Scored
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the stage."""
+    parser.add_argument("--stm", type=Path, required=True, help="reference segments")
+    parser.add_argument("--ctm", type=Path, required=True, help="recognised words, in order")
+    parser.add_argument("--glm", type=Path, help="filter both as hubscr does")
+    parser.add_argument("--nist-tools", action="store_true", help="ask sclite or hubscr, too")
+    parser.add_argument("--out", type=Path, required=True)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write OUT/{ctm,stm,alignments.txt,sentences.jsonl,wer.json}, with a GLM *.filt."""
+    reference = Reference.read(args.stm, args.glm)
+    scored = Scored.of(reference, formats.read_ctm(args.ctm), nist_tools=args.nist_tools)
+    with atomic_folder(args.out) as folder:
+        scored.write(folder, {})
+    scored.say(args.ctm.name)
+    return 0
