@@ -53,8 +53,7 @@ def run(
         )
         table = parse_raw(result.stdout)
         if result.returncode or not table:
-            lines = (result.stderr + result.stdout).strip().splitlines()
-            return Verdict({}, lines[-1] if lines else f"exit status {result.returncode}")
+            return Verdict({}, _reason(result))
         return Verdict(table)
 
 
@@ -74,9 +73,15 @@ def hubscr(glm: Path, stm: Path, ctm: Path) -> Verdict | None:
         report = folder / "hyp.ctm.filt.raw"
         table = parse_raw(report.read_text(errors="replace")) if report.exists() else {}
         if result.returncode or not table:
-            lines = (result.stderr + result.stdout).strip().splitlines()
-            return Verdict({}, lines[-1] if lines else f"exit status {result.returncode}")
+            return Verdict({}, _reason(result))
         return Verdict(table)
+
+
+def _reason(result: subprocess.CompletedProcess[str]) -> str:
+    """The line that says why a tool failed: the first one of an error, otherwise the last."""
+    lines = [line.strip() for line in (result.stderr + result.stdout).splitlines() if line.strip()]
+    named = [line for line in lines if "error" in line.lower()]
+    return [*named, *lines[-1:], f"exit status {result.returncode}"][0]
 
 
 def parse_raw(text: str) -> dict[str, Counts]:
