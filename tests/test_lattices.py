@@ -15,6 +15,7 @@ from hadpsgd.decoding.confidence import confidences
 from hadpsgd.decoding.forward_backward import ForwardBackward, arc_posteriors
 from hadpsgd.decoding.lattice import ARC, Lattice, Scaling, best_paths, topologically_sorted
 from hadpsgd.decoding.nbest import nbest
+from hadpsgd.decoding.word_lattice import WordLattice, word_lattice
 from hadpsgd.errors import UserError
 
 
@@ -125,6 +126,26 @@ def test_nbest_against_all_paths(lat: Lattice) -> None:
         narrow = nbest(lat, scaling, 1000, beam=1.0)
         kept = [cost for cost in wanted if cost <= wanted[0] + 1.0 - 1e-4]
         assert [h.cost for h in narrow][: len(kept)] == pytest.approx(kept, abs=1e-5)
+        few = nbest(lat, scaling, 3, beam=8.0)
+        kept = [cost for cost in wanted[:3] if cost <= wanted[0] + 8.0 - 1e-4]
+        assert [h.cost for h in few][: len(kept)] == pytest.approx(kept, abs=1e-5)
+
+
+def test_no_wider_beam_is_searched_than_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wide beam of a poor lattice holds millions of pairs of words."""
+    beams: list[float] = []
+
+    def recorded(lat: Lattice, scaling: Scaling, beam: float) -> WordLattice:
+        beams.append(beam)
+        return word_lattice(lat, scaling, beam)
+
+    monkeypatch.setattr("hadpsgd.decoding.nbest.word_lattice", recorded)
+    lat = two_words([0.0, 3.0])
+    assert len(nbest(lat, Scaling(1.0), 2, beam=16.0)) == 2
+    assert beams == [2.0, 4.0]
+    beams.clear()
+    assert len(nbest(lat, Scaling(1.0), 3, beam=16.0)) == 2
+    assert beams[-1] == 16.0
 
 
 @given(lattices())

@@ -5,9 +5,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from hadpsgd.decoding.lattice import Lattice, Scaling
-from hadpsgd.decoding.word_lattice import WordArc, WordLattice, word_lattice
+from hadpsgd.decoding.word_lattice import WordLattice, word_lattice
+
+_SHARES = (1, 2, 4, 8)  # of the beam, tried from the narrowest on
 
 
 @dataclass(frozen=True)
@@ -24,18 +27,23 @@ def nbest(lattice: Lattice, scaling: Scaling, count: int, beam: float = 20.0) ->
     """Up to `count` different word sequences within `beam` of the best, best first."""
     if lattice.num_states == 0:
         return []
-    found = _search(word_lattice(lattice, scaling, beam), scaling)
-    return [hypothesis for _, hypothesis in zip(range(count), found, strict=False)]
+    found: list[Hypothesis] = []
+    # a wide beam of a poor lattice costs a lot: what a narrower one holds whole needs no more
+    for part in sorted({beam / share for share in _SHARES}):
+        found = list(islice(_search(word_lattice(lattice, scaling, part)), count))
+        if len(found) == count and found[-1].cost <= found[0].cost + part:
+            break
+    return found
 
 
-def _search(words: WordLattice, scaling: Scaling) -> Iterator[Hypothesis]:
+def _search(words: WordLattice) -> Iterator[Hypothesis]:
     """Best-first search with the exact cost of what is still to come."""
     leaving = words.leaving()
-    end = len(words.frames) - 1
-    ahead = [float("inf")] * len(words.frames)
+    end = words.nodes - 1
+    ahead = [float("inf")] * words.nodes
     ahead[end] = 0.0
     for node in reversed(range(end)):
-        costs = (_cost(arc, scaling) + ahead[arc.target] for arc in leaving[node])
+        costs = (arc.cost + ahead[arc.target] for arc in leaving[node])
         ahead[node] = min(costs, default=float("inf"))
     counter = 0
     queue: list[tuple[float, int, int, float, tuple[int, ...], float, float]] = [
@@ -53,7 +61,7 @@ def _search(words: WordLattice, scaling: Scaling) -> Iterator[Hypothesis]:
             continue
         for arc in leaving[node]:
             counter += 1
-            new = cost + _cost(arc, scaling)
+            new = cost + arc.cost
             words_now = (*said, arc.word) if arc.word else said
             heapq.heappush(
                 queue,
@@ -67,8 +75,3 @@ def _search(words: WordLattice, scaling: Scaling) -> Iterator[Hypothesis]:
                     acoustic + arc.acoustic,
                 ),
             )
-
-
-def _cost(arc: WordArc, scaling: Scaling) -> float:
-    penalty = scaling.word_penalty if arc.word and arc.word not in scaling.inside else 0.0
-    return arc.graph + scaling.acoustic_scale * arc.acoustic + penalty

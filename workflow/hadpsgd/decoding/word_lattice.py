@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hadpsgd.decoding.forward_backward import ForwardBackward, frames_before
+from hadpsgd.decoding.forward_backward import ForwardBackward
 from hadpsgd.decoding.lattice import Lattice, Scaling
 
 
@@ -14,33 +14,34 @@ from hadpsgd.decoding.lattice import Lattice, Scaling
 class WordArc:
     """A word between two nodes; word 0 is the way to the end after the last word.
 
-    chosen: its arcs in the state-level lattice. graph, acoustic: their costs, not scaled.
+    cost: scaled, with the word penalty. graph, acoustic: not scaled.
     """
 
     source: int
     target: int
     word: int
+    cost: float
     graph: float
     acoustic: float
-    chosen: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class WordLattice:
-    """Nodes 0 (start) .. last (end); arcs sorted by source, leading to higher nodes.
+    """Nodes 0 (start) .. nodes - 1 (end); arcs sorted by source, leading to higher nodes."""
 
-    frames: of every node, the frames consumed before it.
-    """
-
-    frames: list[int]
+    nodes: int
     arcs: list[WordArc]
 
     def leaving(self) -> list[list[WordArc]]:
         """The arcs that leave each node."""
-        table: list[list[WordArc]] = [[] for _ in self.frames]
+        table: list[list[WordArc]] = [[] for _ in range(self.nodes)]
         for arc in self.arcs:
             table[arc.source].append(arc)
         return table
+
+
+_Costs = tuple[float, float, float]  # as a WordArc has them
+_Words = dict[tuple[int, int, int], _Costs]  # by the states at both ends, and the word
 
 
 def word_lattice(lattice: Lattice, scaling: Scaling, beam: float = np.inf) -> WordLattice:
@@ -51,74 +52,73 @@ def word_lattice(lattice: Lattice, scaling: Scaling, beam: float = np.inf) -> Wo
     """
     scores = ForwardBackward(lattice, scaling, best=True)
     limit = scores.total + beam + 1e-6
-    alive = np.flatnonzero(scores.through <= limit)
+    alive = scores.through <= limit
     forward, backward = scores.forward.tolist(), scores.backward.tolist()
-    costs = scores.arcs
-    leaving: list[list[tuple[int, int, int, float]]] = [[] for _ in range(lattice.num_states)]
-    for arc in alive.tolist():
-        row = lattice.arcs[arc]
-        source = int(lattice.sources[arc])
-        leaving[source].append((arc, int(row["olabel"]), int(row["next"]), float(costs[arc])))
-    # for each state: from which node, at what cost, by which arc
-    reached: list[dict[int, tuple[float, int]]] = [{} for _ in range(lattice.num_states)]
-    reached[0][0] = (0.0, -1)
-    words: dict[tuple[int, int, int], tuple[float, int]] = {}
-    final = scores.final.tolist()
+    final = _finals(lattice, scores)
+    leaving = _leaving(lattice, scores, alive)
+    # for each state: from which nodes, and at what costs
+    reached: list[dict[int, _Costs]] = [{} for _ in range(lattice.num_states)]
+    reached[0][0] = 0.0, 0.0, 0.0
+    words: _Words = {}
     for state, origins in enumerate(reached):
         if not origins:
             continue
-        for arc, word, target, cost in leaving[state]:
+        for word, target, cost, graph, acoustic in leaving[state]:
             ahead = cost + backward[target]
-            for origin, (before, _) in origins.items():
-                if forward[origin] + before + ahead > limit:
+            there = reached[target]
+            for origin, before in origins.items():
+                if forward[origin] + before[0] + ahead > limit:
                     continue
-                value = before + cost
+                value = before[0] + cost
                 if word:
-                    key = (origin, target, word)
+                    key = origin, target, word
                     if key not in words or value < words[key][0]:
-                        words[key] = (value, arc)
-                        reached[target][target] = (0.0, -1)
-                else:
-                    known = reached[target].get(origin)
-                    if known is None or value < known[0]:
-                        reached[target][origin] = (value, arc)
-        if final[state] < np.inf:
-            for origin, (before, _) in origins.items():
-                if forward[origin] + before + final[state] <= limit:
-                    key = (origin, lattice.num_states, 0)
-                    value = before + final[state]
-                    if key not in words or value < words[key][0]:
-                        words[key] = (value, -state - 1)
-    return _collect(lattice, words, reached)
+                        words[key] = value, before[1] + graph, before[2] + acoustic
+                        there[target] = 0.0, 0.0, 0.0
+                elif origin not in there or value < there[origin][0]:
+                    there[origin] = value, before[1] + graph, before[2] + acoustic
+        if state in final:
+            cost, graph, acoustic = final[state]
+            for origin, before in origins.items():
+                value = before[0] + cost
+                key = origin, lattice.num_states, 0
+                if forward[origin] + value <= limit and (key not in words or value < words[key][0]):
+                    words[key] = value, before[1] + graph, before[2] + acoustic
+        origins.clear()  # they take much memory
+    return _numbered(words)
 
 
-def _collect(
-    lattice: Lattice,
-    words: dict[tuple[int, int, int], tuple[float, int]],
-    reached: list[dict[int, tuple[float, int]]],
-) -> WordLattice:
-    sources = lattice.sources
-    frames = frames_before(lattice)
-    states = sorted({0} | {origin for origin, _, _ in words} | {to for _, to, _ in words})
+def _leaving(
+    lattice: Lattice, scores: ForwardBackward, alive: np.ndarray
+) -> list[list[tuple[int, int, float, float, float]]]:
+    """Of each state: word, target, costs of the arcs that are alive."""
+    rows, costs = lattice.arcs[alive], scores.arcs[alive]
+    columns = [rows["olabel"], rows["next"], costs, rows["graph"], rows["acoustic"]]
+    table: list[list[tuple[int, int, float, float, float]]] = [
+        [] for _ in range(lattice.num_states)
+    ]
+    arcs = zip(*(column.tolist() for column in columns), strict=True)
+    for source, arc in zip(lattice.sources[alive].tolist(), arcs, strict=True):
+        table[source].append(arc)
+    return table
+
+
+def _finals(lattice: Lattice, scores: ForwardBackward) -> dict[int, _Costs]:
+    """Costs of ending at each state that is final."""
+    states = np.flatnonzero(scores.final < np.inf)
+    rows = np.column_stack([scores.final[states], lattice.final[states]])
+    return {
+        state: (cost, graph, acoustic)
+        for state, (cost, graph, acoustic) in zip(states.tolist(), rows.tolist(), strict=True)
+    }
+
+
+def _numbered(words: _Words) -> WordLattice:
+    """Arcs between nodes, numbered in the order of their states."""
+    states = sorted({0} | {origin for origin, *_ in words} | {target for _, target, _ in words})
     number = {state: i for i, state in enumerate(states)}
-    arcs = []
-    for (origin, target, word), (_, arc) in sorted(words.items()):
-        chosen: list[int] = []
-        end_graph = end_acoustic = 0.0
-        state = -arc - 1
-        if arc >= 0:
-            chosen.append(arc)
-            state = int(sources[arc])
-        else:
-            end_graph, end_acoustic = map(float, lattice.final[state])
-        while state != origin or reached[state][origin][1] >= 0:
-            step = reached[state][origin][1]
-            chosen.append(step)
-            state = int(sources[step])
-        rows = lattice.arcs[chosen]
-        graph = end_graph + float(rows["graph"].sum(dtype=np.float64))
-        acoustic = end_acoustic + float(rows["acoustic"].sum(dtype=np.float64))
-        path = tuple(chosen[::-1])
-        arcs.append(WordArc(number[origin], number[target], word, graph, acoustic, path))
-    ends = [int(frames[s]) if s < lattice.num_states else int(frames.max()) for s in states]
-    return WordLattice(ends, arcs)
+    arcs = [
+        WordArc(number[origin], number[target], word, *costs)
+        for (origin, target, word), costs in sorted(words.items())
+    ]
+    return WordLattice(len(states), arcs)
