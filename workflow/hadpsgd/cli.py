@@ -49,6 +49,7 @@ STAGES: dict[str, tuple[str, str]] = {
         "durations, silence, outliers, phone times and TextGrids of an alignment",
     ),
     "egs": ("hadpsgd.egs.command", "training examples: fused features with their pdf-ids"),
+    "check-egs": ("hadpsgd.egs.check_command", "compare training examples with their checksums"),
     "model-info": ("hadpsgd.models.command", "layers and parameters of a model"),
     "learning-rate": ("hadpsgd.training.rate_command", "the learning rate over the epochs"),
     "launch": ("hadpsgd.training.launch_command", "start the ranks of a training run"),

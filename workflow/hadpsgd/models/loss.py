@@ -51,12 +51,6 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     return total / _count(targets)
 
 
-def frame_accuracy(logits: Tensor, targets: Tensor) -> float:
-    """Share of the frames that count whose largest logit is the target's."""
-    correct = (logits.argmax(-1) == targets).sum()
-    return float(correct / _count(targets))
-
-
 def linear_cross_entropy(
     hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, chunk: int | None = None
 ) -> Tensor:
