@@ -177,6 +177,28 @@ def test_a_missing_graph_is_named(tmp_path: Path) -> None:
         Searcher(tmp_path, Decoding())
 
 
+def test_a_graph_that_scoring_cannot_use_is_refused_first(
+    kaldi: Path, graph: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "graph"
+    folder.mkdir()
+    for path in graph.iterdir():
+        (folder / path.name).symlink_to(path.resolve())
+    work = Work(Searcher(folder, Decoding(acoustic_scale=SCALE)), Golden(kaldi))
+    (folder / "words.txt").unlink()
+    with pytest.raises(UserError, match=r"words\.txt: missing"):
+        decode(work, ["no utterance"], tmp_path / "out", 1, 0.0)
+    lines = (kaldi / "lang/words.txt").read_text().splitlines()
+    (folder / "words.txt").write_text("".join(f"{line}\n" for line in lines[:-5]))
+    with pytest.raises(UserError, match=r"words\.txt: lacks \d+ words of HCLG.fst, such as number"):
+        decode(work, ["no utterance"], tmp_path / "out", 1, 0.0)
+    few = np.ones(3, np.int32)
+    (folder / "transitions.npz").unlink()
+    Transitions(few, few, few > 0, few > 0).write(folder / "transitions.npz")
+    with pytest.raises(UserError, match=r"HCLG\.fst: transition-id \d+, and transitions.npz ends"):
+        Searcher(folder, Decoding(acoustic_scale=SCALE))
+
+
 @given(st.integers(1, 300), st.integers(1, 40), st.integers(1, 9))
 def test_rounds_are_even_and_have_a_batch_for_each(number: int, size: int, jobs: int) -> None:
     rounds = dealt(range(number), size, jobs)
@@ -192,6 +214,9 @@ def test_utterances_of_like_length_go_together(tmp_path: Path) -> None:
     table = [tmp_path / "utt2num_frames"]
     assert by_length(["a", "b", "c"], table) == ["b", "a", "c"]
     assert by_length(["c", "a"], []) == ["c", "a"]
+    table[0].write_text("a 20\nb many\n")
+    with pytest.raises(UserError, match=r"utt2num_frames: 'b many': not a whole number"):
+        by_length(["a", "b"], table)
 
 
 def aligned(words: list[int], phones: list[int], aligner: WordAligner) -> list[tuple[int, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import kaldi_decoder
 import kaldifst
@@ -279,9 +280,30 @@ def test_transitions_are_kept_beside_the_graph(model: TransitionModel, tmp_path:
     back = Transitions.read(tmp_path / "transitions.npz")
     assert np.array_equal(back.pdf, model.pdf)
     assert back.num_pdfs == 424
-    (tmp_path / "transitions.npz").write_bytes(b"PK no archive")
-    with pytest.raises(UserError, match="damaged"):
-        Transitions.read(tmp_path / "transitions.npz")
+    with pytest.raises(UserError, match=r"lat: transition-id 10000, and transitions.npz ends at"):
+        back.check(np.array([3, 10_000]), "lat")
+
+
+@pytest.mark.parametrize(
+    "fault", ["no archive", "empty", "part", "packing", "field", "length", "kind"]
+)
+def test_damaged_transitions_are_named(tmp_path: Path, fault: str) -> None:
+    path, one = tmp_path / "transitions.npz", np.ones(3, np.int32)
+    fields: dict[str, Any] = {"pdf": one, "phone": one, "final": one > 0, "loop": one > 0}
+    if fault == "field":
+        del fields["loop"]
+    elif fault == "length":
+        fields["loop"] = one[:1] > 0
+    elif fault == "kind":
+        fields["pdf"] = one / 2
+    np.savez(path, **fields)
+    whole = path.read_bytes()
+    contents = {"no archive": b"PK no archive", "empty": b"", "part": whole[: len(whole) // 2]}
+    packing = whole.rindex(b"PK\1\2") + 10
+    contents["packing"] = whole[:packing] + b"\x63" + whole[packing + 1 :]
+    path.write_bytes(contents.get(fault, whole))
+    with pytest.raises(UserError, match=r"transitions\.npz: damaged .*Make the graph again"):
+        Transitions.read(path)
 
 
 def test_damaged_graphs_are_named(tmp_path: Path, kaldi: Path) -> None:

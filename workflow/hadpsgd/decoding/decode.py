@@ -12,6 +12,7 @@ from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hadpsgd.corpus.lang.directory import read_symbols
 from hadpsgd.decoding import lattice_io
 from hadpsgd.decoding.lanes import Scores
 from hadpsgd.decoding.search import TOGETHER, Found, Searcher
@@ -135,8 +136,10 @@ def decode(
     """Decode utterances into OUT/lat.1.gz and OUT/decode.json; returns what the latter says.
 
     Raises:
-        UserError: more utterances without any path than `max_failed` allows, or bad scores.
+        UserError: more utterances without any path than `max_failed` allows, bad scores, or a
+            graph folder that lacks what scoring needs.
     """
+    _check_graph(work.searcher)
     tally, began = Tally(), time.monotonic()
     progress = Progress(lambda seconds: f"{tally.utterances} utterances in {seconds:.0f} s")
     with atomic_folder(out) as folder:
@@ -159,8 +162,7 @@ def decode(
         (folder / "num_jobs").write_text("1\n")
         (folder / "decode.json").write_text(json.dumps(report, indent=2) + "\n")
         for name in _KEPT:
-            if (work.searcher.folder / name).exists():
-                shutil.copyfile(work.searcher.folder / name, folder / name)
+            shutil.copyfile(work.searcher.folder / name, folder / name)
         shutil.copytree(work.searcher.folder / "phones", folder / "phones")
     _say(report)
     return report
@@ -187,6 +189,17 @@ def in_turn(batches: Sequence[Sequence[Item]]) -> Iterator[Item]:
     """The items of a round in the order in which they were dealt."""
     for place in range(max(map(len, batches), default=0)):
         yield from (batch[place] for batch in batches if place < len(batch))
+
+
+def _check_graph(searcher: Searcher) -> None:
+    for name in (*_KEPT, "phones/align_lexicon.int"):
+        if not (searcher.folder / name).exists():
+            raise UserError("missing", where=searcher.folder / name, fix="Make the graph again")
+    path = searcher.folder / "words.txt"
+    lacking = set(searcher.words.tolist()).difference(read_symbols(path).values(), [0])
+    if lacking:
+        what = f"lacks {len(lacking)} words of HCLG.fst, such as number {min(lacking)}"
+        raise UserError(what, where=path, fix="Make the graph again")
 
 
 def _check(tally: Tally, max_failed: float, out: Path) -> None:

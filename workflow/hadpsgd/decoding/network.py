@@ -16,7 +16,7 @@ from torch.nn import Module
 
 from hadpsgd.config import Config
 from hadpsgd.corpus.datadir import DataDir
-from hadpsgd.corpus.tables import read_table
+from hadpsgd.corpus.tables import read_counts
 from hadpsgd.decoding.decode import Scorer
 from hadpsgd.errors import UserError
 from hadpsgd.features.fusion import Fusion
@@ -115,7 +115,7 @@ def by_length(utterances: Sequence[str], tables: Iterable[Path]) -> list[str]:
     path = next(iter(sorted(tables)), None)
     if path is None:
         return list(utterances)
-    frames = {name: int(value) for name, value in read_table(path).items()}
+    frames = read_counts(path)
     return sorted(utterances, key=lambda name: (-frames.get(name, 0), name))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hadpsgd.corpus.lang.directory import read_symbols
 from hadpsgd.decoding.grammar import Grammar, State
 from hadpsgd.decoding.lattice import Lattice
 from hadpsgd.errors import UserError
@@ -50,12 +51,11 @@ def backoff_label(words: Path) -> int:
     """The number of #0 in words.txt.
 
     Raises:
-        UserError: it has none.
+        UserError: it has none, is missing or damaged.
     """
-    for line in words.read_text(encoding="utf-8").splitlines():
-        if line.startswith("#0 "):
-            return int(line.split()[1])
-    raise UserError("no #0", where=words, fix="Make the graph again")
+    if (label := read_symbols(words).get("#0")) is None:
+        raise UserError("no #0", where=words, fix="Make the graph again")
+    return label
 
 
 _Histories = tuple[State, State]

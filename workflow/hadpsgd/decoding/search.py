@@ -28,6 +28,7 @@ from hadpsgd.graph.transitions import Transitions
 
 TOGETHER = 96  # utterances that a process searches at a time
 _PRUNE_EVERY, _PRUNE_BACK = 50, 65  # frames
+_LABELS = 1 << 20  # looked at together
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class Found:
 class Searcher:
     """A graph with its options. Load it before processes fork: they then share its memory.
 
+    words: int64, the numbers of the words on its arcs, 0 among them.
+
     Pickled, it is only its folder; the graph is loaded again where it arrives.
     """
 
@@ -57,6 +60,8 @@ class Searcher:
         path = self.folder / "HCLG.fst"
         self.transitions = Transitions.read(self.folder / "transitions.npz")
         graph = arrays.read(path)
+        self.transitions.check(graph.arcs["ilabel"], path)
+        self.words = _different(graph.arcs["olabel"])
         if self.options.one_best:
             self._fst = kaldifst.StdConstFst(arrays.to_fst(graph))
         else:
@@ -157,6 +162,14 @@ class Searcher:
             found.arcs["acoustic"] /= scale
             found.final[:, 1] /= scale
             yield found, partial
+
+
+def _different(labels: NDArray[np.int32]) -> Indices:
+    """The different labels; little by little, as indices are copied."""
+    used = np.zeros(labels.max(initial=0) + 1, np.bool_)
+    for low in range(0, len(labels), _LABELS):
+        used[labels[low : low + _LABELS]] = True
+    return used.nonzero()[0]
 
 
 def all_paths(

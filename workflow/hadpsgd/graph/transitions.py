@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from hadpsgd.errors import UserError
 from hadpsgd.gmm.transition_model import TransitionModel
+
+# a damaged head asks for a password, or for a packing that zipfile lacks: RuntimeError
+_DAMAGED = (ValueError, OSError, EOFError, KeyError, TypeError, RuntimeError, zipfile.BadZipFile)
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,31 @@ class Transitions:
         """
         try:
             with np.load(path) as content:
-                return cls(**{name: content[name] for name in content.files})
+                read = cls(**{field.name: content[field.name] for field in fields(cls)})
         except FileNotFoundError:
             raise UserError("missing", where=path, fix="`hadpsgd graph` makes it") from None
-        except (ValueError, OSError, TypeError, zipfile.BadZipFile) as error:
+        except _DAMAGED as error:
             raise UserError(f"damaged ({error})", where=path, fix="Make the graph again") from None
+        kinds = [array.dtype.kind for array in (read.pdf, read.phone, read.final, read.loop)]
+        shapes = {array.shape for array in (read.pdf, read.phone, read.final, read.loop)}
+        if kinds != ["i", "i", "b", "b"] or shapes != {(len(read),)} or len(read) < 2:
+            what = "damaged (not pdf-id, phone and kind of every transition-id)"
+            raise UserError(what, where=path, fix="Make the graph again")
+        return read
+
+    def __len__(self) -> int:
+        return self.pdf.size
+
+    def check(self, ids: NDArray[np.integer], where: object) -> None:
+        """Refuse transition-ids that these are not of.
+
+        Raises:
+            UserError: one is too high; says that `where` and the transitions do not fit.
+        """
+        highest = int(ids.max(initial=0))
+        if highest >= len(self):
+            raise UserError(
+                f"transition-id {highest}, and transitions.npz ends at {len(self) - 1}",
+                where=where,
+                fix="Make the graph again, and decode with it",
+            )

@@ -28,13 +28,15 @@ class Words:
     names: dict[int, str]
     dropped: frozenset[str]
     pieces: bool = False
+    path: Path | None = None
+    """Where they are read from."""
 
     @classmethod
     def read(cls, folder: Path, dropped: Sequence[str]) -> Words:
         """Read `words.txt` of a decoding folder.
 
         Raises:
-            UserError: it is missing or damaged.
+            UserError: it is missing, empty or damaged.
         """
         path = Path(folder) / "words.txt"
         try:
@@ -44,9 +46,10 @@ class Words:
             raise UserError("missing", where=path, fix="Decode again") from None
         except ValueError:
             raise UserError("not lines of `word number`", where=path) from None
-        return cls(
-            names, frozenset(word.lower() for word in dropped), joined.is_pieces(names.values())
-        )
+        if not names:
+            raise UserError("no words", where=path, fix="Decode again")
+        lowered = frozenset(word.lower() for word in dropped)
+        return cls(names, lowered, joined.is_pieces(names.values()), path)
 
     @cached_property
     def inside(self) -> frozenset[int]:
@@ -56,8 +59,16 @@ class Words:
         return frozenset(n for n, name in self.names.items() if not joined.begins_word(name))
 
     def words(self, ids: Sequence[int]) -> list[tuple[str, range]]:
-        """The words that count, each with the places of its ids."""
-        names = [self.names[number] for number in ids]
+        """The words that count, each with the places of its ids.
+
+        Raises:
+            UserError: there is no such id.
+        """
+        try:
+            names = [self.names[number] for number in ids]
+        except KeyError as error:
+            what = f"lacks word {error}, which a lattice has"
+            raise UserError(what, where=self.path, fix="Decode again") from None
         places = joined.groups(names) if self.pieces else [range(i, i + 1) for i in range(len(ids))]
         found = [(joined.joined([names[i] for i in place]), place) for place in places]
         return [(word, place) for word, place in found if word and word.lower() not in self.dropped]
@@ -112,6 +123,7 @@ class Timer:
         """The words of an utterance with times in its recording and, if given, confidences."""
         entry = self.data.utterances[utterance]
         file, channel = self.data.file_and_channel(entry)
+        self.transitions.check(path.transitions, f"lattice of {utterance}")
         spans = self.aligner.words(path, phone_spans(path, self.transitions))
         timed = []
         for word, place in self.words.words(path.words.tolist()):

@@ -37,7 +37,9 @@ def run(args: argparse.Namespace) -> int:
     for utterance, lattice in lattices(args.decode, data):
         entry = data.utterances[utterance]
         file, channel = data.file_and_channel(entry)
-        for span in phone_spans(best_paths(lattice, [scaling])[0], transitions):
+        path = best_paths(lattice, [scaling])[0]
+        transitions.check(path.transitions, f"lattice of {utterance}")
+        for span in phone_spans(path, transitions):
             if span.label not in names:
                 what = f"phones.txt lacks phone {span.label}"
                 raise UserError(what, where=args.decode, fix="Decode again")
