@@ -342,5 +342,71 @@ def test_an_utterance_that_the_data_lacks(
     assert "not from `hadpsgd tune`" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("words.txt", b"", r"words\.txt: no words"),
+        ("words.txt", b"<eps> 0\nyes 1\n", r"words\.txt: lacks word 2, which a lattice has"),
+        ("words.txt", b"<eps> 0\nyes \xff\n", r"words\.txt: not lines of `word number`"),
+        ("transitions.npz", b"", r"transitions\.npz: damaged"),
+        ("lat.1.gz", b"", r"lattice of a-1: transition-id 9, and transitions\.npz ends at 1"),
+        ("../tuned.json", b'{"lm_weight": 0, "word_penalty": 0}', r"tuned\.json: not from"),
+        ("../tuned.json", b"\xff", r"tuned\.json: not from"),
+    ],
+)
+def test_damaged_decodings_are_named(
+    decoded: tuple[Path, Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    content: bytes,
+    message: str,
+) -> None:
+    folder, data = decoded
+    (tmp_path / "config.yaml").write_text("name: t\ncorpus: {kind: an4}\n")
+    (tmp_path / "tuned.json").write_text('{"lm_weight": 10, "word_penalty": 0}')
+    if file == "lat.1.gz":
+        lattice = chain([1], [0.0])
+        lattice.arcs["ilabel"] = 9
+        content = lattice_io.entry("a-1", lattice_io.encode(lattice))
+    (folder / file).write_bytes(content)
+    common = ["--config", str(tmp_path / "config.yaml"), "--decode", str(folder)]
+    common += ["--data", str(data)]
+    tuned = ["--tuned", str(tmp_path / "tuned.json")]
+    assert main(["score", *common, *tuned, "--out", str(tmp_path / "score")]) == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert not (tmp_path / "score").exists()
+    if file == "words.txt":
+        assert main(["tune", *common, "--out", str(tmp_path / "out.json")]) == 2
+        assert re.search(message, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", r"sentences\.jsonl: no sentences"),
+        (b"\xff\n", r"sentences\.jsonl:1: damaged"),
+        (b'{"name": "a"', r"sentences\.jsonl:1: damaged"),
+        (b"[1]\n", r"sentences\.jsonl:1: damaged"),
+        (b'{"name": "a", "speaker": "b", "edits": [["X", "a", "a"]]}', ":1: damaged .no kind of"),
+    ],
+)
+def test_damaged_scores_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, message: str
+) -> None:
+    (tmp_path / "sentences.jsonl").write_bytes(content)
+    (tmp_path / "words").write_text("a\n")
+    for arguments in (["word-recall", "--words", str(tmp_path / "words")], ["significance"]):
+        assert main([*arguments, str(tmp_path)]) == 2
+        assert re.search(message, capsys.readouterr().err)
+
+
+def test_lists_of_words_are_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for content, message in ((b"\xff\n", "words: not UTF-8 text"), (b"\n", "words: no words")):
+        (tmp_path / "words").write_bytes(content)
+        assert main(["word-recall", str(tmp_path), "--words", str(tmp_path / "words")]) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_edits_are_small() -> None:
     assert not hasattr(Edit("C", "a", "a"), "__dict__")

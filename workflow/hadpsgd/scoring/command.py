@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,7 +88,10 @@ def read_tuned(path: Path) -> Setting:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return Setting(float(content["lm_weight"]), float(content["word_penalty"]))
+        setting = Setting(float(content["lm_weight"]), float(content["word_penalty"]))
+        if not (0.0 < setting.lm_weight < math.inf and math.isfinite(setting.word_penalty)):
+            raise ValueError(f"lm_weight {setting.lm_weight}, word_penalty {setting.word_penalty}")
+        return setting
     except FileNotFoundError:
         raise UserError("missing", where=path, fix="`hadpsgd tune` writes it") from None
     except (ValueError, KeyError, TypeError) as error:

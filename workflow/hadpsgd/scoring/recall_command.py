@@ -27,6 +27,11 @@ def run(args: argparse.Namespace) -> int:
         words = set(args.words.read_text(encoding="utf-8").lower().split())
     except FileNotFoundError:
         raise UserError("no such list of words", where=args.words) from None
+    except UnicodeDecodeError:
+        fix = "Convert it: iconv -t UTF-8"
+        raise UserError("not UTF-8 text", where=args.words, fix=fix) from None
+    if not words:
+        raise UserError("no words", where=args.words, fix="Give one a line")
     report = recall(sentences.read(args.score), words)
     if args.out:
         write_text(args.out, json.dumps(report, indent=2) + "\n")

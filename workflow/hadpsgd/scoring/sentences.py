@@ -38,26 +38,34 @@ def read(path: Path) -> list[Sentence]:
     """Read sentences of a scoring folder, or of the file itself.
 
     Raises:
-        UserError: the file is missing or damaged; names the line.
+        UserError: the file is missing, empty or damaged; names the line.
     """
     path = path / FILE if path.is_dir() else path
     sentences = []
     try:
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            try:
-                sentences.append(_sentence(json.loads(line)))
-            except (ValueError, KeyError, TypeError) as error:
-                raise UserError(f"damaged ({error})", where=f"{path}:{number}") from None
+        # of bytes: that of a string also splits at characters that may stand inside a line
+        lines = path.read_bytes().splitlines()
     except FileNotFoundError:
         raise UserError("missing", where=path, fix="`hadpsgd score` writes it") from None
+    for number, line in enumerate(lines, 1):
+        try:
+            sentences.append(_sentence(json.loads(line.decode("utf-8"))))
+        except (ValueError, KeyError, TypeError) as error:
+            fix = "Score again"
+            raise UserError(f"damaged ({error})", where=f"{path}:{number}", fix=fix) from None
+    if not sentences:
+        raise UserError("no sentences", where=path, fix="Score again")
     return sentences
 
 
 def _sentence(row: dict[str, Any]) -> Sentence:
+    edits = [Edit(*edit) for edit in row["edits"]]
+    if strange := {edit.kind for edit in edits}.difference("CSDI"):
+        raise ValueError(f"no kind of edit: {strange.pop()}")
     return Sentence(
         row["name"],
         row["speaker"],
-        [Edit(*edit) for edit in row["edits"]],
+        edits,
         Segment(*row["segment"]) if "segment" in row else None,
         tuple(TimedWord(*word) for word in row.get("words", ())),
     )
