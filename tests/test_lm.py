@@ -222,10 +222,10 @@ def config_file(tmp_path: Path, **lm: object) -> Path:
     return path
 
 
-def run(tmp_path: Path, lang: Path, **lm: object) -> int:
+def run(tmp_path: Path, lang: Path, dev: str = "text", **lm: object) -> int:
     (tmp_path / "text").write_text(TEXT)
     arguments = ["--config", config_file(tmp_path, **lm), "--text", tmp_path / "text"]
-    arguments += ["--dev", tmp_path / "text", "--lang", lang, "--out", tmp_path / "out"]
+    arguments += ["--dev", tmp_path / dev, "--lang", lang, "--out", tmp_path / "out"]
     return main(["lm", *map(str, arguments)])
 
 
@@ -237,6 +237,32 @@ def test_command_and_report(tmp_path: Path, lang: Path, capsys: pytest.CaptureFi
     assert math.isfinite(report["dev"]["perplexity"])
     assert arpa.check(tmp_path / "out" / "3gram.arpa.gz") == report["ngrams"]
     assert "text are not in the lexicon, such as the" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("dev", b"\n", "dev: no words. Give one sentence a line"),
+        ("lang/words.txt", b"", "words.txt: no words"),
+        ("lang/words.txt", b"<eps> 0\n#0 1\n<s> 2\n", "words.txt: no words"),
+        ("lang/words.txt", b"\xff 1\n", "words.txt: not UTF-8"),
+        ("lang/oov.txt", b"\xff\n", "oov.txt: not UTF-8"),
+        ("lang/oov.txt", b"<unk> b\n", "oov.txt: 2 words"),
+    ],
+)
+def test_inputs_without_words_are_named(
+    tmp_path: Path,
+    lang: Path,
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    content: bytes,
+    message: str,
+) -> None:
+    (tmp_path / "dev").write_text(TEXT)
+    (tmp_path / file).write_bytes(content)
+    assert run(tmp_path, lang, "dev", order=2) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_existing_model_is_checked_and_taken(

@@ -33,6 +33,8 @@ def run(args: argparse.Namespace) -> int:
     settings = config.load(args.config).lm
     out = args.out / f"{settings.order}gram.arpa.gz"
     vocabulary = Vocabulary.of_lang(args.lang)
+    if args.dev and next(Vocabulary.of_lang(args.lang).map(args.dev), None) is None:
+        raise UserError("no words", where=args.dev, fix="Give one sentence a line")
     report: dict[str, Any] = {"sources": build(settings, args.text, args.dev, args.lang, out)}
     counts = arpa.check(out)
     unigrams = {n.words[0] for n in _unigrams(out)}

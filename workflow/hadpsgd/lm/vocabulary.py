@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hadpsgd.corpus.lang.directory import read_symbols
 from hadpsgd.errors import UserError
 from hadpsgd.lm.arpa import BOS, EOS, UNK, open_text
 
@@ -28,17 +29,15 @@ class Vocabulary:
         """The vocabulary of a lang folder.
 
         Raises:
-            UserError: no words.txt.
+            UserError: words.txt is missing, damaged or without words, oov.txt is no word.
         """
         path = Path(lang) / "words.txt"
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-        except FileNotFoundError:
-            raise UserError("missing", where=path, fix="`hadpsgd lang` makes it") from None
-        names = {line.split()[0] for line in lines if line.strip()}
-        oov = Path(lang) / "oov.txt"
-        word = oov.read_text(encoding="utf-8").strip() if oov.exists() else UNK
-        return cls(frozenset(names - {"<eps>", "#0", BOS, EOS}), word or UNK)
+        if not path.exists():
+            raise UserError("missing", where=path, fix="`hadpsgd lang` makes it")
+        words = frozenset(read_symbols(path).keys() - {"<eps>", "#0", BOS, EOS})
+        if not words:
+            raise UserError("no words", where=path, fix="Make the lang folder again")
+        return cls(words, _oov_word(Path(lang) / "oov.txt"))
 
     def map(self, text: Path) -> Iterator[list[str]]:
         """The sentences of a text, words outside the vocabulary replaced; empty lines left out.
@@ -79,3 +78,14 @@ class Vocabulary:
             "oov_types": len(self.unknown),
             "oov_words": dict(sorted(self.unknown.items(), key=lambda e: (-e[1], e[0]))[:50]),
         }
+
+
+def _oov_word(path: Path) -> str:
+    """The word of oov.txt; <unk> where there is no such file, or nothing in it."""
+    try:
+        words = path.read_text(encoding="utf-8").split() if path.exists() else []
+    except UnicodeDecodeError:
+        raise UserError("not UTF-8", where=path, fix="Convert it: iconv -t UTF-8") from None
+    if len(words) > 1:
+        raise UserError(f"{len(words)} words", where=path, fix="Name one word there")
+    return words[0] if words else UNK
