@@ -48,11 +48,6 @@ class Network:
         self.before.append(before)
         return len(self.words) - 1
 
-    @property
-    def is_linear(self) -> bool:
-        """There is one path only."""
-        return all(before == [i] for i, before in enumerate(self.before[1:]))
-
 
 class NetworkError(ValueError):
     """Braces that do not fit."""
