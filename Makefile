@@ -32,13 +32,13 @@ lint: setup
 	$(BIN)/ruff check workflow tests benchmarks envs
 	$(BIN)/ruff format --check workflow tests benchmarks envs
 	$(BIN)/mypy
-	$(BIN)/snakefmt --check Snakefile workflow/rules
+	$(BIN)/snakefmt --check Snakefile workflow/Snakefile workflow/rules
 	$(BIN)/snakemake --lint --configfile config/demo.yaml
 
 format: setup
 	$(BIN)/ruff check --fix workflow tests benchmarks envs
 	$(BIN)/ruff format workflow tests benchmarks envs
-	$(BIN)/snakefmt Snakefile workflow/rules
+	$(BIN)/snakefmt Snakefile workflow/Snakefile workflow/rules
 
 # resolves requirements.in anew; needs the package uv
 lock:

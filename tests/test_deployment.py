@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from hadpsgd.config import load
@@ -43,7 +44,7 @@ def run(*command: str, cwd: Path, path: str = "") -> str:
 
 def rules() -> dict[str, str]:
     """Every rule's text by its name."""
-    files = [ROOT / "Snakefile", *sorted((ROOT / "workflow/rules").glob("*.smk"))]
+    files = [ROOT / "workflow/Snakefile", *sorted((ROOT / "workflow/rules").glob("*.smk"))]
     text = "\n".join(file.read_text() for file in files)
     parts = re.split(r"^ *rule (\w+):\n", text, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
@@ -78,6 +79,19 @@ def test_dry_run_with_conda(tmp_path: Path) -> None:
     assert {"corpus", "sat", "ivector_train", "train", "decode_adapted", "report"} <= planned
 
 
+@pytest.mark.parametrize("snakefile", ["Snakefile", "workflow/Snakefile"])
+def test_the_workflow_is_found_in_both_places(snakefile: str, tmp_path: Path) -> None:
+    """At the root, and where catalogues look; the default profile is loaded from both."""
+    shown = run(
+        *("snakemake", "-n", "--snakefile", str(ROOT / snakefile)),
+        *("--configfile", str(ROOT / "config/tiny.yaml")),
+        cwd=tmp_path,
+    )
+    assert re.search(r"workflow specific profile \S+/profiles/default", shown)
+    planned = set(re.findall(r"^\s*(?:local)?rule (\w+):", shown, re.MULTILINE))
+    assert {"all", "corpus", "train", "track"} <= planned
+
+
 def test_the_environment_gets_the_package_too() -> None:
     script = ROOT / "envs/hadpsgd.post-deploy.sh"
     assert os.access(script, os.R_OK)
@@ -91,7 +105,7 @@ def module(folder: Path, **changes: object) -> None:
 configfile: "mine.yaml"
 
 module speech:
-    snakefile: "{ROOT}/Snakefile"
+    snakefile: "{ROOT}/workflow/Snakefile"
     config: config["speech"]
 
 use rule * from speech as speech_*
@@ -164,6 +178,8 @@ def test_container_and_catalog() -> None:
     ]
     missing = [name for name in copied if name != "./" and not (ROOT / name).exists()]
     assert not missing
+    listed = set(re.findall(r"\]\((\w+\.yaml)\)", (ROOT / "config/README.md").read_text()))
+    assert listed == {file.name for file in (ROOT / "config").glob("*.yaml")}
     catalog = yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text())
     flags = catalog["usage"]["mandatory-flags"]["flags"].split()
     assert (ROOT / flags[1]).is_dir()

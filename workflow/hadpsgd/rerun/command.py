@@ -120,7 +120,7 @@ def _data(original: Original, config: Config, *, anyway: bool) -> list[Item]:
 
 def _workflow(file: Path, cores: int, targets: list[Path]) -> None:
     """The workflow up to these outputs."""
-    snakefile = Path(hadpsgd.__file__).resolve().parents[2] / "Snakefile"
+    snakefile = Path(hadpsgd.__file__).resolve().parents[1] / "Snakefile"
     if not snakefile.is_file():
         raise UserError("no workflow beside the package", where=snakefile, fix="Use a checkout")
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(snakefile)]
