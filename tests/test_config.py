@@ -126,11 +126,30 @@ def test_a_stage_depends_on_its_own_settings_only() -> None:
         run_of(base, "ssgd-4")
 
 
-@pytest.mark.parametrize("section", ["features", "alignment", "realign", "decoding"])
-def test_how_many_processes_work_renames_nothing(section: str) -> None:
+def test_what_decides_nothing_renames_nothing() -> None:
+    """Processes, thresholds, checks and places are marked in the schema."""
     base = check(MINIMAL | {"realign": {"passes": 1}}, "x")
-    busy = getattr(base, section).model_copy(update={"jobs": 7})
-    other = base.model_copy(update={section: busy})
-    assert stage_fingerprints(other) == stage_fingerprints(base)
-    assert run_key(other, "single") == run_key(base, "single")
-    assert fingerprint([busy]) == fingerprint([getattr(base, section)])
+    other = {
+        "name": "y",
+        "results": "elsewhere",
+        "features": {"jobs": 7, "max_skipped": 0.5, "allow_pipes": True},
+        "alignment": {"kind": "mono", "jobs": 7, "max_failed": 0.5},
+        "realign": {"passes": 1, "jobs": 7},
+        "egs": {"verify": False},
+        "training": {
+            "checkpoint_minutes": 1,
+            "keep_checkpoints": 5,
+            "rendezvous_seconds": 7,
+            "cluster": {"cpus": 9, "lost_learner": "stop"},
+        },
+        "decoding": {"jobs": 7, "max_failed": 0.5},
+        "tracking": {"uri": "none"},
+    }
+    changed = check(MINIMAL | other, "x")
+    assert stage_fingerprints(changed) == stage_fingerprints(base)
+    assert run_key(changed, "single") == run_key(base, "single")
+    assert fingerprint([changed]) == fingerprint([base])
+    kaldi = {"kind": "kaldi", "train": "a", "dev": "b", "tests": {"t": "c"}, "dict_dir": "d"}
+    strict = check(MINIMAL | {"corpus": kaldi}, "x")
+    lax = check(MINIMAL | {"corpus": kaldi | {"max_oov": 0.5, "allow_pipes": True}}, "x")
+    assert stage_fingerprints(lax) == stage_fingerprints(strict)

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from hadpsgd.config.base import PathText, Section
+from hadpsgd.config.base import DECIDES_NOTHING, PathText, Section
 
 
 class MonoStage(Section):
@@ -30,9 +30,9 @@ class OwnAlignment(Section):
     """Beam within which an utterance must align, or it counts as failed."""
     boost_silence: float = Field(1.25, gt=0)
     """Factor on the likelihood of silence while aligning (Kaldi's --boost-silence)."""
-    max_failed: float = Field(0.05, ge=0, le=1)
+    max_failed: float = Field(0.05, ge=0, le=1, json_schema_extra=DECIDES_NOTHING)
     """Share of utterances that may fail to align; more stops the run."""
-    jobs: int = Field(2, ge=1)
+    jobs: int = Field(2, ge=1, json_schema_extra=DECIDES_NOTHING)
     """Processes."""
 
 
@@ -118,7 +118,7 @@ class KaldiAlignment(Section):
     """Folder with ali.*.gz, final.mdl and tree."""
     lang_dir: PathText
     """The Kaldi lang folder that the alignments were made with."""
-    max_failed: float = Field(0.05, ge=0, le=1)
+    max_failed: float = Field(0.05, ge=0, le=1, json_schema_extra=DECIDES_NOTHING)
     """Share of utterances that may lack an alignment; more stops the run."""
 
     @property
@@ -145,5 +145,5 @@ class Egs(Section):
     """Frames of a shard (a pair of files)."""
     dtype: Literal["float32", "float16"] = "float32"
     """How features are stored; float16 halves disk and reading (inputs are normalised)."""
-    verify: bool = True
+    verify: bool = Field(True, json_schema_extra=DECIDES_NOTHING)
     """Compare the checksums of all shards before training."""

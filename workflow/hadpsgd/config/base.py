@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
+
+
+DECIDES_NOTHING: Final[dict[str, Any]] = {"decides": "nothing"}
+"""`json_schema_extra` of a key that decides no bit of any result: processes, thresholds, places.
+No fingerprint has it, so that a change of it makes nothing again."""
 
 
 class Section(BaseModel):
@@ -17,6 +22,21 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=()
     )
+
+
+def deciding(value: Any) -> Any:
+    """A section, or what one holds, as plain values, without the keys that decide nothing."""
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields
+        kept = (
+            name for name, field in fields.items() if field.json_schema_extra != DECIDES_NOTHING
+        )
+        return {name: deciding(getattr(value, name)) for name in kept}
+    if isinstance(value, (list, tuple)):
+        return [deciding(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): deciding(item) for key, item in value.items()}
+    return value
 
 
 def expand(text: str) -> str:

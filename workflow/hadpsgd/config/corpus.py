@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from hadpsgd.config.base import PathText, Section
+from hadpsgd.config.base import DECIDES_NOTHING, PathText, Section
 
 
 class AnyCorpus(Section):
@@ -72,9 +72,9 @@ class Kaldi(AnyCorpus):
     optional_silence.txt; or a bare lexicon.txt."""
     lm_text: PathText | None = None
     """Language model text, one sentence a line; the training transcripts where it is left out."""
-    max_oov: float = Field(0.05, ge=0, le=1)
+    max_oov: float = Field(0.05, ge=0, le=1, json_schema_extra=DECIDES_NOTHING)
     """Share of a set's running words that may lack a pronunciation; they become <UNK>."""
-    allow_pipes: bool = False
+    allow_pipes: bool = Field(False, json_schema_extra=DECIDES_NOTHING)
     """Run commands found in wav.scp (`sph2pipe ... |`). Only for data that you trust."""
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from hadpsgd.config.base import PathText, Section
+from hadpsgd.config.base import DECIDES_NOTHING, PathText, Section
 
 
 class Lm(Section):
@@ -62,9 +62,9 @@ class Decoding(Section):
     """Search the best path alone, faster; scoring then cannot choose another scale."""
     acoustic_scale: float = Field(0.1, gt=0)
     """Acoustic scale of the search; scoring rescales its lattices."""
-    jobs: int = Field(2, ge=1)
+    jobs: int = Field(2, ge=1, json_schema_extra=DECIDES_NOTHING)
     """Decoding processes."""
-    max_failed: float = Field(0.05, ge=0, le=1)
+    max_failed: float = Field(0.05, ge=0, le=1, json_schema_extra=DECIDES_NOTHING)
     """Share of utterances that may have no path at all; more stops the run."""
 
 

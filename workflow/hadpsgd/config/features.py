@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from hadpsgd.config.base import Section
+from hadpsgd.config.base import DECIDES_NOTHING, Section
 from hadpsgd.config.imports import Imports
 from hadpsgd.config.ivector import Ivector
 
@@ -54,11 +54,11 @@ class Features(Section):
     """Streams fused, in order, into the model's input."""
     imports: Imports = Imports()
     """Streams that come from Kaldi's archives instead."""
-    allow_pipes: bool = False
+    allow_pipes: bool = Field(False, json_schema_extra=DECIDES_NOTHING)
     """Run commands found in imported scp files (`copy-feats ... |`). Only for data you trust."""
-    max_skipped: float = Field(0.01, ge=0, le=1)
+    max_skipped: float = Field(0.01, ge=0, le=1, json_schema_extra=DECIDES_NOTHING)
     """Share of utterances that may be too short for features; more stops the run."""
-    jobs: int = Field(2, ge=1)
+    jobs: int = Field(2, ge=1, json_schema_extra=DECIDES_NOTHING)
     """Processes that compute features."""
 
     @model_validator(mode="after")

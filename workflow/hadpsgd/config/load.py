@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from hadpsgd.config.base import deciding
 from hadpsgd.config.schema import Config
 from hadpsgd.errors import UserError
 
@@ -90,19 +91,10 @@ def _keys_beside(parts: list[str]) -> list[str]:
     return sorted(follow(node).get("properties", {}))
 
 
-def fingerprint(sections: Iterable[BaseModel | str | int]) -> str:
+def fingerprint(sections: Iterable[object]) -> str:
     """Hash of what a stage depends on; equal values give equal hashes on every machine.
 
-    A section's number of processes (`jobs`) decides no result, so it does not count.
+    Keys that decide nothing (marked so in the schema) do not count.
     """
-    values = [_deciding(part) if isinstance(part, BaseModel) else part for part in sections]
-    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    text = json.dumps([*map(deciding, sections)], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _deciding(section: BaseModel) -> dict[str, Any]:
-    """What a section holds; the default for `jobs`, so that hashes of old results stay theirs."""
-    values = section.model_dump(mode="json")
-    if "jobs" in values:
-        values["jobs"] = type(section).model_fields["jobs"].default
-    return values

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field, model_validator
 
 from hadpsgd.config.alignment import Alignment, Egs, Mono
-from hadpsgd.config.base import PathText, Section
+from hadpsgd.config.base import DECIDES_NOTHING, PathText, Section
 from hadpsgd.config.corpus import Corpus
 from hadpsgd.config.decoding import Decoding, Graph, Lm, Scoring
 from hadpsgd.config.features import Features
@@ -18,11 +18,11 @@ from hadpsgd.config.training import Model, Training
 class Config(Section):
     """One workflow: a corpus taken to a table of word error rates."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", json_schema_extra=DECIDES_NOTHING)
     """Name of the results folder."""
     seed: int = Field(1, ge=0)
     """Seed of everything that draws random numbers."""
-    results: PathText = "results"
+    results: PathText = Field("results", json_schema_extra=DECIDES_NOTHING)
     """Folder under which `<name>/` is written."""
     corpus: Corpus
     lang: Lang = Lang()
@@ -36,7 +36,7 @@ class Config(Section):
     graph: Graph = Graph()
     decoding: Decoding = Decoding()
     scoring: Scoring = Scoring()
-    tracking: Tracking = Tracking()
+    tracking: Tracking = Field(Tracking(), json_schema_extra=DECIDES_NOTHING)
 
     @model_validator(mode="after")
     def _test_names(self) -> Config:

@@ -47,9 +47,7 @@ def stage_fingerprints(config: Config) -> dict[str, str]:
 def run_fingerprint(config: Config, run_id: str) -> str:
     """Hash of what decides a training run's weights, data aside."""
     training = config.training.model_copy(update={"runs": [run_of(config, run_id)]})
-    housekeeping = ("checkpoint_minutes", "keep_checkpoints", "rendezvous_seconds", "cluster")
-    settings = training.model_dump_json(exclude=set(housekeeping))
-    return fingerprint([settings, config.model, config.egs, config.seed])
+    return fingerprint([training, config.model, config.egs, config.seed])
 
 
 def run_key(config: Config, run_id: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from hadpsgd.config.base import Section
+from hadpsgd.config.base import DECIDES_NOTHING, Section
 from hadpsgd.config.cluster import Cluster, shape
 
 STRATEGIES = Literal["single", "ssgd", "ddp", "dpsgd", "adpsgd", "rand", "d1d", "local", "hadpsgd"]
@@ -195,13 +195,13 @@ class Training(Section):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: int = Field(0, ge=0)
     """Threads of a learner; 0 takes cores / learners of the host, at least 1."""
-    checkpoint_minutes: float = Field(5.0, gt=0)
+    checkpoint_minutes: float = Field(5.0, gt=0, json_schema_extra=DECIDES_NOTHING)
     """Minutes between checkpoints; a kill loses at most the work since the last."""
-    keep_checkpoints: int = Field(2, ge=1)
+    keep_checkpoints: int = Field(2, ge=1, json_schema_extra=DECIDES_NOTHING)
     """Checkpoints kept; a damaged newest one is passed over for the one before."""
-    rendezvous_seconds: float = Field(300.0, gt=0)
+    rendezvous_seconds: float = Field(300.0, gt=0, json_schema_extra=DECIDES_NOTHING)
     """Seconds that ranks wait for each other, at the start and in a silent exchange."""
-    cluster: Cluster = Cluster()
+    cluster: Cluster = Field(Cluster(), json_schema_extra=DECIDES_NOTHING)
     """Hosts, cores, GPUs and time of a training job."""
 
     @model_validator(mode="after")

@@ -9,7 +9,6 @@ from typing import Any
 
 from hadpsgd.config import Config, fingerprint, run_fingerprint, run_key, run_of
 from hadpsgd.config.command import resolved
-from hadpsgd.config.tracking import Tracking
 from hadpsgd.files import write_text
 from hadpsgd.tracking import metrics_file, provenance, system
 from hadpsgd.tracking.events import Artifact, Begin, Event, Metrics, Params, Point, Tags
@@ -18,7 +17,6 @@ from hadpsgd.tracking.metrics_file import GrowingFile, Row
 from hadpsgd.tracking.uri import experiment_name
 
 CONFIG = "config.yaml"
-_NOT_HASHED = {"results": "", "tracking": Tracking()}
 PROVENANCE = (CONFIG, provenance.FILE, provenance.DIFF)
 
 
@@ -57,7 +55,7 @@ def tags(config: Config, run_id: str) -> dict[str, str]:
         "schedule": run.schedule,
         "batch": str(config.training.batch),
         "config": config.name,
-        "config_hash": fingerprint([config.model_copy(update=_NOT_HASHED)]),
+        "config_hash": fingerprint([config]),
         "run": run_id,
         "run_key": run_key(config, run_id),
         "run_hash": run_fingerprint(config, run_id),
