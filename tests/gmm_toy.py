@@ -55,9 +55,16 @@ def toy(means: NDArray[np.floating] | Sequence[object]) -> Toy:
     """The model of the means [phones, states, dim]."""
     wanted = np.asarray(means, np.float64)
     phones = range(1, len(wanted) + 1)
-    states = tuple(State(i, i, ((i, 0.5), (i + 1, 0.5))) for i in range(STATES))
+    states = tuple(
+        State(forward_pdf_class=i, self_loop_pdf_class=i, transitions=((i, 0.5), (i + 1, 0.5)))
+        for i in range(STATES)
+    )
     index = np.array([-1, *(0 for _ in phones)], np.int32)
-    topology = Topology(np.array(phones, np.int32), index, ((*states, State(-1, -1)),))
+    topology = Topology(
+        np.array(phones, np.int32),
+        index,
+        ((*states, State(forward_pdf_class=-1, self_loop_pdf_class=-1)),),
+    )
     roots = [Root((phone,), shared=False) for phone in phones]
     tree = Tree(1, 0, stub(roots, topology, 0))
     transitions = transition_model.make(tree, topology)

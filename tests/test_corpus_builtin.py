@@ -184,7 +184,7 @@ def test_text_of_the_language_model_is_drawn_apart(small: Layout) -> None:
     text = set(small.lm("train").read_text().splitlines())
     spoken = [u.text for name in SETS for u in DataDir.read(small.data(name))]
     assert sum(sentence in text for sentence in spoken) < len(spoken) / 3
-    assert builtin.lm_text(100, 1) == builtin.lm_text(200, 1)[:100]
+    assert builtin.lm_text(sentences=100, seed=1) == builtin.lm_text(sentences=200, seed=1)[:100]
 
 
 def test_held_out_words_are_in_the_tests_only(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_held_out_words_are_in_the_tests_only(tmp_path: Path) -> None:
 def test_grammar() -> None:
     small = Grammar(["s: 3* a_ <x> | <$T.y>?", "x: apple | pear", "t.y: yes ."], ["t"])
     draw = random.Random(1).random
-    seen = {" ".join(small.expand("s", "t", draw)) for _ in range(200)}
+    seen = {" ".join(small.expand(name="s", topic="t", draw=draw)) for _ in range(200)}
     assert seen == {"an apple", "a pear", "yes .", ""}
     assert small.vocabulary() == {"a", "an", "apple", "pear", "yes"}
     with pytest.raises(ValueError, match="'y', which is not a rule"):
@@ -218,7 +218,7 @@ def test_disfluencies_only_add_words() -> None:
     manner = Manner(filler=0.2, repeat=0.1, restart=0.1)
     for _ in range(100):
         topic = source.choice(list(TOPICS))
-        fluent = grammar().expand("turn", topic, source.random)
+        fluent = grammar().expand(name="turn", topic=topic, draw=source.random)
         spoken = speak_freely(fluent, manner, grammar(), topic, source.random)
         rest = iter(transcript(spoken).split())
         assert all(word in rest for word in transcript(fluent).split())  # a subsequence
@@ -251,7 +251,14 @@ def test_line_has_the_wanted_noise() -> None:
     active[20000:60000] = True
     speech = np.where(active, rng.standard_normal(80000), 0.0)
     for snr in (10.0, 25.0):
-        line = Line(0.0, 0.0, 0.0, snr, -3.0, 0.0)
+        line = Line(
+            gain_db=0.0,
+            tilt_db=0.0,
+            ripple_db=0.0,
+            snr_db=snr,
+            noise_tilt_db=-3.0,
+            room_seconds=0.0,
+        )
         heard = transmit(speech, active, line, np.random.default_rng(1)).astype(float)
         noise = np.mean(heard[:19000] ** 2)
         measured = 10 * np.log10(np.mean(heard[21000:59000] ** 2) / noise - 1)

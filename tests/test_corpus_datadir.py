@@ -79,7 +79,7 @@ def test_formats(tmp_path: Path, name: str, subtype: str) -> None:
     kind = {"sph": "NIST", "flac": "FLAC", "wav": "WAV"}[name.split(".")[1]]
     soundfile.write(place, tone(1), RATE, format=kind, subtype=subtype)
     with audio.open_audio(str(place)) as stream:
-        samples = audio.read(stream, 0)
+        samples = audio.read(stream, channel=0)
     tolerance = 0 if subtype == "PCM_16" else 8000 / 32  # a step of mu-law at this level
     assert np.abs(samples - tone(1)).max() <= tolerance
 
@@ -137,11 +137,11 @@ def test_resampling_keeps_the_band_and_removes_aliases() -> None:
     def at(hertz: float) -> np.ndarray:
         return (10000 * np.sin(2 * np.pi * hertz * np.arange(22050) / 22050)).astype(np.float32)
 
-    kept = resample(at(3500), 22050, 8000)
+    kept = resample(at(3500), rate=22050, new_rate=8000)
     expected = 10000 * np.sin(2 * np.pi * 3500 * np.arange(8000) / 8000)
     assert len(kept) == 8000
     np.testing.assert_allclose(kept[500:-500], expected[500:-500], atol=1)
-    alias = resample(at(5000), 22050, 8000)
+    alias = resample(at(5000), rate=22050, new_rate=8000)
     assert np.abs(alias[500:-500]).max() < 0.5
     assert to_int16(np.array([40000.0, -1.6, 0.4])).tolist() == [32767, -2, 0]
 

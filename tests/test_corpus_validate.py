@@ -25,7 +25,7 @@ def data(tmp_path: Path) -> Path:
 def faults(data: Path, *, allow_pipes: bool = False) -> list[str]:
     found: list[UserError] = []
     lexicon = read_lexicon(data.parents[1] / "lexicon.txt", found.append)
-    validate(data, Checks(RATE, lexicon, allow_pipes=allow_pipes), found.append)
+    validate(data, Checks(sample_rate=RATE, lexicon=lexicon, allow_pipes=allow_pipes), found.append)
     return [str(fault) for fault in found]
 
 
@@ -35,7 +35,9 @@ def wav(data: Path) -> Path:
 
 def test_healthy(data: Path) -> None:
     found: list[UserError] = []
-    summary = validate(data, Checks(RATE, {"hello", "bob", "bye", "hi", "ann"}), found.append)
+    summary = validate(
+        data, Checks(sample_rate=RATE, lexicon={"hello", "bob", "bye", "hi", "ann"}), found.append
+    )
     assert not found
     assert (summary.utterances, summary.speakers, summary.recordings) == (4, 2, 2)
     assert (summary.words, summary.vocabulary, summary.oov) == (7, 5, 0)
@@ -262,7 +264,7 @@ def test_lexicon_faults(tmp_path: Path) -> None:
 def test_oov_within_the_limit_is_counted(data: Path) -> None:
     found: list[UserError] = []
     lexicon = {"hello", "bob", "bye", "hi"}
-    summary = validate(data, Checks(RATE, lexicon, max_oov=0.2), found.append)
+    summary = validate(data, Checks(sample_rate=RATE, lexicon=lexicon, max_oov=0.2), found.append)
     assert (summary.oov, found) == (1, [])
 
 

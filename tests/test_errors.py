@@ -164,7 +164,7 @@ def test_what_the_search_loses_is_a_search_error(shared: Path, graph: Path) -> N
     texts = {line.split()[0]: " ".join(line.split()[1:]) for line in lines}
     data = DataDir(Path("x"), {})
     for name in scores:
-        data.utterances[name] = Utterance(name, "s", name, texts[name])
+        data.utterances[name] = Utterance(id=name, speaker="s", recording=name, text=texts[name])
     scaling = Scaling(SCALE)
     judge = Judge(ReferenceGraph.read(graph, ()), lambda: scores.__getitem__, scaling)
 

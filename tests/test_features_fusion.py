@@ -28,7 +28,10 @@ def config(**features: object) -> Config:
 
 @pytest.fixture
 def data(tmp_path: Path) -> DataDir:
-    utterances = {name: Utterance(name, speaker, name) for name, speaker in SPEAKERS.items()}
+    utterances = {
+        name: Utterance(id=name, speaker=speaker, recording=name)
+        for name, speaker in SPEAKERS.items()
+    }
     return DataDir(tmp_path / "data" / "train", utterances)
 
 

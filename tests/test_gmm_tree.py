@@ -29,9 +29,16 @@ PHONES = (1, 2, 3, 4)
 
 
 def topology() -> Topology:
-    states = tuple(State(i, i, ((i, 0.5), (i + 1, 0.5))) for i in range(3))
+    states = tuple(
+        State(forward_pdf_class=i, self_loop_pdf_class=i, transitions=((i, 0.5), (i + 1, 0.5)))
+        for i in range(3)
+    )
     index = np.array([-1, 0, 0, 0, 0], np.int32)
-    return Topology(np.array(PHONES, np.int32), index, ((*states, State(-1, -1)),))
+    return Topology(
+        np.array(PHONES, np.int32),
+        index,
+        ((*states, State(forward_pdf_class=-1, self_loop_pdf_class=-1)),),
+    )
 
 
 @pytest.fixture(scope="module")

@@ -241,8 +241,8 @@ class TestCommands:
         """Three speakers with a voice of their own, MFCC and CMVN; logmel to fuse with."""
         rng = np.random.default_rng(0)
         speaker_of = {f"s{s}-{u}": f"s{s}" for s in range(3) for u in range(4)}
-        data = DataDir(tmp_path / "data/train",
-                       {u: Utterance(u, s, u) for u, s in speaker_of.items()})  # fmt: skip
+        said = {u: Utterance(id=u, speaker=s, recording=u) for u, s in speaker_of.items()}
+        data = DataDir(tmp_path / "data/train", said)
         data.write(data.path)
         for stream, dim in (("mfcc", 5), ("logmel", 8)):
             sums = cmvn.SpeakerStatistics(speaker_of)

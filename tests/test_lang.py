@@ -178,7 +178,7 @@ def test_a_kaldi_lang_is_checked(
     write_lang(read_dictionary(small), Lang(), source)
     damage(source)
     with pytest.raises(UserError, match=message):
-        copy_lang(source, tmp_path / "lang")
+        copy_lang(source=source, out=tmp_path / "lang")
 
 
 def test_commands(shared: Path, small: Path, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_what_a_faster_sound_cannot_hold_is_gone() -> None:
 
 def made(folder: Path) -> tuple[DataDir, DataDir]:
     data = DataDir.read(make_data(folder))
-    perturb(Source(data, SPEEDS, RATE), folder / "data/train_perturbed", 1)
+    perturb(Source(data=data, speeds=SPEEDS, rate=RATE), folder / "data/train_perturbed", 1)
     return data, DataDir.read(folder / "data/train_perturbed")
 
 
@@ -88,7 +88,7 @@ def test_the_data_directory_is_kaldis(tmp_path: Path) -> None:
 
 def test_the_same_data_gives_the_same_bytes(tmp_path: Path) -> None:
     data, _ = made(tmp_path)
-    perturb(Source(data, SPEEDS, RATE), tmp_path / "data/again", 2)
+    perturb(Source(data=data, speeds=SPEEDS, rate=RATE), tmp_path / "data/again", 2)
     for folder in ("data", "audio"):
         for path in (tmp_path / folder / "train_perturbed").iterdir():
             again = (tmp_path / folder / "again" / path.name).read_bytes()
@@ -259,7 +259,11 @@ def test_copies_are_adapted_by_kaldis_model(
     names = [name for speaker in speakers for name in everything.speakers[speaker]]
     some = {name: everything.utterances[name] for name in sorted(names)}
     places = {name: str(kaldi / f"wav8k/{name}.wav") for name in some}
-    perturb(Source(DataDir(tmp_path / "few", some, places), SPEEDS, RATE), tmp_path / "data/x", 1)
+    perturb(
+        Source(data=DataDir(tmp_path / "few", some, places), speeds=SPEEDS, rate=RATE),
+        tmp_path / "data/x",
+        1,
+    )
     content = {
         "name": "t",
         "corpus": {"kind": "an4"},

@@ -305,7 +305,7 @@ def test_timed_words_of_pieces() -> None:
     transitions = Transitions(
         np.arange(10, dtype=np.int32), np.arange(10, dtype=np.int32), ~flags, flags
     )
-    data = DataDir(Path("x"), {"u": Utterance("u", "s", "r", start=1.0)})
+    data = DataDir(Path("x"), {"u": Utterance(id="u", speaker="s", recording="r", start=1.0)})
     said = np.array([1, 2, 5, 3, 4], np.int32)
     path = LatticePath(
         np.array([9, 1, 2, 9, 5, 4], np.int32), said, np.arange(5, dtype=np.int32), 0.0, 0.0, 0.0

@@ -32,7 +32,7 @@ _RAW_RATE = 16000
 _TRANSCRIPTION = re.compile(r"(?:<s>)?\s*(.*?)\s*(?:</s>)?\s*\(([^()\s]+)\)\s*$")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _File:
     id: str
     speaker: str
@@ -67,7 +67,7 @@ def prepare(config: Config, out: Path, processes: int) -> dict[str, Summary]:
     for name in ("train", "dev"):
         layout.write_lm(name, (f.text for f in sets[name]))
     write_stm(layout.data("test") / "stm", DataDir.read(layout.data("test")))
-    return layout.validate(sets, config.features.sample_rate)
+    return layout.validate(sets, sample_rate=config.features.sample_rate)
 
 
 def _files(root: Path, split: str) -> list[_File]:
@@ -85,7 +85,12 @@ def _pair(ids: list[str], lines: list[str], root: Path, path: Path) -> Iterator[
         if match is None or match[2] != file_id.rsplit("/", 1)[-1]:
             raise UserError(f"no transcript of {file_id}", where=f"{path}:{number}")
         _, speaker, name = file_id.rsplit("/", 2)
-        yield _File(f"{speaker}-{name}", speaker, match[1], _find(root / "wav" / file_id))
+        yield _File(
+            id=f"{speaker}-{name}",
+            speaker=speaker,
+            text=match[1],
+            path=_find(root / "wav" / file_id),
+        )
 
 
 def _find(stem: Path) -> Path:
@@ -123,15 +128,17 @@ def _convert_file(file: _File, folder: Path, rate: int) -> None:
         samples, found = np.fromfile(file.path, dtype=">i2").astype(np.float32), _RAW_RATE
     else:
         with audio.open_audio(str(file.path)) as stream:
-            samples, found = audio.read(stream, 0), stream.samplerate
+            samples, found = audio.read(stream, channel=0), stream.samplerate
     if not len(samples):
         raise UserError("no samples", where=file.path, fix="Copy AN4 again")
-    audio.write_wav(folder / f"{file.id}.wav", to_int16(resample(samples, found, rate)), rate)
+    audio.write_wav(
+        folder / f"{file.id}.wav", to_int16(resample(samples, rate=found, new_rate=rate)), rate
+    )
 
 
 def _data_dir(files: list[_File], name: str, layout: Layout) -> DataDir:
     folder = layout.audio(name)
-    utterances = [Utterance(f.id, f.speaker, f.id, f.text) for f in files]
+    utterances = [Utterance(id=f.id, speaker=f.speaker, recording=f.id, text=f.text) for f in files]
     return DataDir(
         layout.data(name),
         {u.id: u for u in sorted(utterances, key=lambda u: u.id)},

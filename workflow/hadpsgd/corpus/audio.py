@@ -21,7 +21,7 @@ INT16 = 32768.0
 _UNKNOWN_LENGTH = (0, 0x7FFFFFFF, 0x7FFFF000, 0x7FFFF024, 0xFFFFFFFF)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AudioInfo:
     """What a header says."""
 
@@ -66,11 +66,11 @@ def info(location: str, *, allow_pipes: bool = False) -> AudioInfo:
         UserError: as `open_audio`.
     """
     with open_audio(location, allow_pipes=allow_pipes) as stream:
-        return AudioInfo(stream.samplerate, stream.channels, stream.frames)
+        return AudioInfo(rate=stream.samplerate, channels=stream.channels, frames=stream.frames)
 
 
 def read(
-    stream: soundfile.SoundFile, channel: int, start: int = 0, end: int | None = None
+    stream: soundfile.SoundFile, *, channel: int, start: int = 0, end: int | None = None
 ) -> np.ndarray:
     """Samples [start, end) of one channel, float32 [samples] in the range of int16.
 

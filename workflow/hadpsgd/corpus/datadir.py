@@ -25,7 +25,7 @@ from hadpsgd.errors import UserError
 MAX_OVERSHOOT = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Utterance:
     """One utterance; `recording` equals `id` where there is no segments file."""
 
@@ -117,13 +117,13 @@ class DataDir:
         for name in sorted(set(known) & set(tables.speakers)):
             segment = tables.segment(name)
             utterances[name] = Utterance(
-                name,
-                tables.speakers[name],
-                segment.recording,
-                " ".join(tables.text.get(name, "").split()),
-                segment.start,
-                segment.end,
-                tables.channel(name),
+                id=name,
+                speaker=tables.speakers[name],
+                recording=segment.recording,
+                text=" ".join(tables.text.get(name, "").split()),
+                start=segment.start,
+                end=segment.end,
+                channel=tables.channel(name),
             )
         found = _locate(path, tables.recordings)
         return cls(path, utterances, found, tables.gender, tables.channels)
@@ -187,9 +187,11 @@ class AudioReader:
                 where=f"{where}: {stream.name}",
                 fix="Resample it (sox -r) or set features.sample_rate",
             )
-        start, end = sample_range(utterance, stream.frames, stream.samplerate, where)
+        start, end = sample_range(
+            utterance, frames=stream.frames, rate=stream.samplerate, where=where
+        )
         channel = channel_of(self.data, utterance, stream.channels, where)
-        return audio.read(stream, channel, start, end)
+        return audio.read(stream, channel=channel, start=start, end=end)
 
     def close(self) -> None:
         """Close the open recording."""
@@ -212,7 +214,7 @@ class AudioReader:
         return self._stream
 
 
-def sample_range(utterance: Utterance, frames: int, rate: int, where: object) -> tuple[int, int]:
+def sample_range(utterance: Utterance, *, frames: int, rate: int, where: object) -> tuple[int, int]:
     """First sample and the one after the last, as Kaldi's extract-segments cuts them.
 
     Raises:

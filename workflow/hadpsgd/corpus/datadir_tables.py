@@ -11,7 +11,7 @@ from hadpsgd.corpus.tables import Report, read_table
 from hadpsgd.errors import UserError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Segment:
     """A line of segments."""
 
@@ -39,7 +39,7 @@ class Tables:
         """Where an utterance lies."""
         if self.segments is not None:
             return self.segments[utterance]
-        return Segment(utterance, 0.0, None, None)
+        return Segment(recording=utterance, start=0.0, end=None, channel=None)
 
     def channel(self, utterance: str) -> int:
         """Channel of an utterance: segments go before reco2file_and_channel."""
@@ -126,7 +126,9 @@ class TablesReader:
                     "Add it to wav.scp",
                 )
                 continue
-            segments[name] = Segment(recording, begin, None if stop == -1 else stop, number)
+            segments[name] = Segment(
+                recording=recording, start=begin, end=None if stop == -1 else stop, channel=number
+            )
         return segments
 
     def _channels(self, recordings: dict[str, str]) -> dict[str, tuple[str, str]]:

@@ -37,11 +37,11 @@ def prepare(config: Config, out: Path, processes: int) -> dict[str, Summary]:
     _copy_dict(Path(corpus.dict_dir), layout)
     sets = {"train": corpus.train, "dev": corpus.dev, **corpus.tests}
     checks = Checks(
-        config.features.sample_rate,
-        read_lexicon(layout.lexicon),
-        corpus.max_oov,
-        corpus.allow_pipes,
-        processes,
+        sample_rate=config.features.sample_rate,
+        lexicon=read_lexicon(layout.lexicon),
+        max_oov=corpus.max_oov,
+        allow_pipes=corpus.allow_pipes,
+        threads=processes,
     )
     summaries = validate_sets({name: Path(path) for name, path in sets.items()}, checks)
     for name, path in sets.items():

@@ -64,14 +64,16 @@ class Layout:
         return path.relative_to(self.root).as_posix()
 
     def validate(
-        self, names: Iterable[str], sample_rate: int, max_oov: float = 0.0
+        self, names: Iterable[str], *, sample_rate: int, max_oov: float = 0.0
     ) -> dict[str, Summary]:
         """Check sets that were prepared here, against their lexicon.
 
         Raises:
             UserError: a set has a fault.
         """
-        checks = Checks(sample_rate, read_lexicon(self.lexicon), max_oov)
+        checks = Checks(
+            sample_rate=sample_rate, lexicon=read_lexicon(self.lexicon), max_oov=max_oov
+        )
         return validate_sets({name: self.data(name) for name in names}, checks)
 
     def write_lm(self, name: str, sentences: Iterable[str]) -> None:

@@ -34,10 +34,10 @@ def at_speed(samples: np.ndarray, speed: float) -> np.ndarray:
     The speed is taken to the nearest hundredth.
     """
     ratio = Fraction(speed).limit_denominator(100)
-    return resample(samples, ratio.numerator, ratio.denominator)
+    return resample(samples, rate=ratio.numerator, new_rate=ratio.denominator)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Source:
     """Recordings to be read."""
 
@@ -89,7 +89,7 @@ def perturb(source: Source, out: Path, jobs: int) -> Summary:
         )
         joined.write(folder)
         write_table(folder / "utt2uniq", {u.id: original(u.id) for u in joined})
-        return validate_or_fail(folder, Checks(source.rate, threads=jobs))
+        return validate_or_fail(folder, Checks(sample_rate=source.rate, threads=jobs))
 
 
 def _copy(data: DataDir, files: Mapping[str, str], folder: str, speed: float) -> DataDir:
@@ -137,7 +137,7 @@ def _writer(source: Source, folder: Path) -> Callable[[tuple[str, float]], None]
                     fix="Resample it (sox -r) or set features.sample_rate",
                 )
             channels = [
-                to_int16(at_speed(audio.read(stream, channel), speed))
+                to_int16(at_speed(audio.read(stream, channel=channel), speed))
                 for channel in range(stream.channels)
             ]
         path = folder / f"{perturbed(name, speed)}.wav"

@@ -32,6 +32,10 @@ def run(args: argparse.Namespace) -> int:
     config = load(args.config)
     allow_pipes = getattr(config.corpus, "allow_pipes", False)
     data, rate = DataDir.read(args.data), config.features.sample_rate
-    made = perturb(Source(data, config.corpus.speeds, rate, allow_pipes), args.out, args.jobs)
+    made = perturb(
+        Source(data=data, speeds=config.corpus.speeds, rate=rate, allow_pipes=allow_pipes),
+        args.out,
+        args.jobs,
+    )
     print(f"perturb: {made.utterances} utterances, {made.seconds / 3600:.2f} h", file=sys.stderr)
     return 0

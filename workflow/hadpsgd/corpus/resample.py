@@ -23,7 +23,7 @@ def _filter(up: int, down: int) -> np.ndarray:
     return firwin(taps, _CUTOFF / slower, window=("kaiser", _KAISER_BETA))
 
 
-def resample(samples: np.ndarray, rate: int, new_rate: int) -> np.ndarray:
+def resample(samples: np.ndarray, *, rate: int, new_rate: int) -> np.ndarray:
     """Float32 [samples] at `rate` Hz to float32 [ceil(samples * new_rate / rate)] at `new_rate`.
 
     The pass band reaches to 92 % of the lower Nyquist frequency; aliases are below -90 dB.

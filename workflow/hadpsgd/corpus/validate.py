@@ -19,7 +19,7 @@ SHORTEST = 0.025
 """Seconds: one frame of features."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Summary:
     """Counts of one set."""
 
@@ -39,7 +39,7 @@ class Summary:
         return self.oov / max(self.words, 1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Checks:
     """What a data directory is held against."""
 
@@ -143,7 +143,7 @@ def _check_audio(data: DataDir, checks: Checks, report: Report) -> float:
 def _seconds(data: DataDir, utterance: Utterance, header: audio.AudioInfo) -> float:
     where = f"{data.path}: utterance {utterance.id}"
     channel_of(data, utterance, header.channels, where)
-    start, end = sample_range(utterance, header.frames, header.rate, where)
+    start, end = sample_range(utterance, frames=header.frames, rate=header.rate, where=where)
     seconds = (end - start) / header.rate
     if seconds < SHORTEST:
         raise UserError(f"only {seconds * 1000:.0f} ms of audio", where=where, fix="Remove it")

@@ -29,7 +29,12 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--threads {args.threads}: at least one is needed")
     faults: list[UserError] = []
     lexicon = read_lexicon(args.lexicon, faults.append) if args.lexicon else None
-    checks = Checks(args.sample_rate, lexicon, args.allow_pipes, args.threads)
+    checks = Checks(
+        sample_rate=args.sample_rate,
+        lexicon=lexicon,
+        allow_pipes=args.allow_pipes,
+        threads=args.threads,
+    )
     rows = {}
     for path in args.data:
         try:

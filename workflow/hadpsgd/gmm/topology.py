@@ -21,7 +21,9 @@ def read_binary(reader: Reader) -> Topology:
             forward = reader.int32()
             loop = forward if hmm else reader.int32()
             arcs = tuple((reader.int32(), reader.float32()) for _ in range(reader.int32()))
-            states.append(State(forward, loop, arcs))
+            states.append(
+                State(forward_pdf_class=forward, self_loop_pdf_class=loop, transitions=arcs)
+            )
         entries.append(tuple(states))
     reader.expect("</Topology>")
     return Topology(phones, index, tuple(entries))

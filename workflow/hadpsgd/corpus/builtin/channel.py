@@ -16,7 +16,7 @@ _SPEECH_DB = -26.0
 _HEADROOM = 0.95
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Line:
     """A speaker's end of the line."""
 

@@ -41,7 +41,7 @@ class Plan:
     """Words that are not said."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Segment:
     """One utterance of a recording."""
 
@@ -111,11 +111,11 @@ class _Talk:
         side.pieces.append((start, samples))
         side.free_at = end + margin + _STEP  # borders are rounded outwards
         segment = Segment(
-            side.speaker.id,
-            channel,
-            (start - margin) // _STEP / 100,
-            -((end + margin) // -_STEP) / 100,
-            text,
+            speaker=side.speaker.id,
+            channel=channel,
+            start=(start - margin) // _STEP / 100,
+            end=-((end + margin) // -_STEP) / 100,
+            text=text,
         )
         return segment, end
 
@@ -123,14 +123,16 @@ class _Talk:
         """Draw sentences until one has a length that fits."""
         while True:
             draw = self.random.random
-            fluent = grammar().expand("turn", self.topic, draw)
+            fluent = grammar().expand(name="turn", topic=self.topic, draw=draw)
             tokens = speak_freely(fluent, speaker.manner, grammar(), self.topic, draw)
             if not self.plan.avoid.isdisjoint(tokens):
                 continue
             self.espeak.use(self._mood(speaker))
             samples = _trim(self.espeak.speak(spelling(tokens)))
             if _SHORTEST <= len(samples) / self.espeak.sample_rate <= _LONGEST:
-                return transcript(tokens), resample(samples, self.espeak.sample_rate, RATE)
+                return transcript(tokens), resample(
+                    samples, rate=self.espeak.sample_rate, new_rate=RATE
+                )
 
     def _mood(self, speaker: Speaker) -> Voice:
         """The speaker's voice, a little different every time."""

@@ -10,7 +10,7 @@ from hadpsgd.corpus.builtin.grammar import PUNCTUATION, Draw, Grammar
 _PRONOUNS = ("i", "we", "they", "he", "she", "you", "it")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Manner:
     """How often a word is preceded by a disfluency (probabilities)."""
 
@@ -33,7 +33,7 @@ def speak_freely(
         if clause and draw() < manner.restart:
             spoken += [",", *_restart(clause, draw)]
         if draw() < manner.filler:
-            spoken += [",", *grammar.expand("filler", topic, draw), ","]
+            spoken += [",", *grammar.expand(name="filler", topic=topic, draw=draw), ","]
         spoken.append(token)
         clause.append(token)
         if draw() < manner.repeat:

@@ -26,7 +26,7 @@ _CALLBACK = ctypes.CFUNCTYPE(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Voice:
     """How a speaker sounds."""
 

@@ -67,7 +67,7 @@ class Grammar:
                     if text.replace("$T", topic) not in self._rules:
                         raise ValueError(f"rule '{name}' uses '{text}', which is not a rule")
 
-    def expand(self, name: str, topic: str, draw: Draw) -> list[str]:
+    def expand(self, *, name: str, topic: str, draw: Draw) -> list[str]:
         """Words and punctuation drawn from a rule."""
         tokens: list[str] = []
         self._expand(name.replace("$T", topic), topic, draw, tokens)

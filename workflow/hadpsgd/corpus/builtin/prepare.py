@@ -53,8 +53,8 @@ def prepare(config: Config, out: Path, processes: int) -> dict[str, Summary]:
     if config.features.sample_rate != RATE:
         raise UserError("the built-in corpus has 8000 Hz", where="features.sample_rate")
     layout = Layout(out)
-    unseen = held_out(config.corpus.held_out_words, config.seed)
-    text = lm_text(config.corpus.lm_sentences, config.seed, unseen)
+    unseen = held_out(share=config.corpus.held_out_words, seed=config.seed)
+    text = lm_text(sentences=config.corpus.lm_sentences, seed=config.seed, avoid=unseen)
     layout.write_lm("train", text)
     # before espeak-ng is used here: recordings are made in processes of their own
     jobs = plans(config.corpus, config.seed, unseen)
@@ -71,28 +71,30 @@ def prepare(config: Config, out: Path, processes: int) -> dict[str, Summary]:
     _report_overlap(sets)
     if unseen:
         write_text(layout.held_out, "".join(f"{word}\n" for word in sorted(unseen)))
-    return layout.validate(sets, RATE, max_oov=1.0 if unseen else 0.0)
+    return layout.validate(sets, sample_rate=RATE, max_oov=1.0 if unseen else 0.0)
 
 
-def held_out(share: float, seed: int) -> frozenset[str]:
+def held_out(*, share: float, seed: int) -> frozenset[str]:
     """Words that only the dev and test sets say, none of the most frequent ones."""
     if not share:
         return frozenset()
-    counts = Counter(word for line in lm_text(_FREQUENT_SENTENCES, 0) for word in line.split())
+    counts = Counter(
+        word for line in lm_text(sentences=_FREQUENT_SENTENCES, seed=0) for word in line.split()
+    )
     frequent = {word for word, _ in counts.most_common(_FREQUENT)}
     words = grammar().vocabulary()
     source = random.Random(f"held out {seed}")
     return frozenset(source.sample(sorted(words - frequent), round(share * len(words))))
 
 
-def lm_text(sentences: int, seed: int, avoid: Set[str] = frozenset()) -> list[str]:
+def lm_text(*, sentences: int, seed: int, avoid: Set[str] = frozenset()) -> list[str]:
     """Text for the language model, drawn apart from what is spoken, without some words."""
     source = random.Random(f"language model {seed}")
     lines: list[str] = []
     while len(lines) < sentences:
         topic = source.choice(list(TOPICS))
         style = MATCHED if len(lines) % _SPONTANEOUS else UNMATCHED
-        fluent = grammar().expand("turn", topic, source.random)
+        fluent = grammar().expand(name="turn", topic=topic, draw=source.random)
         tokens = speak_freely(fluent, style.manner, grammar(), topic, source.random)
         if avoid.isdisjoint(tokens):
             lines.append(transcript(tokens))
@@ -179,13 +181,13 @@ def _data_dir(
             times = f"{round(100 * s.start):06d}-{round(100 * s.end):06d}"
             utterances.append(
                 Utterance(
-                    f"{s.speaker}-{recording}-{times}",
-                    s.speaker,
-                    recording,
-                    s.text,
-                    s.start,
-                    s.end,
-                    s.channel,
+                    id=f"{s.speaker}-{recording}-{times}",
+                    speaker=s.speaker,
+                    recording=recording,
+                    text=s.text,
+                    start=s.start,
+                    end=s.end,
+                    channel=s.channel,
                 )
             )
     return DataDir(

@@ -107,7 +107,7 @@ UNMATCHED = Style(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Speaker:
     """One speaker."""
 
@@ -134,16 +134,16 @@ def draw_speakers(
         taken.add(voice)
         speakers.append(
             Speaker(
-                name,
-                gender,
-                Voice(
-                    voice,
+                id=name,
+                gender=gender,
+                voice=Voice(
+                    name=voice,
                     rate=int(rng.integers(*style.rate)),
                     pitch=int(rng.integers(35, 66)),
                     range=int(rng.integers(30, 80)),
                 ),
-                style.manner,
-                Line(
+                manner=style.manner,
+                line=Line(
                     gain_db=float(rng.normal(0.0, 3.0)),
                     tilt_db=float(rng.uniform(-4.0, 3.0)),
                     ripple_db=float(rng.uniform(0.0, 4.0)),

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
                 fix="Leave it out, or train the alignments here (alignment.kind: mono)",
             )
         source = Path(config.alignment.lang_dir)
-        copy_lang(source, args.out)
+        copy_lang(source=source, out=args.out)
         print(f"lang: copied from {source}", file=sys.stderr)
         return 0
     dictionary = read_dictionary(args.dict)

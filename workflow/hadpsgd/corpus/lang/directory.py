@@ -129,7 +129,7 @@ def write_lang(
         fst = compile_lexicon(entries, plain, phone_ids, word_ids, arcs)
         fst.write(str(folder / "L.fst"))
         fst = compile_lexicon(marked, ended, phone_ids, word_ids, arcs)
-        add_word_self_loops(fst, phone_ids["#0"], word_ids["#0"])
+        add_word_self_loops(fst, phone=phone_ids["#0"], word=word_ids["#0"])
         fst.write(str(folder / "L_disambig.fst"))
 
 
@@ -212,7 +212,7 @@ _NEEDED = (
 _OPTIONAL = ("oov.txt", "oov.int")
 
 
-def copy_lang(source: Path, out: Path) -> None:
+def copy_lang(*, source: Path, out: Path) -> None:
     """Check a Kaldi lang folder and copy it (the grammar is left: it is made from the LM).
 
     Raises:

@@ -146,7 +146,7 @@ def compile_lexicon(
     return fst
 
 
-def add_word_self_loops(fst: kaldifst.StdVectorFst, phone: int, word: int) -> None:
+def add_word_self_loops(fst: kaldifst.StdVectorFst, *, phone: int, word: int) -> None:
     """Let #0 of the grammar pass through the lexicon (Kaldi's fstaddselfloops)."""
     kaldifst.add_self_loops(fst, [phone], [word])
     kaldifst.arcsort(fst, sort_type="olabel")

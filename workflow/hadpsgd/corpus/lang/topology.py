@@ -15,7 +15,7 @@ from hadpsgd.errors import UserError
 NO_PDF = -1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class State:
     """A state: its pdf-classes (-1: non-emitting) and (next state, probability) pairs."""
 
@@ -74,8 +74,11 @@ def make_topology(entries: Sequence[tuple[Sequence[int], Entry]]) -> Topology:
 
 def bakis(states: int) -> Entry:
     """Left to right with self-loops: Kaldi's topology of a non-silence phone."""
-    emitting = [State(i, i, ((i, 0.75), (i + 1, 0.25))) for i in range(states)]
-    return (*emitting, State(NO_PDF, NO_PDF))
+    emitting = [
+        State(forward_pdf_class=i, self_loop_pdf_class=i, transitions=((i, 0.75), (i + 1, 0.25)))
+        for i in range(states)
+    ]
+    return (*emitting, State(forward_pdf_class=NO_PDF, self_loop_pdf_class=NO_PDF))
 
 
 def silence(states: int) -> Entry:
@@ -83,13 +86,25 @@ def silence(states: int) -> Entry:
     if states < 3:
         return bakis(states)
     share = 1.0 / (states - 1)
-    first = State(0, 0, tuple((target, share) for target in range(states - 1)))
+    first = State(
+        forward_pdf_class=0,
+        self_loop_pdf_class=0,
+        transitions=tuple((target, share) for target in range(states - 1)),
+    )
     middle = [
-        State(i, i, tuple((target, share) for target in range(1, states)))
+        State(
+            forward_pdf_class=i,
+            self_loop_pdf_class=i,
+            transitions=tuple((target, share) for target in range(1, states)),
+        )
         for i in range(1, states - 1)
     ]
-    last = State(states - 1, states - 1, ((states - 1, 0.75), (states, 0.25)))
-    return (first, *middle, last, State(NO_PDF, NO_PDF))
+    last = State(
+        forward_pdf_class=states - 1,
+        self_loop_pdf_class=states - 1,
+        transitions=((states - 1, 0.75), (states, 0.25)),
+    )
+    return (first, *middle, last, State(forward_pdf_class=NO_PDF, self_loop_pdf_class=NO_PDF))
 
 
 def to_text(topology: Topology) -> str:
@@ -148,4 +163,8 @@ def _read_state(text: str, path: Path) -> State:
     except ValueError as error:
         raise UserError(f"not an HMM topology: {error}", where=path) from None
     both = classes.get("PdfClass", NO_PDF)
-    return State(classes.get("ForwardPdfClass", both), classes.get("SelfLoopPdfClass", both), arcs)
+    return State(
+        forward_pdf_class=classes.get("ForwardPdfClass", both),
+        self_loop_pdf_class=classes.get("SelfLoopPdfClass", both),
+        transitions=arcs,
+    )
