@@ -2,6 +2,8 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 CONFIG ?= config/demo.yaml
+# processes that tests run in side by side; 0 is this one alone
+TEST_JOBS ?= 2
 CORES ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -23,10 +25,10 @@ demo: setup
 	@$(BIN)/hadpsgd report --config $(CONFIG) --show
 
 test: setup
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(TEST_JOBS) --dist loadgroup --no-loadscope-reorder
 
 test-fast: setup
-	$(BIN)/pytest -m 'not slow'
+	$(BIN)/pytest -n $(TEST_JOBS) --dist loadgroup --no-loadscope-reorder -m 'not slow'
 
 lint: setup
 	$(BIN)/ruff check workflow tests benchmarks envs

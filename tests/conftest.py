@@ -23,6 +23,29 @@ settings.register_profile("explore", deadline=None)
 settings.load_profile("repeatable")
 
 
+# made once a session, and too long to be made by each of several processes
+SHARED_FIXTURES = ("small", "slurm")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Side by side (`pytest -n 2 --dist loadgroup`): one process for a file or a long fixture.
+
+    Groups with slow tests come first, so that no process is left alone with one at the end.
+    """
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        used = [name for name in SHARED_FIXTURES if name in getattr(item, "fixturenames", ())]
+        group = used[0] if used else item.path.stem
+        item.add_marker(pytest.mark.xdist_group(group))
+        groups.setdefault(group, []).append(item)
+    slow_first = sorted(groups.values(), key=lambda group: not any(map(_slow, group)))
+    items[:] = [item for group in slow_first for item in group]
+
+
+def _slow(item: pytest.Item) -> bool:
+    return item.get_closest_marker("slow") is not None
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The reference data (AN4, Kaldi's results on it, SCTK's tests)."""
