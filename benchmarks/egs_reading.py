@@ -26,7 +26,7 @@ FRAMES = 21
 def write(folder: Path, size: int, dim: int, dtype: str) -> None:
     """Examples of noise."""
     rng = np.random.default_rng(0)
-    writer = ShardWriter(folder, FRAMES, dim, 500_000 // FRAMES, dtype)
+    writer = ShardWriter(folder, frames=FRAMES, dim=dim, per_shard=500_000 // FRAMES, dtype=dtype)
     block = rng.normal(size=(500, FRAMES, dim)).astype(np.float32)
     labels = np.zeros((500, FRAMES), np.int32)
     for start in range(0, size, 500):
@@ -51,11 +51,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write(folder, size, args.dim, args.dtype)
-        dataset, plan = Dataset(folder), Plan(size, args.batch, seed=1)
+        dataset, plan = Dataset(folder), Plan(size=size, batch=args.batch, seed=1)
         for epoch in range(2):
             start = time.perf_counter()
             for step in range(plan.steps):
-                dataset.gather(plan.part(epoch, step))
+                dataset.gather(plan.part(epoch=epoch, step=step))
             seconds = time.perf_counter() - start
             print(f"epoch {epoch}: {size * FRAMES / seconds:,.0f} frames/s in one thread")
         source = np.zeros((args.batch, FRAMES, args.dim), np.float32)

@@ -29,7 +29,7 @@ CONFIG = check({"name": "benchmark", "corpus": {"kind": "an4"}}, "benchmark")
 
 def with_deltas(data: DataDir, folder: Path) -> None:
     """Logmel, deltas appended, written."""
-    with Writer(folder / "deltas.ark", folder / "deltas.scp") as writer:
+    with Writer(ark=folder / "deltas.ark", scp=folder / "deltas.scp") as writer:
         for piece in map_in_order(lambda: worker("logmel", CONFIG, data), pieces(data), 1):
             for utterance, _, features in piece:
                 writer.write(utterance, add_deltas(features))

@@ -33,7 +33,7 @@ class Speller:
         self.names = {number: name for name, number in read_symbols(words).items()}
         self.phones = read_symbols(pieces / "lang/phones.txt")
         self.lexicon = self._compiled(words)
-        self.grammar = of_arpa(pieces / "spelling.arpa.gz", words)
+        self.grammar = of_arpa(arpa=pieces / "spelling.arpa.gz", words=words)
         kaldifst.arcsort(self.grammar, "ilabel")
 
     def _compiled(self, words: Path) -> kaldifst.StdVectorFst:

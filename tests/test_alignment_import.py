@@ -32,7 +32,13 @@ def test_an_import_keeps_what_belongs_to_the_data_set(
     kaldi: Path, shared: Path, lengths: dict[str, int], tmp_path: Path
 ) -> None:
     wanted = dict(list(lengths.items())[::3])
-    done = import_alignments(kaldi, shared / "kaldi_an4/lang", wanted, 0.0, tmp_path / "ali")
+    done = import_alignments(
+        source=kaldi,
+        lang=shared / "kaldi_an4/lang",
+        num_frames=wanted,
+        max_failed=0.0,
+        out=tmp_path / "ali",
+    )
     assert (done.utterances, done.pdfs) == (len(wanted), 424)
     _, alignments = read_alignments(tmp_path / "ali")
     taken = dict(alignments)
@@ -96,7 +102,13 @@ def test_a_spoiled_folder_is_refused(
 ) -> None:
     spoil(kaldi)
     with pytest.raises(UserError) as refusal:
-        import_alignments(kaldi, shared / "kaldi_an4/lang", lengths, 0.05, tmp_path / "ali")
+        import_alignments(
+            source=kaldi,
+            lang=shared / "kaldi_an4/lang",
+            num_frames=lengths,
+            max_failed=0.05,
+            out=tmp_path / "ali",
+        )
     assert message in str(refusal.value)
     assert "\n" not in str(refusal.value)
     assert not (tmp_path / "ali").exists()
@@ -108,15 +120,21 @@ def test_alignments_of_another_data_set_are_refused(
     lang = shared / "kaldi_an4/lang"
     other = {f"other-{utt}": frames for utt, frames in lengths.items()}
     with pytest.raises(UserError, match="948 of 948 utterances have no alignment: other-"):
-        import_alignments(kaldi, lang, other, 0.05, tmp_path / "ali")
+        import_alignments(
+            source=kaldi, lang=lang, num_frames=other, max_failed=0.05, out=tmp_path / "ali"
+        )
     utterance = next(iter(lengths))
     for longer, fits in ((1, True), (2, False)):
         data = lengths | {utterance: lengths[utterance] + longer}
         if fits:
-            import_alignments(kaldi, lang, data, 0.0, tmp_path / "ali")
+            import_alignments(
+                source=kaldi, lang=lang, num_frames=data, max_failed=0.0, out=tmp_path / "ali"
+            )
         else:
             with pytest.raises(UserError, match=f"utterance {utterance}: .* frames of alignment"):
-                import_alignments(kaldi, lang, data, 0.0, tmp_path / "ali")
+                import_alignments(
+                    source=kaldi, lang=lang, num_frames=data, max_failed=0.0, out=tmp_path / "ali"
+                )
 
 
 def test_some_missing_alignments_are_counted_and_named(
@@ -127,7 +145,13 @@ def test_some_missing_alignments_are_counted_and_named(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     data = lengths | {"zz-new": 100}
-    import_alignments(kaldi, shared / "kaldi_an4/lang", data, 0.01, tmp_path / "ali")
+    import_alignments(
+        source=kaldi,
+        lang=shared / "kaldi_an4/lang",
+        num_frames=data,
+        max_failed=0.01,
+        out=tmp_path / "ali",
+    )
     assert "1 of 949 utterances have no alignment: zz-new" in capsys.readouterr().err
 
 

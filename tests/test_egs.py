@@ -56,10 +56,13 @@ class TestPlan:
     def test_every_subsequence_once_an_epoch(
         self, size: int, batch: int, learners: int, epoch: int
     ) -> None:
-        plan = Plan(size, batch, seed=5)
+        plan = Plan(size=size, batch=batch, seed=5)
         seen, largest = [], 0
         for step in range(plan.steps):
-            parts = [plan.part(epoch, step, rank, learners) for rank in range(learners)]
+            parts = [
+                plan.part(epoch=epoch, step=step, rank=rank, learners=learners)
+                for rank in range(learners)
+            ]
             sizes = [len(part) for part in parts]
             assert max(sizes) - min(sizes) <= 1
             largest = max(largest, sum(sizes))
@@ -71,15 +74,18 @@ class TestPlan:
     def test_learners_share_out_the_same_global_batch(
         self, size: int, batch: int, learners: int
     ) -> None:
-        plan = Plan(size, batch, seed=2)
+        plan = Plan(size=size, batch=batch, seed=2)
         for step in (0, plan.steps - 1):
-            whole = plan.part(1, step)
-            parts = [plan.part(1, step, rank, learners) for rank in range(learners)]
+            whole = plan.part(epoch=1, step=step)
+            parts = [
+                plan.part(epoch=1, step=step, rank=rank, learners=learners)
+                for rank in range(learners)
+            ]
             np.testing.assert_array_equal(np.sort(np.concatenate(parts)), whole)
 
     def test_steps_have_nearly_one_size(self) -> None:
-        plan = Plan(1000, 256, seed=1)
-        assert [len(plan.part(0, step)) for step in range(plan.steps)] == [250] * 4
+        plan = Plan(size=1000, batch=256, seed=1)
+        assert [len(plan.part(epoch=0, step=step)) for step in range(plan.steps)] == [250] * 4
 
 
 def store(folder: Path, size: int, dim: int = 5, frames: int = 4, per_shard: int = 30,
@@ -89,7 +95,7 @@ def store(folder: Path, size: int, dim: int = 5, frames: int = 4, per_shard: int
     rng = np.random.default_rng(1)
     features = rng.normal(size=(size, frames, dim)).astype(np.float32)
     labels = rng.integers(0, 9, size=(size, frames)).astype(np.int32)
-    writer = ShardWriter(folder, frames, dim, per_shard, dtype)
+    writer = ShardWriter(folder, frames=frames, dim=dim, per_shard=per_shard, dtype=dtype)
     for start in range(0, size, 7):
         writer.append(features[start : start + 7], labels[start : start + 7])
     writer.close()
@@ -122,18 +128,24 @@ class TestDataset:
     @pytest.mark.parametrize("learners", [1, 3])
     def test_an_epoch_over_all_learners(self, tmp_path: Path, learners: int) -> None:
         features, labels = store(tmp_path / "egs", 100)
-        dataset, plan = Dataset(tmp_path / "egs"), Plan(100, 16, seed=1)
-        batches = [b for r in range(learners) for b in dataset.batches(plan, 2, r, learners)]
+        dataset, plan = Dataset(tmp_path / "egs"), Plan(size=100, batch=16, seed=1)
+        batches = [
+            b
+            for r in range(learners)
+            for b in dataset.batches(plan, epoch=2, rank=r, learners=learners)
+        ]
         found = np.concatenate([batch.features for batch in batches])
         ids = np.concatenate([batch.labels for batch in batches])
         np.testing.assert_array_equal(rows(found, ids), rows(features, labels))
 
     def test_a_position_is_restored_exactly(self, tmp_path: Path) -> None:
         store(tmp_path / "egs", 100)
-        dataset, plan = Dataset(tmp_path / "egs"), Plan(100, 16, seed=1)
-        whole = list(dataset.batches(plan, 3, 1, 2))
+        dataset, plan = Dataset(tmp_path / "egs"), Plan(size=100, batch=16, seed=1)
+        whole = list(dataset.batches(plan, epoch=3, rank=1, learners=2))
         assert [batch.step for batch in whole] == list(range(7))
-        resumed = list(Dataset(tmp_path / "egs").batches(plan, 3, 1, 2, start=4))
+        resumed = list(
+            Dataset(tmp_path / "egs").batches(plan, epoch=3, rank=1, learners=2, start=4)
+        )
         for expected, found in zip(whole[4:], resumed, strict=True):
             assert expected.step == found.step
             np.testing.assert_array_equal(expected.features, found.features)
@@ -147,14 +159,18 @@ class TestDataset:
 
     def test_a_reader_may_stop_early(self, tmp_path: Path) -> None:
         store(tmp_path / "egs", 100)
-        batches = Dataset(tmp_path / "egs").batches(Plan(100, 5, seed=1), 0)
+        batches = Dataset(tmp_path / "egs").batches(Plan(size=100, batch=5, seed=1), epoch=0)
         assert next(batches).step == 0
         batches.close()  # type: ignore[attr-defined]
 
     def test_too_many_learners(self, tmp_path: Path) -> None:
         store(tmp_path / "egs", 20)
         with pytest.raises(UserError, match="too few for 8 learners"):
-            next(Dataset(tmp_path / "egs").batches(Plan(20, 5, seed=1), 0, 0, 8))
+            next(
+                Dataset(tmp_path / "egs").batches(
+                    Plan(size=20, batch=5, seed=1), epoch=0, rank=0, learners=8
+                )
+            )
 
     def test_faults_are_one_line(self, tmp_path: Path) -> None:
         folder = tmp_path / "egs"

@@ -126,5 +126,5 @@ class TestKaldi:
         kaldi_io.write_archive(ali / "ali.1.gz", items)
         config = self.configure(tmp_path)
         data = DataDir.read(Path("data/train"), audio=False, text=False)
-        meta = make(load(config), data, tmp_path / "feats", ali, tmp_path / "egs")
+        meta = make(load(config), data, streams=tmp_path / "feats", ali=ali, out=tmp_path / "egs")
         assert meta["counts"]["frames"] == sum(len(v) // 21 * 21 for _, v in items)

@@ -58,6 +58,6 @@ def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "egs"
     monkeypatch.setattr(ArrayFile, "append", FullDisk(lambda *_: None, after=1))
     with pytest.raises(UserError, match="the disk is full"), atomic_folder(out) as folder:
-        writer = ShardWriter(folder, 4, 3, 10, "float32")
+        writer = ShardWriter(folder, frames=4, dim=3, per_shard=10, dtype="float32")
         writer.append(np.zeros((5, 4, 3), np.float32), np.zeros((5, 4), np.int32))
     assert list(tmp_path.iterdir()) == []

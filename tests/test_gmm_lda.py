@@ -77,7 +77,7 @@ def test_lda_of_an4_spans_kaldis_space(shared: Path) -> None:
     kaldi = shared.resolve() / "kaldi_an4"
     model = models.read(kaldi / "exp/tri3b_ali/final.mdl").transitions
     data = DataDir.read(kaldi / "data/train", audio=False, text=False)
-    inputs = Inputs(data, kaldi / "data/train", Frontend(3, 3))
+    inputs = Inputs(data, kaldi / "data/train", Frontend(left=3, right=3))
     sums = lda.Sums.zeros(model.num_pdfs, 91)
     for name, ids in kaldi_io.iterate(kaldi / "exp/tri3b_ali/ali.1.gz", "ints"):
         posteriors = from_alignment(model, ids, tuple(range(1, 11)))

@@ -107,7 +107,7 @@ def test_the_extractor_holds_a_batch(tmp_path: Path) -> None:
         np.full(gaussians, 1 / gaussians), random.normal(size=(gaussians, DIM)),
         np.ones((gaussians, DIM)),
     )  # fmt: skip
-    Frontend(0, 0).write(tmp_path)
+    Frontend(left=0, right=0).write(tmp_path)
     ubm.write(tmp_path / "final.dubm", model)
 
     def work(count: int) -> Callable[[], object]:
@@ -124,6 +124,8 @@ def test_the_extractor_holds_a_batch(tmp_path: Path) -> None:
         pairs = [(speaker, stats) for speaker in speakers]
         kaldi_io.write_archive(folder / "cmvn.ark", pairs, folder / "cmvn.scp")
         data = DataDir.read(folder, audio=False, text=False)
-        return lambda: train_extractor(config, data, folder, tmp_path, folder / "ie", jobs=1)
+        return lambda: train_extractor(
+            config, data, feats=folder, ubm_folder=tmp_path, out=folder / "ie", jobs=1
+        )
 
     assert growth(work) < 0.1 * FEATURES

@@ -303,7 +303,7 @@ def test_alignments_equal_kaldis(shared: Path, tmp_path: Path) -> None:
     lang, trained = Lang(kaldi / "lang"), model.read(ali / "final.mdl")
     matrix = read_matrix(ali / "final.mat").astype(np.float32)
     with Workspace(tmp_path) as space:
-        fill(space, some, kaldi / "data/train", Frontend(0, 0))
+        fill(space, some, kaldi / "data/train", Frontend(left=0, right=0))
         words = word_ids(some, space.names, lang)
         compile_graphs(space, words, lang, event_map.read(ali / "tree"), trained.transitions)
         passes = Passes(space, Pipeline(3, matrix, dict(read_transforms(ali))), 1)

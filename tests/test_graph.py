@@ -96,7 +96,7 @@ def test_g_of_kaldis_arpa_is_kaldis_g(kaldi: Path, tmp_path: Path) -> None:
 
     plain = tmp_path / "arpa"
     plain.write_bytes(gzip.decompress((kaldi / "lang/4gram.arpa.gz").read_bytes()))
-    made = make_g(plain, kaldi / "lang/words.txt", tmp_path / "G.fst")
+    made = make_g(arpa=plain, words=kaldi / "lang/words.txt", out=tmp_path / "G.fst")
     theirs = arrays.read(kaldi / "lang/G.fst")
     got = arrays.from_fst(made)
     assert (len(got.final), len(got.arcs)) == (len(theirs.final), len(theirs.arcs))
@@ -126,7 +126,7 @@ def test_what_is_no_language_model_makes_no_graph(
     path.write_text(SMALL.replace(old, new, 1))
     words.write_text("<eps> 0\na 1\nb 2\n#0 3\n<s> 4\n</s> 5\n")
     with pytest.raises(UserError, match=message):
-        of_arpa(path, words)
+        of_arpa(arpa=path, words=words)
 
 
 def test_words_without_pronunciation_are_named(
@@ -135,10 +135,10 @@ def test_words_without_pronunciation_are_named(
     path, words = tmp_path / "lm.arpa", tmp_path / "words.txt"
     path.write_text(SMALL)
     words.write_text("<eps> 0\na 1\nb 2\n#0 3\n<s> 4\n</s> 5\n")
-    assert of_arpa(path, words).num_states
+    assert of_arpa(arpa=path, words=words).num_states
     assert capsys.readouterr().err == ""
     words.write_text("<eps> 0\na 1\n#0 3\n<s> 4\n</s> 5\n")
-    of_arpa(path, words)
+    of_arpa(arpa=path, words=words)
     assert "1 of 2 words lack a pronunciation and are left out: b" in capsys.readouterr().err
 
 
@@ -327,7 +327,7 @@ def test_a_grammar_without_pronounced_words_is_refused(
     words = tmp_path / "words.txt"
     text = (kaldi / "lang/words.txt").read_text()
     words.write_text(text + f"<s2> {len(text.splitlines())}\n")
-    grammar = make_g(arpa, words, tmp_path / "G.fst")
+    grammar = make_g(arpa=arpa, words=words, out=tmp_path / "G.fst")
     tree = event_map.read(kaldi / "exp/tri3b/tree")
     with pytest.raises(UserError, match="no word of the language model has a pronunciation"):
         compile_graph(kaldi / "lang", grammar, tree, model, Scales(), Progress())

@@ -150,10 +150,10 @@ def test_a_graph_of_phones_spells_an_unseen_word(tmp_path: Path) -> None:
     assert main(["lm", *config, *arguments, "--out", str(tmp_path / "lm")]) == 0
     words = lang / "words.txt"
     grammar = with_spelling_of(
-        of_arpa(tmp_path / "lm/3gram.arpa.gz", words),
-        tmp_path / "pieces/spelling.arpa.gz",
-        words,
-        Graph(),
+        of_arpa(arpa=tmp_path / "lm/3gram.arpa.gz", words=words),
+        arpa=tmp_path / "pieces/spelling.arpa.gz",
+        words=words,
+        settings=Graph(),
     )
     lg = compose_lg(read_fst(lang / "L_disambig.fst"), grammar)
     assert best(lg, lang, "DH AX SH IH N") == "the shin"

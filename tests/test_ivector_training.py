@@ -41,7 +41,9 @@ def test_the_extractor_improves_as_much_as_kaldis(an4: Path, tmp_path: Path) -> 
     )  # fmt: skip
     data = DataDir.read(an4 / "data/train", audio=False, text=False)
     folder = an4 / "exp/ivector"
-    history = train_extractor(config, data, an4 / "data/train", folder, tmp_path, jobs=2)
+    history = train_extractor(
+        config, data, feats=an4 / "data/train", ubm_folder=folder, out=tmp_path, jobs=2
+    )
     assert (np.diff(history) > 0).all()
     assert history[-1] - history[0] >= KALDI_AUXF[-1] - KALDI_AUXF[0]
     assert history[-1] >= KALDI_AUXF[-1]
@@ -63,7 +65,7 @@ def toy(seed: int, tmp_path: Path) -> tuple[ubm.DiagGmm, statistics.Spool, np.nd
         np.full(gaussians, 1 / gaussians), means, np.full((gaussians, dim), 1.5)
     )
     options = Ivector(top=3, posterior_scale=1.0)
-    spool = statistics.Spool(tmp_path / "spool", gaussians, dim)
+    spool = statistics.Spool(tmp_path / "spool", gaussians=gaussians, dim=dim)
     scatter = np.zeros((gaussians, dim, dim))
     for _ in range(40):
         which = rng.integers(0, gaussians, 60)
@@ -108,7 +110,7 @@ def test_every_iteration_raises_the_auxiliary_function(
     tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:
     background, spool, scatter = toy(seed, tmp_path_factory.mktemp("toy"))
-    model = training.initial(background, 4, seed)
+    model = training.initial(background, dim=4, seed=seed)
     before = -np.inf
     for _ in range(6):
         sums = training.expect(model, spool, scatter)
@@ -120,7 +122,7 @@ def test_every_iteration_raises_the_auxiliary_function(
 
 def test_after_the_update_the_prior_fits(tmp_path: Path) -> None:
     background, spool, scatter = toy(5, tmp_path)
-    model = training.initial(background, 4, 1)
+    model = training.initial(background, dim=4, seed=1)
     sums = training.expect(model, spool, scatter)
     turn, offset = training.prior_transform(model, sums)
     mean = sums.ivector_sum / sums.utterances
@@ -137,7 +139,7 @@ def test_after_the_update_the_prior_fits(tmp_path: Path) -> None:
 
 def test_gaussians_without_data_stay(tmp_path: Path) -> None:
     background, spool, scatter = toy(3, tmp_path)
-    model = training.initial(background, 3, 1)
+    model = training.initial(background, dim=3, seed=1)
     sums = training.expect(model, spool, scatter)
     sums.gamma[1] = 0.0
     updated = training.update(model, sums, scatter)
@@ -156,7 +158,7 @@ def test_dependent_features_are_refused(kind: str, tmp_path: Path) -> None:
     background = ubm.DiagGmm.from_moments(
         np.full(3, 1 / 3), rng.normal(size=(3, 3)), np.ones((3, 3))
     )
-    spool, scatter = statistics.Spool(tmp_path / "spool", 3, 3), np.zeros((3, 3, 3))
+    spool, scatter = statistics.Spool(tmp_path / "spool", gaussians=3, dim=3), np.zeros((3, 3, 3))
     for _ in range(20):
         features = rng.normal(size=(60, 3)).astype(np.float32)
         features[:, 2] = features[:, 1] if kind == "repeated" else 0.0
@@ -165,7 +167,7 @@ def test_dependent_features_are_refused(kind: str, tmp_path: Path) -> None:
         assert stats.scatter is not None
         scatter += stats.scatter
         spool.append(stats)
-    model = training.initial(background, 3, 1)
+    model = training.initial(background, dim=3, seed=1)
     with pytest.raises(UserError, match="constant or linearly dependent"):
         for _ in range(3):
             model = training.update(model, training.expect(model, spool, scatter), scatter, 10.0)
@@ -215,11 +217,11 @@ class TestUbm:
 
     def test_frames_are_sampled_uniformly(self) -> None:
         numbers = np.arange(20_000, dtype=np.float32)[:, None]
-        kept = ubm_training.sample_frames(np.array_split(numbers, 40), 2000, seed=1)
+        kept = ubm_training.sample_frames(np.array_split(numbers, 40), count=2000, seed=1)
         assert kept.shape == (2000, 1) and len(np.unique(kept)) == 2000
         share = np.histogram(kept, bins=10, range=(0, 20_000))[0]
         assert (abs(share - 200) < 60).all()
-        few = ubm_training.sample_frames([numbers[:30]], 2000, seed=1)
+        few = ubm_training.sample_frames([numbers[:30]], count=2000, seed=1)
         np.testing.assert_array_equal(few, numbers[:30])
 
     def test_too_few_frames_and_starving_gaussians(self) -> None:
@@ -248,7 +250,7 @@ class TestCommands:
             sums = cmvn.SpeakerStatistics(speaker_of)
             out = tmp_path / "feats" / stream / "train"
             out.mkdir(parents=True)
-            with kaldi_io.Writer(out / "feats.ark", out / "feats.scp") as writer:
+            with kaldi_io.Writer(ark=out / "feats.ark", scp=out / "feats.scp") as writer:
                 for utterance, speaker in speaker_of.items():
                     base = np.sin(
                         np.arange(150)[:, None] * (1 + int(speaker[1])) / 9 + np.arange(dim)

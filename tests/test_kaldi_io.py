@@ -231,12 +231,12 @@ def test_pipes_only_when_allowed(tmp_path: Path) -> None:
 def test_a_failed_writer_leaves_nothing(tmp_path: Path) -> None:
     with (
         pytest.raises(RuntimeError),
-        kaldi_io.Writer(tmp_path / "a.ark", tmp_path / "a.scp") as writer,
+        kaldi_io.Writer(ark=tmp_path / "a.ark", scp=tmp_path / "a.scp") as writer,
     ):
         writer.write("u", np.zeros((2, 2), np.float32))
         raise RuntimeError
     assert list(tmp_path.iterdir()) == []
-    with kaldi_io.Writer(tmp_path / "a.gz") as writer, pytest.raises(UserError, match="blanks"):
+    with kaldi_io.Writer(ark=tmp_path / "a.gz") as writer, pytest.raises(UserError, match="blanks"):
         writer.write("a b", np.zeros(2))
 
 
@@ -245,7 +245,7 @@ def test_gzip_is_reproducible_and_scp_can_name_the_final_place(tmp_path: Path) -
         kaldi_io.write_archive(tmp_path / name, [("u", np.arange(9))])
     assert (tmp_path / "1.gz").read_bytes() == (tmp_path / "2.gz").read_bytes()
     with kaldi_io.Writer(
-        tmp_path / "a.ark", tmp_path / "a.scp", recorded_as="final/feats.ark"
+        ark=tmp_path / "a.ark", scp=tmp_path / "a.scp", recorded_as="final/feats.ark"
     ) as writer:
         writer.write("u", np.zeros((2, 2)))
     assert (tmp_path / "a.scp").read_text() == "u final/feats.ark:2\n"

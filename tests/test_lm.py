@@ -191,7 +191,10 @@ def test_a_model_is_its_definition(table: Table, history: list[str]) -> None:
     order = max(map(len, table))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "lm.arpa.gz"
-        listed = [arpa.Ngram(w, p, b if len(w) < order else None, 0) for w, (p, b) in table.items()]
+        listed = [
+            arpa.Ngram(words=w, log_prob=p, backoff=b if len(w) < order else None, line=0)
+            for w, (p, b) in table.items()
+        ]
         train.write(path, [sum(len(w) == n for w in table) for n in range(1, order + 1)], listed)
         model = backoff.load(path)
     words = ["</s>", "a", "b"]

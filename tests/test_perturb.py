@@ -127,14 +127,14 @@ def test_what_cannot_be_perturbed_is_one_line(
 def test_labels_are_those_of_the_same_moment(length: int, speed: float) -> None:
     frames = max(1, int((length + 1.5) / speed - 1.5))
     labels = np.arange(length, dtype=np.int32)
-    found = labels_at(labels, speed, frames)
+    found = labels_at(labels, speed=speed, frames=frames)
     moments = (10 * np.arange(frames) + 12.5) * speed  # ms: where a frame's centre was
     away = np.abs(10 * found + 12.5 - moments)
     inside = (moments >= 12.5) & (moments <= 10 * (length - 1) + 12.5)
     assert away[inside].max(initial=0) <= 5.0 + 1e-6
     assert (np.diff(found) >= 0).all() and 0 <= found[0] <= found[-1] < length
     with pytest.raises(UserError, match=rf"{frames + 5} frames at speed {speed:g}"):
-        labels_at(labels, speed, frames + 5)
+        labels_at(labels, speed=speed, frames=frames + 5)
 
 
 class TestExamples:
@@ -179,7 +179,7 @@ class TestExamples:
                 rows = own[name] if speed is None else others[f"sp{speed}-{name}"]
                 pdfs = self.pdf[ids]
                 if speed:
-                    pdfs = labels_at(pdfs, speed, len(rows))
+                    pdfs = labels_at(pdfs, speed=speed, frames=len(rows))
                 whole = len(rows) // 5 * 5
                 features.append(rows[:whole])
                 labels.append(pdfs[:whole])

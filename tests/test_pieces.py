@@ -190,10 +190,12 @@ def test_the_graph_spells_words_outside_the_list(folder: Path, tmp_path: Path) -
     ):
         arguments = ["lm", "--config", str(folder / "config.yaml"), "--lang", str(lang)]
         assert main([*arguments, "--text", str(text), "--out", str(tmp_path / name)]) == 0
-        grammar = of_arpa(tmp_path / name / "3gram.arpa.gz", lang / "words.txt")
+        grammar = of_arpa(arpa=tmp_path / name / "3gram.arpa.gz", words=lang / "words.txt")
         if name == "pieces":
             spelling = folder / "pieces/spelling.arpa.gz"
-            grammar = with_spelling_of(grammar, spelling, lang / "words.txt", Graph())
+            grammar = with_spelling_of(
+                grammar, arpa=spelling, words=lang / "words.txt", settings=Graph()
+            )
         lg = compose_lg(read_fst(lang / "L_disambig.fst"), grammar)
         numbers = read_symbols(lang / "phones.txt")
         marks = [numbers[n] for n in numbers if n.startswith("#")]
@@ -271,7 +273,10 @@ def test_costs_of_a_spelled_word(
     table = tmp_path / "words.txt"
     chosen = Graph(spelled_cost=-0.5, spelling_scale=0.5)
     grammar = with_spelling_of(
-        of_arpa(tmp_path / "words.arpa", table), tmp_path / "letters.arpa", table, chosen
+        of_arpa(arpa=tmp_path / "words.arpa", words=table),
+        arpa=tmp_path / "letters.arpa",
+        words=table,
+        settings=chosen,
     )
     labels = [names.index(name) for name in said.split()]
     paths = kaldifst.compose(in_a_row(labels, [names.index("#0")]), grammar)
@@ -283,7 +288,7 @@ def test_costs_of_a_spelled_word(
 def test_a_lang_folder_without_pieces_is_refused(folder: Path) -> None:
     words = folder / "lang/words.txt"
     with pytest.raises(UserError, match="no words are spelled here"):
-        with_spelling_of(kaldifst.StdVectorFst(), Path("x"), words, Graph())
+        with_spelling_of(kaldifst.StdVectorFst(), arpa=Path("x"), words=words, settings=Graph())
 
 
 def test_a_model_without_new_words_is_refused(folder: Path, tmp_path: Path) -> None:
@@ -294,7 +299,9 @@ def test_a_model_without_new_words_is_refused(folder: Path, tmp_path: Path) -> N
     words = folder / "pieces/lang/words.txt"
     with pytest.raises(UserError, match="expects no new words"):
         spelling = folder / "pieces/spelling.arpa.gz"
-        with_spelling_of(of_arpa(arpa, words), spelling, words, Graph())
+        with_spelling_of(
+            of_arpa(arpa=arpa, words=words), arpa=spelling, words=words, settings=Graph()
+        )
 
 
 def test_timed_words_of_pieces() -> None:

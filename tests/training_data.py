@@ -23,7 +23,9 @@ def write_egs(folder: Path, subsequences: int, seed: int) -> Path:
     features = draws.normal(size=(subsequences, FRAMES, DIM)).astype(np.float32)
     projections = np.random.default_rng(99).normal(size=(DIM, PDFS))
     labels = (features @ projections).argmax(-1).astype(np.int32)
-    writer = ShardWriter(folder, FRAMES, DIM, max(1, subsequences // 2), "float32")
+    writer = ShardWriter(
+        folder, frames=FRAMES, dim=DIM, per_shard=max(1, subsequences // 2), dtype="float32"
+    )
     writer.append(features, labels)
     writer.close()
     meta = {

@@ -239,7 +239,7 @@ class Writer:
     """
 
     def __init__(
-        self, ark: str | Path, scp: str | Path | None = None, *, recorded_as: str | Path = ""
+        self, *, ark: str | Path, scp: str | Path | None = None, recorded_as: str | Path = ""
     ):
         """`recorded_as` is the archive's path in the scp, where it will be moved after writing."""
         self.ark, self.scp = Path(ark), Path(scp) if scp else None
@@ -323,7 +323,7 @@ def write_archive(
     ark: str | Path, items: Iterable[tuple[str, Array]], scp: str | Path | None = None
 ) -> int:
     """Write (utterance, array) pairs as an archive; returns how many."""
-    with Writer(ark, scp) as writer:
+    with Writer(ark=ark, scp=scp) as writer:
         for key, array in items:
             writer.write(key, array)
         return writer.count

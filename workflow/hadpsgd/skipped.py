@@ -12,7 +12,7 @@ _NAMED = 5
 
 
 def check_skipped(
-    skipped: Collection[str], total: int, limit: float, what: str, *, where: object, fix: str
+    skipped: Collection[str], *, total: int, limit: float, what: str, where: object, fix: str
 ) -> None:
     """Say on standard error what is skipped, for instance `3 of 948 utterances have no ...: a, b`.
 

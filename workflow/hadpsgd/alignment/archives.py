@@ -19,7 +19,7 @@ Ids = NDArray[np.int32]
 _MODEL = ("final.mdl", "tree", "final.occs", "final.mat", "full.mat", "splice_opts", "cmvn_opts")
 
 
-def copy_model(source: Path, folder: Path) -> None:
+def copy_model(*, source: Path, folder: Path) -> None:
     """Copy what lies beside alignments and belongs to their model."""
     for name in _MODEL:
         if (source / name).is_file():

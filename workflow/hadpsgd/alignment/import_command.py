@@ -29,7 +29,13 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("alignment.kind is not 'kaldi'", where=args.config)
     counts = read_counts(args.feats / "utt2num_frames")
     source = Path(settings.ali_dir)
-    done = import_alignments(source, args.lang, counts, settings.max_failed, args.out)
+    done = import_alignments(
+        source=source,
+        lang=args.lang,
+        num_frames=counts,
+        max_failed=settings.max_failed,
+        out=args.out,
+    )
     print(
         f"import-alignment: {done.utterances} utterances, {done.frames:,} frames, "
         f"{done.pdfs} pdf-ids from {source}",

@@ -17,7 +17,7 @@ from hadpsgd.kaldi_io import Writer
 from hadpsgd.skipped import check_skipped
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Imported:
     """What an import took over."""
 
@@ -27,7 +27,7 @@ class Imported:
 
 
 def import_alignments(
-    source: Path, lang: Path, num_frames: Mapping[str, int], max_failed: float, out: Path
+    *, source: Path, lang: Path, num_frames: Mapping[str, int], max_failed: float, out: Path
 ) -> Imported:
     """Write `ali.1.gz`, `final.mdl`, `tree` and the rest of a Kaldi alignment folder.
 
@@ -48,7 +48,7 @@ def import_alignments(
     missing = dict.fromkeys(num_frames)
     frames = 0
     with atomic_folder(out) as folder:
-        with Writer(folder / "ali.1.gz") as writer:
+        with Writer(ark=folder / "ali.1.gz") as writer:
             for utterance, ids in alignments:
                 if utterance not in missing:
                     continue
@@ -63,16 +63,16 @@ def import_alignments(
                 writer.write(utterance, ids)
         check_skipped(
             missing,
-            len(num_frames),
-            max_failed,
-            "utterances have no alignment",
+            total=len(num_frames),
+            limit=max_failed,
+            what="utterances have no alignment",
             where=source,
             fix="Is it another data set's? Else align them, or raise alignment.max_failed",
         )
-        copy_model(source, folder)
+        copy_model(source=source, folder=folder)
         shutil.copyfile(lang / "phones.txt", folder / "phones.txt")
         write_text(folder / "num_jobs", "1\n")
-    return Imported(len(num_frames) - len(missing), frames, model.num_pdfs)
+    return Imported(utterances=len(num_frames) - len(missing), frames=frames, pdfs=model.num_pdfs)
 
 
 def _check_phones(source: Path, lang: Path, model: TransitionModel) -> None:

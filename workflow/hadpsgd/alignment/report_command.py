@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         (out / "textgrid").mkdir()
         with (
             (out / "phones.ctm").open("w", encoding="utf-8") as ctm,
-            Writer(out / "pdf.ark.gz") as pdfs,
+            Writer(ark=out / "pdf.ark.gz") as pdfs,
         ):
             for number, (utterance, ids) in enumerate(alignments):
                 parts = segments(model, ids)

@@ -25,7 +25,7 @@ def base_phone(name: str) -> str:
     return stem if mark and place in ("B", "I", "E", "S") else name
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Durations:
     """How often each phone (without its place in the word) has lasted how many frames.
 

@@ -207,9 +207,9 @@ def _check(tally: Tally, max_failed: float, out: Path) -> None:
         raise UserError("no utterances to decode", where=out)
     check_skipped(
         tally.failed,
-        tally.utterances,
-        max_failed,
-        "utterances have no path",
+        total=tally.utterances,
+        limit=max_failed,
+        what="utterances have no path",
         where=out,
         fix="Widen decoding.beam, or check that model, graph and features belong together",
     )

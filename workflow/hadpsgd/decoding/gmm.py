@@ -35,7 +35,7 @@ def frontend_of(folder: Path, dim: int) -> Frontend:
     if (folder / "final.mat").is_file():
         return Frontend.read(folder)
     pipeline = deltas(dim // 3)
-    return Frontend(pipeline.context, pipeline.context, transform=pipeline.matrix)
+    return Frontend(left=pipeline.context, right=pipeline.context, transform=pipeline.matrix)
 
 
 def first_pass_model(folder: Path) -> Model:
@@ -91,7 +91,7 @@ class GmmScorer:
     def utterances(self) -> list[str]:
         """Utterances that have features."""
         data = DataDir.read(self.data, audio=False, text=False)
-        return Inputs(data, self.feats, Frontend(0, 0), self.max_skipped).utterances
+        return Inputs(data, self.feats, Frontend(left=0, right=0), self.max_skipped).utterances
 
     def inputs(self, dim: int) -> Inputs:
         """Features of the data set for a model of `dim` dimensions, not adapted."""

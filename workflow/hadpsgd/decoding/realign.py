@@ -151,14 +151,14 @@ def realign(
     )
     batches = iter(lambda: list(islice(utterances, _TOGETHER)), [])
     with atomic_folder(places.out) as folder:
-        with Writer(folder / "ali.1.gz") as writer:
+        with Writer(ark=folder / "ali.1.gz") as writer:
             for part, found in map_in_order(aligner, batches, jobs):
                 outcome.add(part)
                 for name, ids in found:
                     writer.write(name, ids)
                 progress.show()
         check_failures(outcome, total, max_failed, places.data)
-        copy_model(places.ali, folder)
+        copy_model(source=places.ali, folder=folder)
         shutil.copyfile(places.lang / "phones.txt", folder / "phones.txt")
         write_text(folder / "num_jobs", "1\n")
         write_outcome(folder, outcome, total, **_compared(places.ali, folder))

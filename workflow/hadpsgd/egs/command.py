@@ -41,5 +41,13 @@ def run(args: argparse.Namespace) -> int:
             where=args.config,
             fix="`hadpsgd perturb` makes that data",
         )
-    make(config, data, args.streams, args.ali, args.out, held_out=args.held_out, copies=copies)
+    make(
+        config,
+        data,
+        streams=args.streams,
+        ali=args.ali,
+        out=args.out,
+        held_out=args.held_out,
+        copies=copies,
+    )
     return 0

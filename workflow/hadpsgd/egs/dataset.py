@@ -42,7 +42,7 @@ class Batch:
     """[subsequences, frames] of pdf-ids; -1 is padding."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """Which subsequences are trained on in which step, and by whom.
 
@@ -63,7 +63,7 @@ class Plan:
         """Steps of an epoch."""
         return -(-self.size // self.batch)
 
-    def part(self, epoch: int, step: int, rank: int = 0, learners: int = 1) -> NDArray[np.int64]:
+    def part(self, *, epoch: int, step: int, rank: int = 0, learners: int = 1) -> NDArray[np.int64]:
         """Subsequences of one learner in one step, sorted."""
         start, stop = (self.size * s // self.steps for s in (step, step + 1))
         first, last = (start + (stop - start) * r // learners for r in (rank, rank + 1))
@@ -119,7 +119,7 @@ class Dataset:
         return features.astype(np.float32, copy=False), self._labels.read(indices)
 
     def batches(
-        self, plan: Plan, epoch: int, rank: int = 0, learners: int = 1, *, start: int = 0,
+        self, plan: Plan, *, epoch: int, rank: int = 0, learners: int = 1, start: int = 0,
         ahead: int = 2,
     ) -> Iterator[Batch]:  # fmt: skip
         """A learner's batches of an epoch from step `start` on.
@@ -137,7 +137,10 @@ class Dataset:
                 where=self.folder,
                 fix="Train with fewer learners, a larger batch or more data",
             )
-        parts = (plan.part(epoch, step, rank, learners) for step in range(start, plan.steps))
+        parts = (
+            plan.part(epoch=epoch, step=step, rank=rank, learners=learners)
+            for step in range(start, plan.steps)
+        )
         yield from self._read_ahead(parts, start, ahead)
 
     def in_order(self, batch: int, *, ahead: int = 2) -> Iterator[Batch]:

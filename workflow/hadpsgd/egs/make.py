@@ -31,7 +31,7 @@ from hadpsgd.skipped import check_skipped
 Labels = NDArray[np.int32]
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Counts:
     """What was kept and what was not."""
 
@@ -50,7 +50,7 @@ class Counts:
     unknown: int = 0
     """Alignments of utterances that are not in the data."""
 
-    def line(self, seconds: float, total: int) -> str:
+    def line(self, *, seconds: float, total: int) -> str:
         """How far the work is after so many seconds."""
         return (
             f"egs: {self.utterances} of {total} utterances, {self.frames:,} frames, "
@@ -97,10 +97,10 @@ def matched(
 def make(
     config: Config,
     data: DataDir,
+    *,
     streams: Path,
     ali: Path,
     out: Path,
-    *,
     held_out: bool = False,
     copies: DataDir | None = None,
 ) -> dict[str, Any]:
@@ -121,10 +121,14 @@ def make(
     frames, counts = config.egs.frames, Counts()
     pdf_counts = np.zeros(model.num_pdfs, np.int64)
     unaligned = set(fusion.utterances)
-    progress = Progress(lambda seconds: counts.line(seconds, len(fusion)))
+    progress = Progress(lambda seconds: counts.line(seconds=seconds, total=len(fusion)))
     with atomic_folder(out) as folder:
         writer = ShardWriter(
-            folder, frames, fusion.dim, max(1, config.egs.shard_frames // frames), config.egs.dtype
+            folder,
+            frames=frames,
+            dim=fusion.dim,
+            per_shard=max(1, config.egs.shard_frames // frames),
+            dtype=config.egs.dtype,
         )
         for utterance, ids in alignments:
             if utterance not in unaligned:
@@ -203,9 +207,9 @@ def check(config: Config, counts: Counts, total: int, ali: Path) -> None:
     """
     check_skipped(
         counts.unaligned,
-        total,
-        config.alignment.max_failed,
-        "utterances have no alignment",
+        total=total,
+        limit=config.alignment.max_failed,
+        what="utterances have no alignment",
         where=ali,
         fix="Alignments of another data set? Or raise max_failed",
     )

@@ -68,7 +68,7 @@ class ArrayFile:
 class ShardWriter:
     """Writes subsequences into shards of a given number of them."""
 
-    def __init__(self, folder: Path, frames: int, dim: int, per_shard: int, dtype: str) -> None:
+    def __init__(self, folder: Path, *, frames: int, dim: int, per_shard: int, dtype: str) -> None:
         self.folder = folder
         self.shards: list[dict[str, Any]] = []
         """Descriptions of the finished shards, for meta.json."""

@@ -23,7 +23,7 @@ _CENTRE = 1.25  # of the first window of 25 ms, in frames of 10 ms
 _MARGIN = 2  # frames by which rounding may change the length of an utterance
 
 
-def labels_at(labels: NDArray[np.int32], speed: float, frames: int) -> NDArray[np.int32]:
+def labels_at(labels: NDArray[np.int32], *, speed: float, frames: int) -> NDArray[np.int32]:
     """Labels of an utterance [original frames] as those of its copy at a speed [frames].
 
     Raises:
@@ -72,6 +72,6 @@ class AtSpeeds:
                 continue
             features = self.fusion[name]
             try:
-                yield features, labels_at(labels, speed, len(features))
+                yield features, labels_at(labels, speed=speed, frames=len(features))
             except UserError as error:
                 raise UserError(str(error), where=f"utterance {name}") from None

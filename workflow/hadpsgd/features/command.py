@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     imported = getattr(config.features.imports, args.stream) is not None
     data = DataDir.read(args.data, text=False, audio=not imported)
     if imported:
-        import_stream(config, args.stream, data, None, args.out, jobs)
+        import_stream(config, args.stream, data, feats=None, out=args.out, jobs=jobs)
     else:
         extract(args.stream, config, data, args.out, jobs)
     return 0

@@ -35,7 +35,7 @@ Computed = tuple[str, int, Matrix]
 """Utterance, its samples, its features."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Summary:
     """What was done."""
 
@@ -45,7 +45,7 @@ class Summary:
     skipped: list[str] = field(default_factory=list)
     """Utterances shorter than a window."""
 
-    def line(self, seconds: float, total: int, sample_rate: int) -> str:
+    def line(self, *, seconds: float, total: int, sample_rate: int) -> str:
         """How far the work is after so many seconds."""
         audio = self.samples / sample_rate
         return (
@@ -113,12 +113,14 @@ def extract(stream: str, config: Config, data: DataDir, out: Path, jobs: int) ->
     summary = Summary()
     speakers = SpeakerStatistics({utterance.id: utterance.speaker for utterance in data})
     progress = Progress(
-        lambda seconds: summary.line(seconds, len(data), config.features.sample_rate)
+        lambda seconds: summary.line(
+            seconds=seconds, total=len(data), sample_rate=config.features.sample_rate
+        )
     )
     with ExitStack() as stack:
         counts = stack.enter_context(atomic_file(out / "utt2num_frames"))
         lines = stack.enter_context(counts.open("w", encoding="utf-8"))
-        writer = stack.enter_context(Writer(out / "feats.ark", out / "feats.scp"))
+        writer = stack.enter_context(Writer(ark=out / "feats.ark", scp=out / "feats.scp"))
         tasks = map_in_order(partial(worker, stream, config, data), pieces(data), jobs)
         for piece in tasks:
             for utterance, samples, features in piece:
@@ -134,9 +136,9 @@ def extract(stream: str, config: Config, data: DataDir, out: Path, jobs: int) ->
             progress.show()
         check_skipped(
             summary.skipped,
-            len(data),
-            config.features.max_skipped,
-            f"utterances are shorter than a window of {LENGTH_SECONDS * 1000:.0f} ms",
+            total=len(data),
+            limit=config.features.max_skipped,
+            what=f"utterances are shorter than a window of {LENGTH_SECONDS * 1000:.0f} ms",
             where=data.path,
             fix="Remove them or raise features.max_skipped",
         )

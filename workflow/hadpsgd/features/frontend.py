@@ -23,7 +23,7 @@ from hadpsgd.skipped import check_skipped
 Matrix = NDArray[np.float32]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Frontend:
     """How stored features become the input of the Gaussians."""
 
@@ -84,7 +84,7 @@ class Frontend:
         files = [folder / name for name in ("final.mat", "lda_mllt.mat")]
         found = next((path for path in files if path.is_file()), None)
         transform = None if found is None else read(found).astype(np.float32)
-        return cls(left, right, means, variances, transform)
+        return cls(left=left, right=right, means=means, variances=variances, transform=transform)
 
 
 class Inputs:
@@ -107,9 +107,9 @@ class Inputs:
         """Utterances that have features, in the order of the data."""
         check_skipped(
             [name for name in data.utterances if name not in self._features],
-            len(data),
-            max_skipped,
-            "utterances have no features",
+            total=len(data),
+            limit=max_skipped,
+            what="utterances have no features",
             where=features / "feats.scp",
             fix="Run `hadpsgd features` or raise features.max_skipped",
         )

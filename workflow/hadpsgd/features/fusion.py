@@ -58,9 +58,9 @@ class Fusion:
         """Utterances without features."""
         check_skipped(
             self.missing,
-            len(data),
-            config.features.max_skipped,
-            "utterances have no features",
+            total=len(data),
+            limit=config.features.max_skipped,
+            what="utterances have no features",
             where=data.path,
             fix="Run `hadpsgd features` or raise features.max_skipped",
         )

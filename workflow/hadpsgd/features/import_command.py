@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def import_stream(
-    config: Config, stream: str, data: DataDir, feats: Path | None, out: Path, jobs: int
+    config: Config, stream: str, data: DataDir, *, feats: Path | None, out: Path, jobs: int
 ) -> None:
     """Import one stream of one data set as the config says.
 
@@ -60,5 +60,5 @@ def run(args: argparse.Namespace) -> int:
     config = load(args.config)
     data = DataDir.read(args.data, audio=False, text=False)
     jobs = args.jobs or config.features.jobs
-    import_stream(config, args.stream, data, args.feats, args.out, jobs)
+    import_stream(config, args.stream, data, feats=args.feats, out=args.out, jobs=jobs)
     return 0

@@ -67,7 +67,7 @@ def take(
             scp = stack.enter_context(atomic_file(out / f"{name}.scp"))
             lines = stack.enter_context(scp.open("w", encoding="utf-8"))
         else:
-            writer = stack.enter_context(Writer(out / f"{name}.ark", out / f"{name}.scp"))
+            writer = stack.enter_context(Writer(ark=out / f"{name}.ark", scp=out / f"{name}.scp"))
         for source, key, array in ((s, *item) for s in sources for item in s.items(wanted)):
             width = width or array.shape[-1]
             if array.shape[-1] != width:
@@ -105,7 +105,12 @@ def import_features(
     found = take([source], wanted, out, "feats", counts, None if options.cmvn else sums)
     missing = [utterance for utterance in wanted if utterance not in found]
     check_skipped(
-        missing, len(wanted), limit, "utterances are not there", where=source.place, fix=_OTHER
+        missing,
+        total=len(wanted),
+        limit=limit,
+        what="utterances are not there",
+        where=source.place,
+        fix=_OTHER,
     )
     write_text(out / "utt2num_frames", "".join(f"{u} {counts[u]}\n" for u in sorted(found)))
     if not options.cmvn:
@@ -116,7 +121,12 @@ def import_features(
     known = take([statistics], speakers, out, "cmvn")
     lacking = [speaker for speaker in speakers if speaker not in known]
     check_skipped(
-        lacking, len(speakers), 0.0, "speakers are not there", where=statistics.place, fix=_OTHER
+        lacking,
+        total=len(speakers),
+        limit=0.0,
+        what="speakers are not there",
+        where=statistics.place,
+        fix=_OTHER,
     )
 
 
@@ -143,9 +153,9 @@ def import_ivectors(
     named = "speakers" if options.per == "speaker" else "utterances"
     check_skipped(
         missing,
-        len(wanted),
-        limit,
-        f"{named} are not there",
+        total=len(wanted),
+        limit=limit,
+        what=f"{named} are not there",
         where=", ".join(source.place for source in sources),
         fix=_OTHER,
     )

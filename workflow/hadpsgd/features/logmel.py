@@ -12,8 +12,10 @@ class Logmel:
     def __init__(self, config: Features, seed: int = 0) -> None:
         """`seed` is that of the dither."""
         options = config.logmel
-        self._spectrum = Spectrum(config.sample_rate, config.dither, seed)
-        self._mel = mel_matrix(self._spectrum, options.bins, options.low_hz, options.high_hz)
+        self._spectrum = Spectrum(sample_rate=config.sample_rate, dither=config.dither, seed=seed)
+        self._mel = mel_matrix(
+            self._spectrum, bins=options.bins, low_hz=options.low_hz, high_hz=options.high_hz
+        )
         self.dim = options.bins
 
     def __call__(self, samples: Matrix, utterance: str = "") -> Matrix:

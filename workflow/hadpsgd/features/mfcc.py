@@ -18,8 +18,8 @@ class Mfcc:
     def __init__(self, config: Features, seed: int = 0) -> None:
         """`seed` is that of the dither."""
         options = config.mfcc
-        self._spectrum = Spectrum(config.sample_rate, config.dither, seed)
-        self._mel = mel_matrix(self._spectrum, options.bins, LOW_HZ, 0.0)
+        self._spectrum = Spectrum(sample_rate=config.sample_rate, dither=config.dither, seed=seed)
+        self._mel = mel_matrix(self._spectrum, bins=options.bins, low_hz=LOW_HZ, high_hz=0.0)
         self.dim = options.cepstra
         cosines = scipy.fft.dct(np.eye(options.bins), norm="ortho")[:, : self.dim]
         lifter = 1 + 0.5 * LIFTER * np.sin(np.pi * np.arange(self.dim) / LIFTER)

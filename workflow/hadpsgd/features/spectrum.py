@@ -28,7 +28,7 @@ _BLOCK = 256
 class Spectrum:
     """Power spectra of utterances at one sample rate."""
 
-    def __init__(self, sample_rate: int, dither: float = 0.0, seed: int = 0) -> None:
+    def __init__(self, *, sample_rate: int, dither: float = 0.0, seed: int = 0) -> None:
         """`dither` is the standard deviation of noise added to every sample of a window."""
         self.sample_rate = sample_rate
         self.shift = int(sample_rate * SHIFT_SECONDS)
@@ -79,7 +79,7 @@ class Spectrum:
         return np.square(spectrum.real) + np.square(spectrum.imag)
 
 
-def mel_matrix(spectrum: Spectrum, bins: int, low_hz: float, high_hz: float) -> Matrix:
+def mel_matrix(spectrum: Spectrum, *, bins: int, low_hz: float, high_hz: float) -> Matrix:
     """Triangular mel weights, [padded / 2 + 1, bins] (Kaldi's feat/mel-computations.cc).
 
     Raises:

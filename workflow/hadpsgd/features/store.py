@@ -24,7 +24,7 @@ def store(items: Iterable[tuple[str, NDArray[np.float32]]], out: Path, name: str
     with ExitStack() as stack:
         counts = stack.enter_context(atomic_file(out / "utt2num_frames"))
         lines = stack.enter_context(counts.open("w", encoding="utf-8"))
-        writer = stack.enter_context(Writer(out / "feats.ark", out / "feats.scp"))
+        writer = stack.enter_context(Writer(ark=out / "feats.ark", scp=out / "feats.scp"))
         for utterance, features in items:
             writer.write(utterance, features)
             lines.write(f"{utterance} {len(features)}\n")

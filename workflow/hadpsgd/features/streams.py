@@ -99,7 +99,7 @@ class LogmelStream:
                 fix="Deltas are added on reading: store the static features alone",
             )
         normal = self._normalised(features, utterance)
-        return add_deltas(normal, options.delta_order, options.delta_window)
+        return add_deltas(normal, order=options.delta_order, window=options.delta_window)
 
     def _normalised(self, features: Matrix, utterance: str) -> Matrix:
         if self._config.normalise == "none":

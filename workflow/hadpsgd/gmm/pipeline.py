@@ -69,7 +69,7 @@ def deltas(dim: int, order: int = 2, window: int = 2) -> Pipeline:
     """Deltas up to `order` as a splicing and a matrix (Kaldi's add-deltas)."""
     reach = order * window
     matrix = np.zeros((order + 1, dim, 2 * reach + 1, dim), np.float32)
-    for number, taps in enumerate(delta_filters(order, window)):
+    for number, taps in enumerate(delta_filters(order=order, window=window)):
         middle = len(taps) // 2
         for each in range(dim):
             matrix[number, each, reach - middle : reach + middle + 1, each] = taps

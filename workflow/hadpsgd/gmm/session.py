@@ -107,7 +107,7 @@ def session(
     lang = Lang(args.lang)
     search = Search(options.beam, options.retry_beam, options.boost_silence, lang.optional_silence)
     with threadpool_limits(1), Workspace(args.out.parent) as space:
-        fill(space, data, args.feats, Frontend(0, 0))
+        fill(space, data, args.feats, Frontend(left=0, right=0))
         words = list(word_ids(data, space.names, lang, text))
         jobs = args.jobs or options.jobs
         yield Session(config, options, lang, args.data, space, words, search, jobs, args.out)

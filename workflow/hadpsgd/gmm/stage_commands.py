@@ -52,9 +52,9 @@ def load_previous(work: Session, folder: Path) -> Model:
     missing = work.space.load_alignments(items)
     check_skipped(
         missing,
-        len(work.space),
-        work.options.max_failed,
-        "utterances have no alignment of this length",
+        total=len(work.space),
+        limit=work.options.max_failed,
+        what="utterances have no alignment of this length",
         where=folder,
         fix="Align this data set with the stage before",
     )

@@ -50,11 +50,15 @@ def run(args: argparse.Namespace) -> int:
     words = args.lang / "words.txt"
 
     def grammar_of(arpa: Path) -> kaldifst.StdVectorFst:
-        made = of_arpa(arpa, words)
-        return with_spelling_of(made, args.spelling, words, settings) if args.spelling else made
+        made = of_arpa(arpa=arpa, words=words)
+        return (
+            with_spelling_of(made, arpa=args.spelling, words=words, settings=settings)
+            if args.spelling
+            else made
+        )
 
     grammar = read_fst(args.g) if args.g else grammar_of(args.first_pass or args.arpa)
-    scales = Scales(settings.transition_scale, settings.self_loop_scale)
+    scales = Scales(transition=settings.transition_scale, self_loop=settings.self_loop_scale)
     graph = compile_graph(
         args.lang, grammar, tree, model, scales, Progress(), settings.determinised
     )
@@ -74,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def of_arpa(arpa: Path, words: Path) -> kaldifst.StdVectorFst:
+def of_arpa(*, arpa: Path, words: Path) -> kaldifst.StdVectorFst:
     """G of an ARPA file, gzipped or not; words that the lang folder lacks are named and left out.
 
     Raises:
@@ -90,11 +94,11 @@ def of_arpa(arpa: Path, words: Path) -> kaldifst.StdVectorFst:
             file=sys.stderr,
         )
     with unpacked(arpa) as file, tempfile.TemporaryDirectory() as folder:
-        return make_g(file, words, Path(folder) / "G.fst")
+        return make_g(arpa=file, words=words, out=Path(folder) / "G.fst")
 
 
 def with_spelling_of(
-    grammar: kaldifst.StdVectorFst, arpa: Path, words: Path, settings: Graph
+    grammar: kaldifst.StdVectorFst, *, arpa: Path, words: Path, settings: Graph
 ) -> kaldifst.StdVectorFst:
     """A grammar of known words that spells others.
 
@@ -106,10 +110,10 @@ def with_spelling_of(
         raise UserError("no words are spelled here", where=words, fix="Leave --spelling out")
     made = with_spelling(
         arrays.from_fst(grammar),
-        arrays.from_fst(of_arpa(arpa, words)),
+        arrays.from_fst(of_arpa(arpa=arpa, words=words)),
         (numbers[WORD_START], numbers[WORD_END], numbers["#0"]),
-        settings.spelled_cost,
-        settings.spelling_scale,
+        cost=settings.spelled_cost,
+        scale=settings.spelling_scale,
     )
     result = arrays.to_fst(made)
     kaldifst.connect(result)

@@ -19,7 +19,7 @@ from hadpsgd.graph.h_transducer import make_h
 from hadpsgd.graph.operations import add_self_loops, push_special, remove_symbols
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Scales:
     """Scales of transition probabilities (mkgraph.sh's options of these names)."""
 
@@ -38,7 +38,7 @@ class Progress:
         print(f"{name}: {size} ({time.monotonic() - self.began:.1f} s)", file=sys.stderr)
 
 
-def make_g(arpa: Path, words: Path, out: Path) -> kaldifst.StdVectorFst:
+def make_g(*, arpa: Path, words: Path, out: Path) -> kaldifst.StdVectorFst:
     """G of a plain ARPA file, with #0 on back-off arcs (arpa2fst --disambig-symbol=#0).
 
     Raises:

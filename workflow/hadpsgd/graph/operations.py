@@ -19,7 +19,7 @@ def remove_symbols(graph: Arrays, symbols: list[int]) -> Arrays:
     return replace(graph, arcs=arcs)
 
 
-def push_special(graph: Arrays, delta: float = 1e-3, max_iterations: int = 200) -> Arrays:
+def push_special(graph: Arrays, *, delta: float = 1e-3, max_iterations: int = 200) -> Arrays:
     """Reweight so that what leaves a state sums to the same for all states (fstpushspecial).
 
     Path costs stay as they are; the search prunes better. Final costs count as arcs to the start.

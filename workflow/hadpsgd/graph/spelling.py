@@ -12,6 +12,7 @@ def with_spelling(
     grammar: Arrays,
     spelling: Arrays,
     labels: tuple[int, int, int],
+    *,
     cost: float = 0.0,
     scale: float = 1.0,
 ) -> Arrays:

@@ -25,7 +25,7 @@ _SECTION = re.compile(r"^\\(\d+)-grams:$")
 _CHUNK = 1 << 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Ngram:
     """One line: words, log10 probability, log10 back-off (None where the line has none)."""
 
@@ -136,7 +136,9 @@ class Arpa:
             raise self.fail(f"'{line}': not a number (NaN)", number)
         if log_prob > 0.0:
             raise self.fail(f"'{line}': a probability above 1", number)
-        return Ngram(tuple(fields[1 : order + 1]), log_prob, backoff, number)
+        return Ngram(
+            words=tuple(fields[1 : order + 1]), log_prob=log_prob, backoff=backoff, line=number
+        )
 
 
 def read(path: Path) -> Iterator[Ngram]:

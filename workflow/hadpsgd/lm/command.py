@@ -35,7 +35,9 @@ def run(args: argparse.Namespace) -> int:
     vocabulary = Vocabulary.of_lang(args.lang)
     if args.dev and next(Vocabulary.of_lang(args.lang).map(args.dev), None) is None:
         raise UserError("no words", where=args.dev, fix="Give one sentence a line")
-    report: dict[str, Any] = {"sources": build(settings, args.text, args.dev, args.lang, out)}
+    report: dict[str, Any] = {
+        "sources": build(settings, text=args.text, dev=args.dev, lang=args.lang, out=out)
+    }
     counts = arpa.check(out)
     unigrams = {n.words[0] for n in _unigrams(out)}
     report |= {
@@ -59,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 FIRST_PASS = "first_pass.arpa.gz"
 
 
-def build(settings: Lm, text: Path, dev: Path | None, lang: Path, out: Path) -> dict[str, Any]:
+def build(settings: Lm, *, text: Path, dev: Path | None, lang: Path, out: Path) -> dict[str, Any]:
     """Write the language model that the config asks for; returns what was made of which text."""
     if not settings.sources:
         return {"corpus": _one(settings, text, lang, out, settings.arpa)}

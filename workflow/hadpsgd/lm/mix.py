@@ -116,7 +116,7 @@ def _ngrams(model: Backoff) -> Iterator[Ngram]:
         for row, gram in enumerate(model.grams(length).tolist()):
             backoff = float(order.backoff[row]) if followed[row] else None
             words = tuple(model.words[word] for word in gram)
-            yield Ngram(words, float(order.log_prob[row]), backoff, 0)
+            yield Ngram(words=words, log_prob=float(order.log_prob[row]), backoff=backoff, line=0)
 
 
 def mix_tuned(

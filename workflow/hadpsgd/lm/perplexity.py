@@ -16,7 +16,7 @@ _CHUNK = 10_000
 """Sentences that are scored together."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Score:
     """Log10 probability of a text; words unknown to the model are counted and left out."""
 
@@ -78,4 +78,4 @@ def score(model: Backoff, sentences: Iterable[list[str]]) -> Score:
         words += len(found.words) - len(chunk)
         oov += int((~found.known).sum())
         log10 += float(found.log10(model).sum())
-    return Score(log10, words, count, oov)
+    return Score(log10=log10, words=words, sentences=count, oov=oov)

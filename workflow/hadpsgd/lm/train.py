@@ -74,7 +74,9 @@ def closed(path: Path) -> Iterator[arpa.Ngram]:
     contexts = {ngram.words[:-1] for ngram in arpa.read(path)}
     for ngram in arpa.read(path):
         if ngram.backoff is None and ngram.words in contexts:
-            ngram = arpa.Ngram(ngram.words, ngram.log_prob, arpa.IMPOSSIBLE, ngram.line)
+            ngram = arpa.Ngram(
+                words=ngram.words, log_prob=ngram.log_prob, backoff=arpa.IMPOSSIBLE, line=ngram.line
+            )
         yield ngram
 
 

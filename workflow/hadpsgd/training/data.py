@@ -40,7 +40,9 @@ class Feed:
         """Endless, from step `start` of the run on; read ahead by a thread."""
         epoch, within = divmod(start, self.plan.steps)
         while True:
-            part = self.dataset.batches(self.plan, epoch, self.rank, self.learners, start=within)
+            part = self.dataset.batches(
+                self.plan, epoch=epoch, rank=self.rank, learners=self.learners, start=within
+            )
             for batch in part:
                 yield self.tensors(batch)
             epoch, within = epoch + 1, 0
@@ -48,7 +50,7 @@ class Feed:
     def example(self, step: int, rank: int) -> Example:
         """Any learner's part of any step."""
         epoch, within = divmod(step, self.plan.steps)
-        part = self.plan.part(epoch, within, rank, self.learners)
+        part = self.plan.part(epoch=epoch, step=within, rank=rank, learners=self.learners)
         return self.tensors(Batch(within, *self.dataset.gather(part)))
 
     def share(self, rank: int, learners: int) -> Iterator[Example]:

@@ -126,7 +126,7 @@ def assemble(config: Config, run_id: str, egs: Path, dev_egs: Path, out: Path) -
     torch.backends.cudnn.allow_tf32 = settings.precision == "tf32"
     torch.manual_seed(config.seed)
     model = BLSTM(config.model, train.dim, train.num_pdfs, seed=config.seed).to(device, dtype)
-    plan = Plan(len(train), settings.batch, config.seed)
+    plan = Plan(size=len(train), batch=settings.batch, seed=config.seed)
     checkpoints = Checkpoints(
         checkpoint_folder(config, run_id, hash_), meeting, settings.keep_checkpoints
     )

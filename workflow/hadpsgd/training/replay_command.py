@@ -99,7 +99,7 @@ def replay(
     _warn_if_other(header)
     torch.set_num_threads(header["threads"])
     dataset = Dataset(egs)
-    plan = Plan(len(dataset), config.training.batch, config.seed)
+    plan = Plan(size=len(dataset), batch=config.training.batch, seed=config.seed)
     strategy = strategy_of(run_, plan.steps)
     schedule = create(run_.schedule, nodes, config.seed) if strategy.mixes else Complete(nodes)
     schedule = injection_of(run_, config.seed).on(schedule)

@@ -148,7 +148,7 @@ def extract(
     start, frames = time.monotonic(), 0
     name = NAMES[options.per]
     with ExitStack() as stack:
-        writer = stack.enter_context(Writer(out / f"{name}.ark", out / f"{name}.scp"))
+        writer = stack.enter_context(Writer(ark=out / f"{name}.ark", scp=out / f"{name}.scp"))
         make = partial(make_worker, inputs, ubm, extractor, options)
         for found, count in map_in_order(make, tasks(inputs), jobs):
             for key, array in found:

@@ -21,7 +21,7 @@ Matrix = NDArray[np.float32]
 _PIECE = 16
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Statistics:
     """Sums over frames, posteriors scaled.
 
@@ -45,7 +45,7 @@ class Statistics:
 
 def posteriors(model: DiagGmm, features: Matrix, options: Ivector) -> tuple[Array, float]:
     """Scaled posteriors, float64 [frames, Gaussians], and the log-likelihood."""
-    found, log_likelihood = model.posteriors(features, options.top, options.min_post)
+    found, log_likelihood = model.posteriors(features, top=options.top, min_post=options.min_post)
     return found.astype(np.float64) * options.posterior_scale, log_likelihood
 
 
@@ -56,11 +56,11 @@ def gather(
     weights, log_likelihood = posteriors(model, features, options)
     double = features.astype(np.float64)
     return Statistics(
-        weights.sum(axis=0),
-        weights.T @ double,
-        scatter_of(weights, double) if scatter else None,
-        log_likelihood,
-        len(features),
+        counts=weights.sum(axis=0),
+        sums=weights.T @ double,
+        scatter=scatter_of(weights, double) if scatter else None,
+        log_likelihood=log_likelihood,
+        frames=len(features),
     )
 
 
@@ -104,7 +104,7 @@ def of_utterances(
 class Spool:
     """Utterances' statistics on disk, read again in every iteration; one batch is in memory."""
 
-    def __init__(self, path: Path, gaussians: int, dim: int) -> None:
+    def __init__(self, path: Path, *, gaussians: int, dim: int) -> None:
         """`path` is a temporary file's."""
         self._path = path
         self._shape = (gaussians, 1 + dim)

@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def train_extractor(
-    config: Config, data: DataDir, feats: Path, ubm_folder: Path, out: Path, jobs: int
+    config: Config, data: DataDir, *, feats: Path, ubm_folder: Path, out: Path, jobs: int
 ) -> list[float]:
     """Write final.ie, and copies of what it needs beside it; returns the auxiliary function.
 
@@ -43,14 +43,14 @@ def train_extractor(
     inputs = Inputs(data, feats, frontend, config.features.max_skipped)
     check_dim(inputs, model)
     out.mkdir(parents=True, exist_ok=True)
-    spool = statistics.Spool(out / ".statistics.tmp", len(model), model.dim)
+    spool = statistics.Spool(out / ".statistics.tmp", gaussians=len(model), dim=model.dim)
     try:
         scatter = np.zeros((len(model), model.dim, model.dim))
         for piece, part in statistics.of_utterances(inputs, model, options, jobs, scatter=True):
             scatter += part if part is not None else 0.0
             for _, stats in piece:
                 spool.append(stats)
-        found = training.initial(model, options.dim, config.seed)
+        found = training.initial(model, dim=options.dim, seed=config.seed)
         history = []
         for iteration in range(options.iterations):
             sums = training.expect(found, spool, scatter)
@@ -90,5 +90,7 @@ def run(args: argparse.Namespace) -> int:
     data = DataDir.read(args.data, audio=False, text=False)
     jobs = args.jobs or config.features.jobs
     with threadpool_limits(jobs):
-        train_extractor(config, data, args.feats, args.ubm, args.out, jobs)
+        train_extractor(
+            config, data, feats=args.feats, ubm_folder=args.ubm, out=args.out, jobs=jobs
+        )
     return 0

@@ -30,7 +30,7 @@ MAX_CONDITION = 1e4
 _BATCH = 64
 
 
-def initial(model: DiagGmm, dim: int, seed: int) -> Extractor:
+def initial(model: DiagGmm, *, dim: int, seed: int) -> Extractor:
     """Means of the UBM in the first column of M_i, noise in the others, its variances."""
     random = np.random.default_rng([seed, 2])
     projections = random.standard_normal((len(model), model.dim, dim))

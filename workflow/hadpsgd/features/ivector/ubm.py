@@ -65,7 +65,7 @@ class DiagGmm:
         scores += self.gconsts
         return scores
 
-    def posteriors(self, features: Matrix, top: int, min_post: float) -> tuple[Matrix, float]:
+    def posteriors(self, features: Matrix, *, top: int, min_post: float) -> tuple[Matrix, float]:
         """Posteriors [frames, Gaussians] of the best Gaussians, and the log-likelihood's sum.
 
         As Kaldi's gmm-global-get-post: at most `top` a frame, none below `min_post`, what is

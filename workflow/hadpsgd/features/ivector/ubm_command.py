@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def train_ubm(
-    config: Config, data: DataDir, feats: Path, transform: Path | str | None, out: Path
+    config: Config, data: DataDir, *, feats: Path, transform: Path | str | None, out: Path
 ) -> None:
     """Write final.dubm and what belongs to it: final.mat, splice_opts, cmvn_opts.
 
@@ -60,14 +60,14 @@ def _frontend(config: Config, data: DataDir, feats: Path, transform: Path | str 
     options = config.features.ivector
     if transform and Path(transform).is_dir():
         return Frontend.read(Path(transform))
-    frontend = Frontend(options.context, options.context)
+    frontend = Frontend(left=options.context, right=options.context)
     if transform:
         matrix = read(transform).astype(np.float32)
     else:
         matrix = principal_components(
             Inputs(data, feats, frontend, config.features.max_skipped), options.input_dim
         )
-    return Frontend(options.context, options.context, transform=matrix)
+    return Frontend(left=options.context, right=options.context, transform=matrix)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -76,5 +76,5 @@ def run(args: argparse.Namespace) -> int:
     data = DataDir.read(args.data, audio=False, text=False)
     with threadpool_limits(args.jobs or config.features.jobs):
         transform = args.transform or config.features.ivector.transform
-        train_ubm(config, data, args.feats, transform, args.out)
+        train_ubm(config, data, feats=args.feats, transform=transform, out=args.out)
     return 0

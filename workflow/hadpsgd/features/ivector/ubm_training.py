@@ -78,7 +78,7 @@ def split(model: DiagGmm, target: int, random: np.random.Generator) -> DiagGmm:
     return DiagGmm.from_moments(np.array(weights), np.array(means), np.array(variances))
 
 
-def sample_frames(utterances: Iterable[Matrix], count: int, seed: int) -> Matrix:
+def sample_frames(utterances: Iterable[Matrix], *, count: int, seed: int) -> Matrix:
     """A uniform random sample of frames, at most `count`, in one pass (reservoir sampling)."""
     random = np.random.default_rng(seed)
     kept: Matrix | None = None
@@ -127,7 +127,7 @@ def train(options: Ubm, passes: Iterator[Iterable[Matrix]], seed: int) -> DiagGm
         UserError: too few frames.
     """
     random = np.random.default_rng([seed, 1])
-    frames = sample_frames(next(passes), options.sample_frames, seed)
+    frames = sample_frames(next(passes), count=options.sample_frames, seed=seed)
     model = initial(frames, max(1, options.gaussians // 2), random)
     step = -(-(options.gaussians - len(model)) // max(1, options.sample_iterations // 2))
     target = len(model)
