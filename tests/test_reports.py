@@ -13,17 +13,35 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tracking_data import ERRORS, RUNS, WORDS, make_config, scored, write_results
+from tracking_data import (
+    ERRORS,
+    RUNS,
+    WORDS,
+    make_config,
+    scored,
+    write_config,
+    write_results,
+    write_rows,
+)
 
 from hadpsgd import cli
 from hadpsgd.config import Config, run_key, run_of
 from hadpsgd.errors import UserError
-from hadpsgd.reports import compare, curves, differences, significance, stages, staleness, table
+from hadpsgd.reports import (
+    compare,
+    curves,
+    differences,
+    rows,
+    significance,
+    stages,
+    staleness,
+    table,
+)
 from hadpsgd.reports.command import FILES, write
 from hadpsgd.scoring import sentences
 from hadpsgd.scoring.significance import mapsswe
 from hadpsgd.tracking import edges
-from hadpsgd.tracking.results import Score, read_results
+from hadpsgd.tracking.results import Score, State, read_results
 from hadpsgd.tracking.sync import Tracked
 
 
@@ -34,20 +52,20 @@ def config(tmp_path: Path) -> Config:
 
 def test_one_row_a_run_one_column_a_set(config: Config) -> None:
     results = read_results(config)
-    tracked = [Tracked("single", "k", "0123abcd", "1")]
-    lines = table.error_rates(config, results, tracked).markdown().splitlines()
+    made = rows.of_results(results, [Tracked("single", "k", "0123abcd", "1")])
+    lines = table.error_rates(config, made).markdown().splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert cells[0][:6] == ["run", "strategy", "learners", "dev", "swb", "ch"]
     assert [row[0] for row in cells[2:]] == list(RUNS)
     assert cells[2][3:6] == ["5.00 % (45/900)", "6.00 % (60/1000)", "18.75 % (150/800)"]
-    assert cells[2][6:] == ["0.1", "0.5", "0123abcd"] and cells[3][-1] == table.NOT_UPLOADED
+    assert cells[2][6:] == ["0.1", "0.5", "0123abcd"] and cells[3][-1] == rows.NOT_UPLOADED
     assert len({len(line) for line in lines}) == 1  # lined up
 
 
 def test_counts_are_those_of_the_scorer(config: Config) -> None:
-    rows = table.counts(config, read_results(config)).rows
-    assert len(rows) == 9
-    for run, name, words, errors, ins, dele, sub, _ in rows:
+    lines = table.counts(config, rows.of_results(read_results(config), [])).rows
+    assert len(lines) == 9
+    for run, name, words, errors, ins, dele, sub, _ in lines:
         wanted = ERRORS[run][name]
         assert (int(sub), int(ins), int(dele)) == wanted
         assert int(errors) == sum(wanted) and int(words) == WORDS[name]
@@ -61,25 +79,29 @@ def test_shown_rate_is_errors_over_words(words: int, errors: int) -> None:
     assert abs(float(percent) - 100 * errors / words) <= 0.00501
 
 
-def test_missing_and_broken_scores_are_named(config: Config) -> None:
+def test_a_missing_score_is_not_finished_and_a_broken_one_is_named(config: Config) -> None:
     file = Path(config.results) / "demo/score" / run_key(config, "ssgd-4") / "ch/wer.json"
     file.write_text('{"words": 3}')
     with pytest.raises(UserError, match=r"ssgd-4-\w+/ch/wer\.json: no usable count"):
         read_results(config)
     file.unlink()
-    with pytest.raises(UserError, match=r"ssgd-4-\w+/ch/wer\.json: missing"):
-        read_results(config)
-    shown = table.error_rates(config, read_results(config, partial=True), [])
-    assert shown.rows[1][5] == table.MISSING
+    shown = table.error_rates(config, rows.of_results(read_results(config), []))
+    assert shown.rows[1][3:6] == ["5.11 % (46/900)", "6.20 % (62/1000)", "not finished"]
+    assert [row.state for row in rows.of_results(read_results(config), [])] == [
+        State.FINISHED,
+        State.UNFINISHED,
+        State.FINISHED,
+    ]
 
 
 def test_stages_from_snakemakes_benchmarks(config: Config) -> None:
     folder = Path(config.results) / "demo/benchmarks"
     (folder / "short.tsv").write_text("s\th:m:s\tmax_rss\tmean_load\n0.1\t0:00:00\tNA\t-\n")
     jobs = {job.name: job for job in stages.read(folder)}
-    assert jobs["train.single"] == stages.Stage("train.single", 95.1, 402.0, 98.1)
+    train = f"train.{run_key(config, 'single')}"
+    assert jobs[train] == stages.Stage(train, 95.1, 402.0, 98.1)
     assert jobs["short"].peak_mib is None
-    assert "| train.single |    95.1 |          402 |     98 |" in stages.page(
+    assert f"| {train} |    95.1 |          402 |     98 |" in stages.page(
         "demo", list(jobs.values())
     )
     (folder / "broken.tsv").write_text("hello\n")
@@ -125,7 +147,7 @@ def test_page_needs_nothing_from_elsewhere(config: Config) -> None:
     assert "url(" not in re.sub(r"url\(#[\w-]+\)", "", page)
     assert page.count("<svg") == 2 and "prefers-color-scheme: dark" in page
     assert "6.00 %" in page and "60 of 1000 words" in page
-    assert "run.super_learner" in page and "train.single" in page
+    assert "run.super_learner" in page and f"train.{run_key(config, 'single')}" in page
     png = (out.parent / "curves.png").read_bytes()
     assert png.startswith(b"\x89PNG")
 
@@ -196,15 +218,67 @@ def test_command_shows_the_table(config: Config, capsys: pytest.CaptureFixture[s
     assert cli.main(["report", "--config", str(file), "--show"]) == 0
     assert "18.75 % (150/800)" in capsys.readouterr().out
     shutil.rmtree(Path(config.results) / "demo/score")
-    assert cli.main(["report", "--config", str(file), "--show"]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1 and "Run the workflow to its end" in error
+    assert cli.main(["report", "--config", str(file), "--show"]) == 0
+    assert capsys.readouterr().out.count("| not finished") == 9
     assert cli.main(["report", "--config", str(file)]) == 2
 
 
-def test_results_of_a_config_that_never_ran(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="missing"):
-        read_results(make_config(tmp_path / "empty"))
+def test_results_of_a_config_that_never_ran(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_config(make_config(tmp_path / "empty"), tmp_path / "c.yaml")
+    assert cli.main(["report", "--config", str(file), "--show"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "empty/demo: no results yet" in error
+
+
+WHY = "gradient of learner 0 is not finite at step 12"
+
+
+def test_runs_without_a_result_are_rows_that_say_so(
+    config: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first run diverged, the second failed: the third has its row, page and pictures."""
+    base = Path(config.results) / "demo"
+    for run in ("single", "ssgd-4"):
+        shutil.rmtree(base / "score" / run_key(config, run))
+    diverged, failed = (base / "runs" / run_key(config, run) for run in ("single", "ssgd-4"))
+    (diverged / "summary.json").write_text(json.dumps({"identity": "0", "diverged": WHY}))
+    write_rows(diverged / "metrics.jsonl", [{"step": 85, "epoch": 4.2, "loss": 1e9, "time": 0}])
+    (failed / "summary.json").unlink()
+    (failed / "failed.json").write_text(json.dumps({"why": "rank 0 died (SIGSEGV)"}))
+    write(config, base / "wer.md")
+    text = (base / "wer.md").read_text()
+    table_lines = [line for line in text.split("##")[0].splitlines() if "|" in line]
+    cells = {line.split("|")[1].strip(): line for line in table_lines}
+    assert cells["single"].count("diverged") == cells["ssgd-4"].count("failed") == 3
+    assert "18.75 %" not in text and "19.12 %" in cells["hadpsgd-2x2"]
+    assert f"- single diverged: {WHY}\n" in text
+    assert "- ssgd-4 failed: rank 0 died (SIGSEGV)\n" in text
+    page = (base / "report.html").read_text()
+    assert f"diverged: {WHY}" in page and "failed: rank 0 died (SIGSEGV)" in page
+    assert "95 of" not in page and "153 of 800 words" in page
+    axis, _ = curves.losses(read_results(config)).axes
+    assert axis.get_ylim()[1] < 10
+    compared = compare.page(compare.from_results(config, "demo"))
+    status = next(line for line in compared.splitlines() if "| status" in line)
+    assert f"diverged: {WHY}" in status and "finished" in status
+    assert cli.main(["report", "--config", str(base / "config.yaml"), "--show"]) == 0
+    assert f"- single diverged: {WHY}\n" in capsys.readouterr().out
+
+
+def test_stages_are_those_of_the_configs_runs_and_sets(config: Config) -> None:
+    """The results folder keeps benchmarks of former settings."""
+    folder = Path(config.results) / "demo/benchmarks"
+    now = run_key(config, "single")
+    for name in (f"train.{now}", f"decode.{now}.swb", f"tune.{now}", f"score.{now}.dev"):
+        (folder / f"{name}.tsv").write_text("s\tmax_rss\tmean_load\n1\t1\t1\n")
+    for name in ("train.single-00000000", "decode.single-00000000.swb", f"score.{now}.gone"):
+        (folder / f"{name}.tsv").write_text("s\tmax_rss\tmean_load\n1\t1\t1\n")
+    assert {stage.name for stage in stages.of_config(config)} == {
+        "corpus",
+        *(f"train.{now}", f"decode.{now}.swb", f"tune.{now}", f"score.{now}.dev"),
+    }
 
 
 def test_differences_have_their_significance(config: Config) -> None:
@@ -212,8 +286,8 @@ def test_differences_have_their_significance(config: Config) -> None:
     results = read_results(config)
     tests = significance.of_config(config, results)
     assert list(tests) == ["swb", "ch"] and len(tests["swb"]["pairs"]) == 3
-    rows = significance.table([result.run.id for result in results], tests).rows
-    value, low, high, p = map(float, re.findall(r"[-+.\d]+\d", rows[1][2]))
+    lines = significance.table([result.run.id for result in results], tests).rows
+    value, low, high, p = map(float, re.findall(r"[-+.\d]+\d", lines[1][2]))
     assert value == pytest.approx(100 * (153 - 150) / 800, abs=0.006)
     assert low < value < high and 0 < p <= 1
     folders = [result.scored / "ch" for result in results[:3:2]]
@@ -258,7 +332,7 @@ def test_a_run_of_former_settings_is_found_by_its_key(config: Config) -> None:
     (now,), (former,) = (compare.find(name, changed) for name in ("ssgd-4", key))
     assert former.label == key and now.label == "ssgd-4"
     assert former.settings["training.momentum"] == "0.9" and now.settings != former.settings
-    assert "WER swb" in former.metrics and not now.metrics
+    assert "WER swb" in former.metrics and now.metrics == {"status": "not finished"}
     with pytest.raises(UserError, match=f"'{key}' was trained with other settings"):
         run_of(changed, key)
 
@@ -267,8 +341,8 @@ def test_staleness_of_every_edge_is_drawn(config: Config) -> None:
     results = read_results(config)
     assert staleness.figure(results) is None  # nobody has mixed
     folder = results[2].folder
-    rows = {"": {1: {"-1": 2, "0": 1}}, ".rank1": {0: {"3": 4}}}
-    for rank, lags in rows.items():
+    lines = {"": {1: {"-1": 2, "0": 1}}, ".rank1": {0: {"3": 4}}}
+    for rank, lags in lines.items():
         for _ in range(2):  # two rows of a file add up
             with (folder / f"metrics{rank}.jsonl").open("a") as stream:
                 print(json.dumps({"step": 1, "lag_counts": lags}), file=stream)

@@ -15,11 +15,14 @@ from tracking_data import (
     RUNS,
     make_config,
     write_results,
+    write_rows,
     write_scores,
 )
 from tracking_store import steps
 
 from hadpsgd import cli
+from hadpsgd.config import run_key
+from hadpsgd.reports import compare
 from hadpsgd.reports.command import write
 from hadpsgd.tracking.events import Begin, Event, Finish, Metrics, Params, Point, Tags
 from hadpsgd.tracking.recorder import Connection, Recorder
@@ -137,6 +140,28 @@ def test_sync_of_a_finished_config(mlflow_folder: Path) -> None:
     write_scores(config, "single")  # same counts: the same scoring
     sync(config, None)
     assert len(store.client.search_runs([experiment])) == 6
+    assert training.data.tags["status"] == "finished"
+
+
+def test_a_run_that_diverged_says_so_in_mlflow(mlflow_folder: Path) -> None:
+    """Its loss was NaN; it has no model."""
+    config = write_results(mlflow_folder)
+    key = run_key(config, "single")
+    shutil.rmtree(mlflow_folder / "demo/score" / key)
+    summary = mlflow_folder / "demo/runs" / key / "summary.json"
+    summary.write_text(json.dumps({"diverged": "gradient of learner 0 is not finite at step 12"}))
+    row = {"step": 85, "epoch": 4.2, "loss": float("nan"), "time": 1_790_000_100.0}
+    write_rows(summary.parent / "metrics.jsonl", [row])
+    tracked = sync(config, None)
+    client = Store(config.tracking.uri, mlflow_folder / "tracking").client
+    run = client.get_run(tracked[0].mlflow_run)
+    assert run.info.status == "FAILED"
+    assert run.data.tags["status"] == "diverged" and "step 12" in run.data.tags["status_why"]
+    assert not any(name.startswith("WER/") for name in run.data.metrics)
+    assert not client.search_model_versions("name = 'demo-single'")
+    assert client.get_run(tracked[1].mlflow_run).info.status == "FINISHED"
+    column = compare.find(tracked[0].mlflow_run, config)[0]
+    assert column.metrics["status"] == "diverged"
 
 
 def test_registered_model_answers(tmp_path: Path) -> None:

@@ -126,7 +126,10 @@ def write_benchmarks(config: Config) -> None:
     folder = Path(config.results) / config.name / "benchmarks"
     folder.mkdir(parents=True, exist_ok=True)
     head = "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time\n"
-    for rule, seconds, mib in (("corpus", 21.5, 310.2), ("train.single", 95.1, 402.0)):
+    for rule, seconds, mib in (
+        ("corpus", 21.5, 310.2),
+        (f"train.{run_key(config, 'single')}", 95.1, 402.0),
+    ):
         row = f"{seconds}\t0:00:21\t{mib}\t900\t300\t305\t0\t12\t98.1\t21.1\n"
         (folder / f"{rule}.tsv").write_text(head + row)
 

@@ -1,4 +1,7 @@
-"""`hadpsgd report`: wer.md, and beside it stages.md, report.html and the pictures."""
+"""`hadpsgd report`: wer.md, and beside it stages.md, report.html and the pictures.
+
+Any time: runs that are not finished are rows that say so.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pathlib import Path
 from hadpsgd.config import Config, load
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
-from hadpsgd.reports import curves, html, significance, stages, table
+from hadpsgd.reports import curves, html, rows, significance, stages, table
 from hadpsgd.tracking.results import read_results, results_folder
 from hadpsgd.tracking.sync import tracked_runs
 
@@ -22,9 +25,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, required=True, help="the config")
     parser.add_argument("--out", type=Path, help=f"wer.md to write; with it {', '.join(FILES)}")
     parser.add_argument("--show", action="store_true", help="print the table")
-    parser.add_argument(
-        "--partial", action="store_true", help="accept runs that are not finished or scored"
-    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -32,33 +32,44 @@ def run(args: argparse.Namespace) -> int:
     config = load(args.config)
     if not (args.out or args.show):
         raise UserError("give --out FILE, --show, or both")
+    folder = results_folder(config)
+    if not folder.is_dir():
+        raise UserError("no results yet", where=folder, fix="Run the workflow")
     if args.out:
-        write(config, args.out, partial=args.partial)
+        write(config, args.out)
     if args.show:
-        results = read_results(config, partial=args.partial)
-        tests = significance.of_config(config, results)
-        print(table.error_rates(config, results, tracked_runs(config)).markdown())
-        print(significance.text([result.run.id for result in results], tests), end="")
-        print(f"\n{results_folder(config) / 'report.html'}")
+        print(shown(config), end="")
+        print(f"\n{folder / 'report.html'}")
     return 0
 
 
-def write(config: Config, out: Path, *, partial: bool = False) -> None:
+def shown(config: Config) -> str:
+    """The table for the terminal."""
+    results = read_results(config)
+    made = rows.of_results(results, tracked_runs(config))
+    tests = significance.of_config(config, results)
+    said = table.explanations(made)
+    return (
+        f"{table.error_rates(config, made).markdown()}{said}\n"
+        f"{significance.text(significance.labels(config, results), tests)}"
+    )
+
+
+def write(config: Config, out: Path) -> None:
     """Write wer.md at `out` and the other files beside it.
 
     Raises:
-        UserError: a result is missing (unless `partial`) or broken.
+        UserError: a result is broken.
     """
-    results = read_results(config, partial=partial)
-    tracked = tracked_runs(config)
+    results = read_results(config)
+    made = rows.of_results(results, tracked_runs(config))
     tests = significance.of_config(config, results)
-    labels = [result.run.id for result in results]
-    jobs = stages.read(results_folder(config) / "benchmarks")
+    jobs = stages.of_config(config)
     folder = out.parent
     write_text(folder / "stages.md", stages.page(config.name, jobs))
-    write_text(folder / "report.html", html.page(config, results, tracked, jobs, tests))
+    write_text(folder / "report.html", html.page(config, results, made, jobs, tests))
     curves.write_png(curves.losses(results), folder / "curves.png")
     curves.write_png(curves.learning_rates(config, results), folder / "learning_rate.png")
     write_text(folder / significance.FILE, json.dumps(tests, indent=2) + "\n")
-    # last: it says that all is there
-    write_text(out, table.page(config, results, tracked, significance.text(labels, tests)))
+    text = significance.text(significance.labels(config, results), tests)
+    write_text(out, table.page(config, made, text))  # last: it says that all is there

@@ -10,11 +10,12 @@ from urllib.parse import quote
 
 from hadpsgd.config import Config, check
 from hadpsgd.errors import UserError
-from hadpsgd.reports import differences, significance, table
+from hadpsgd.reports import differences, rows, significance, table
 from hadpsgd.tracking import identity, training_run
 from hadpsgd.tracking.results import read_results, results_folder
 from hadpsgd.tracking.scoring_run import WER
 from hadpsgd.tracking.store import known_run
+from hadpsgd.tracking.training_run import STATUS
 from hadpsgd.tracking.uri import redacted, spool_folder, tracking_uri
 
 LOCAL_SERVER = "http://127.0.0.1:5000"
@@ -67,12 +68,13 @@ def from_results(config: Config, here: str) -> list[Compared]:
     """The runs of a results folder, finished or not; labels name the config if it is not `here`."""
     prefix = "" if config.name == here else f"{config.name}/"
     columns = []
-    for result in read_results(config, partial=True):
+    for result in read_results(config):
         who = identity.read(result.folder)
         known = known_run(spool_folder(config), who.key, tracking_uri(config)) if who else {}
-        metrics = {f"{WER} {name}": table.rate(score) for name, score in result.scores.items()}
+        metrics = {STATUS: f"{result.state}: {result.why}" if result.why else str(result.state)}
+        metrics |= {f"{WER} {name}": table.rate(score) for name, score in result.scores.items()}
         metrics |= {
-            name: table.number(result.summary[name]) for name in _SUMMARY if name in result.summary
+            name: rows.number(result.summary[name]) for name in _SUMMARY if name in result.summary
         }
         columns.append(
             Compared(
@@ -93,18 +95,17 @@ def from_store(run_id: str, config: Config) -> Compared:
     from hadpsgd.tracking.store import NotStoredError, Store
 
     try:
-        name, experiment, params, metrics = Store(tracking_uri(config), spool_folder(config)).read(
-            run_id
-        )
+        run = Store(tracking_uri(config), spool_folder(config)).read(run_id)
     except NotStoredError as error:
         raise UserError(str(error)) from None
+    told = {STATUS: run.tags[STATUS]} if STATUS in run.tags else {}
     values = {
         metric.replace("/", " "): value
-        for metric, value in metrics.items()
+        for metric, value in run.metrics.items()
         if metric.startswith(f"{WER}/") or metric in _SUMMARY
     }
-    shown = {metric: table.number(value) for metric, value in values.items()}
-    return Compared(f"{name} {run_id[:6]}", "", params, shown, run_id, experiment)
+    shown = told | {metric: rows.number(value) for metric, value in values.items()}
+    return Compared(f"{run.name} {run_id[:6]}", "", run.params, shown, run_id, run.experiment)
 
 
 def page(runs: Sequence[Compared]) -> str:
@@ -112,7 +113,7 @@ def page(runs: Sequence[Compared]) -> str:
     labels = _distinct([run.label for run in runs])
     settings = {label: run.settings for label, run in zip(labels, runs, strict=True)}
     names = list(dict.fromkeys(name for run in runs for name in run.metrics))
-    metrics = {name: [run.metrics.get(name, table.MISSING) for run in runs] for name in names}
+    metrics = {name: [run.metrics.get(name, rows.MISSING) for run in runs] for name in names}
     differing = differences.table(labels, differences.differing(settings), "setting")
     settings_text = differing.markdown() if differing.rows else "No setting differs.\n"
     results_text = differences.table(labels, metrics, "result").markdown()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from hadpsgd.config import Config
 from hadpsgd.files import atomic_file
 from hadpsgd.tracking.metrics_file import Row
-from hadpsgd.tracking.results import RunResult
+from hadpsgd.tracking.results import RunResult, State
 from hadpsgd.training.rate import rate
 
 if TYPE_CHECKING:
@@ -43,8 +44,22 @@ def losses(results: Sequence[RunResult]) -> Figure:
             axis.plot(
                 xs, ys, color=colour, linewidth=1.8, marker="o", markersize=3, label=result.run.id
             )
+        _limit(axis, [name for name in (train, heldout) if name], results)
     finish(axes, [title for _, _, title in PANELS])
     return figure
+
+
+def _limit(axis: Any, names: Sequence[str], results: Sequence[RunResult]) -> None:
+    """Let a run that diverged leave the picture, and not press the others flat at its bottom."""
+    sound = [result for result in results if result.state is not State.DIVERGED]
+    if len(sound) == len(results):
+        return
+    values = [y for result in sound for name in names for y in series(result.metrics, name)[1]]
+    values = [value for value in values if math.isfinite(value)]
+    if values:
+        low, high = min(values), max(values)
+        margin = 0.05 * (high - low) or 0.05 * abs(high) or 0.05
+        axis.set_ylim(low - margin, high + margin)
 
 
 def learning_rates(config: Config, results: Sequence[RunResult]) -> Figure:

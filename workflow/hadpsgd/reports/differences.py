@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hadpsgd.reports.table import MISSING, Table
+from hadpsgd.reports.rows import MISSING
+from hadpsgd.reports.table import Table
 
 
 def differing(settings: Mapping[str, Mapping[str, str]]) -> dict[str, list[str]]:

@@ -11,9 +11,9 @@ from markupsafe import Markup
 
 from hadpsgd.config import Config
 from hadpsgd.reports import curves, differences, significance, stages, staleness, table
+from hadpsgd.reports.rows import ResultRow
 from hadpsgd.tracking import provenance, training_run
 from hadpsgd.tracking.results import RunResult, results_folder, sets
-from hadpsgd.tracking.sync import Tracked
 
 _TEMPLATE = "report.html.j2"
 
@@ -33,21 +33,30 @@ def render(template: str, **values: Any) -> str:
 def page(
     config: Config,
     results: Sequence[RunResult],
-    tracked: Sequence[Tracked],
+    rows: Sequence[ResultRow],
     jobs: Sequence[stages.Stage],
     tests: significance.Tests,
 ) -> str:
-    """The page as text."""
+    """The page as text.
+
+    Args:
+        config: whose runs they are.
+        results: of all runs.
+        rows: the same as rows of the table.
+        jobs: time and memory of the stages.
+        tests: of the differences between runs.
+    """
+    tested = significance.labels(config, results)
     settings = {r.run.id: training_run.parameters(config, r.run.id) for r in results}
     return render(
         _TEMPLATE,
         name=config.name,
         synthetic=config.corpus.kind == "builtin",
         sets=sets(config),
-        rows=_rows(config, results, tracked, tests),
-        tested=significance.table([r.run.id for r in results], tests) if tests else None,
+        rows=_rows(config, rows, tests),
+        tested=significance.table(tested, tests) if tests else None,
         note=significance.note(tests) if tests else "",
-        counts=table.counts(config, results),
+        counts=table.counts(config, rows),
         pictures=_pictures(config, results),
         stages=jobs,
         longest=max((job.seconds for job in jobs), default=1.0),
@@ -58,37 +67,29 @@ def page(
 
 
 def _rows(
-    config: Config,
-    results: Sequence[RunResult],
-    tracked: Sequence[Tracked],
-    tests: significance.Tests,
+    config: Config, rows: Sequence[ResultRow], tests: significance.Tests
 ) -> list[dict[str, Any]]:
-    ids = {run.run: run.mlflow_run for run in tracked}
     leaders = {name: significance.leaders(test) for name, test in tests.items()}
     return [
         {
-            "run": result.run,
+            "row": row,
             "cells": [
                 {
-                    "score": score,
-                    "best": result.run.id in leaders.get(name, ()),
-                    "interval": significance.interval(tests, name, result.run.id),
+                    "score": row.scores.get(name),
+                    "best": row.label in leaders.get(name, ()),
+                    "interval": significance.interval(tests, name, row.label),
                 }
                 for name in sets(config)
-                for score in [result.scores.get(name)]
             ],
-            "scale": table.acoustic_scale(result),
-            "penalty": table.number(result.tuned.get("word_penalty")),
-            "errors": _error_page(config, result),
-            "mlflow": ids.get(result.run.id) or table.NOT_UPLOADED,
+            "errors": _error_page(config, row),
         }
-        for result in results
+        for row in rows
     ]
 
 
-def _error_page(config: Config, result: RunResult) -> str:
+def _error_page(config: Config, row: ResultRow) -> str:
     """Address of the run's page of errors, from report.html; empty where there is none."""
-    page = Path("errors", result.scored.name, "index.html")
+    page = Path("errors", row.key, "index.html")
     return page.as_posix() if (results_folder(config) / page).is_file() else ""
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from hadpsgd.config import Config
-from hadpsgd.reports.table import MISSING, Table
+from hadpsgd.reports.rows import MISSING
+from hadpsgd.reports.table import Table
 from hadpsgd.scoring import sentences
 from hadpsgd.scoring.significance_command import compare
 from hadpsgd.tracking.results import RunResult
@@ -19,7 +20,13 @@ FILE = "significance.json"
 
 def of_config(config: Config, results: Sequence[RunResult]) -> Tests:
     """Every pair of a config's runs, tested on every test set."""
-    return between({result.run.id: result.scored for result in results}, config.tests)
+    scored = {result.run.id: result.scored for result in results if result.scores}
+    return between(scored, config.tests)
+
+
+def labels(config: Config, results: Sequence[RunResult]) -> list[str]:
+    """The runs that are scored on a test set: of the others there is nothing to test."""
+    return [result.run.id for result in results if set(config.tests) & result.scores.keys()]
 
 
 def between(folders: Mapping[str, Path], names: Sequence[str]) -> Tests:

@@ -6,8 +6,11 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
+from hadpsgd.config import Config, run_key
 from hadpsgd.errors import UserError
-from hadpsgd.reports.table import MISSING, Table
+from hadpsgd.reports.rows import MISSING
+from hadpsgd.reports.table import Table
+from hadpsgd.tracking.results import results_folder, sets
 
 
 @dataclass(frozen=True)
@@ -20,12 +23,31 @@ class Stage:
     cpu: float | None
 
 
-def read(folder: Path) -> list[Stage]:
-    """Every benchmark file below a folder, the first finished first.
+OF_RUNS = ("train", "decode", "tune", "score", "errors")
+"""Rules whose files are named `<rule>.<key of the run>` or `<rule>.<key>.<set>`."""
+
+
+def of_config(config: Config) -> list[Stage]:
+    """The jobs of a config, the first finished first: those of other runs and sets are left out.
+
+    A results folder keeps what was made with former settings, and its benchmarks.
 
     Raises:
         UserError: a file is not one of Snakemake's.
     """
+    keys = {run_key(config, run.id) for run in config.training.runs}
+    names = set(sets(config))
+
+    def ours(stage: Stage) -> bool:
+        rule, _, rest = stage.name.partition(".")
+        key, _, name = rest.partition(".")
+        return rule not in OF_RUNS or (key in keys and (not name or name in names))
+
+    return [stage for stage in read(results_folder(config) / "benchmarks") if ours(stage)]
+
+
+def read(folder: Path) -> list[Stage]:
+    """Every benchmark file below a folder, the first finished first; raises as `of_config`."""
     files = sorted(folder.rglob("*.tsv"), key=lambda file: file.stat().st_mtime)
     return [_read(file, file.relative_to(folder).with_suffix("").as_posix()) for file in files]
 

@@ -6,12 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hadpsgd.config import Config
-from hadpsgd.tracking.results import RunResult, Score, sets
-from hadpsgd.tracking.sync import Tracked
-
-MISSING = "-"
-NOT_UPLOADED = "not uploaded"
-Rows = list[list[str]]
+from hadpsgd.reports.rows import ResultRow
+from hadpsgd.tracking.results import Score, sets
 
 
 @dataclass(frozen=True)
@@ -19,7 +15,7 @@ class Table:
     """Text cells under headings; columns named in `left` are aligned left."""
 
     headings: list[str]
-    rows: Rows
+    rows: list[list[str]]
     left: frozenset[str] = frozenset()
 
     def markdown(self) -> str:
@@ -41,74 +37,75 @@ class Table:
         return "".join(f"| {' | '.join(line)} |\n" for line in (padded[0], marks, *padded[1:]))
 
 
-def error_rates(config: Config, results: Sequence[RunResult], tracked: Sequence[Tracked]) -> Table:
-    """Word error rates in percent with errors and words, and what was chosen on dev."""
+def error_rates(config: Config, rows: Sequence[ResultRow]) -> Table:
+    """Word error rates in percent with errors and words, and what was chosen on dev.
+
+    Where a set has no score, the cell says how far the run got.
+    """
     names = sets(config)
-    ids = {run.run: run.mlflow_run for run in tracked}
     chosen = ["acoustic scale", "penalty"]
     headings = ["run", "strategy", "learners", *names, *chosen, "MLflow run"]
-    rows = [
+    lines = [
         [
-            result.run.id,
-            result.run.strategy,
-            str(result.run.learners),
-            *(rate(result.scores.get(name)) for name in names),
-            acoustic_scale(result),
-            number(result.tuned.get("word_penalty")),
-            ids.get(result.run.id) or NOT_UPLOADED,
+            row.label,
+            row.run.strategy,
+            str(row.run.learners),
+            *(cell(row, name) for name in names),
+            row.scale,
+            row.penalty,
+            row.mlflow,
         ]
-        for result in results
+        for row in rows
     ]
-    return Table(headings, rows, frozenset({"run", "strategy", "MLflow run"}))
+    return Table(headings, lines, frozenset({"run", "strategy", "MLflow run"}))
 
 
-def counts(config: Config, results: Sequence[RunResult]) -> Table:
+def counts(config: Config, rows: Sequence[ResultRow]) -> Table:
     """Insertions, deletions and substitutions of every run on every set."""
     headings = ["run", "set", "words", "errors", "ins", "del", "sub", "WER %"]
-    rows = [
+    lines = [
         [
-            result.run.id,
+            row.label,
             name,
             *(str(n) for n in (score.words, score.errors, score.ins, score.dele, score.sub)),
             f"{score.wer:.2f}",
         ]
-        for result in results
+        for row in rows
         for name in sets(config)
-        if (score := result.scores.get(name))
+        if (score := row.scores.get(name))
     ]
-    return Table(headings, rows, frozenset({"run", "set"}))
+    return Table(headings, lines, frozenset({"run", "set"}))
 
 
-def rate(score: Score | None) -> str:
+def cell(row: ResultRow, name: str) -> str:
+    """A row's error rate on a set, or its state."""
+    score = row.scores.get(name)
+    return rate(score) if score else str(row.state)
+
+
+def rate(score: Score) -> str:
     """`6.00 % (60/1000)`."""
-    return f"{score.wer:.2f} % ({score.errors}/{score.words})" if score else MISSING
+    return f"{score.wer:.2f} % ({score.errors}/{score.words})"
 
 
-def acoustic_scale(result: RunResult) -> str:
-    """The scale of acoustic scores that dev chose: the inverse of the LM weight."""
-    weight = result.tuned.get("lm_weight")
-    return number(1 / weight) if isinstance(weight, int | float) and weight else MISSING
+def explanations(rows: Sequence[ResultRow]) -> str:
+    """A line for every run of which more is known than that it is not finished."""
+    return "".join(f"- {row.label} {row.explanation}\n" for row in rows if row.why)
 
 
-def number(value: object) -> str:
-    """A number in few digits, or a dash."""
-    return f"{value:.4g}" if isinstance(value, int | float) else MISSING
-
-
-def page(
-    config: Config, results: Sequence[RunResult], tracked: Sequence[Tracked], differences: str
-) -> str:
+def page(config: Config, rows: Sequence[ResultRow], differences: str) -> str:
     """wer.md; `differences` is what was tested, as text."""
     synthetic = " The corpus is synthetic speech: a test bed, not a benchmark."
+    said = explanations(rows)
     return f"""# {config.name}: word error rates
 
 Acoustic scale and insertion penalty are chosen on `dev` alone.\
 {synthetic if config.corpus.kind == "builtin" else ""}
 
-{error_rates(config, results, tracked).markdown()}
+{error_rates(config, rows).markdown()}{said and chr(10) + said}
 ## Differences
 
 {differences}
 ## Counts
 
-{counts(config, results).markdown()}"""
+{counts(config, rows).markdown()}"""

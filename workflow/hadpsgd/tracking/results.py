@@ -1,9 +1,10 @@
-"""What a config's results folder holds: scores, training summaries, curves."""
+"""What a config's results folder holds: scores, training summaries, curves, how each run ended."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from hadpsgd.config import Config, run_key
@@ -11,6 +12,24 @@ from hadpsgd.config.training import Run
 from hadpsgd.errors import UserError
 from hadpsgd.tracking import metrics_file
 from hadpsgd.tracking.metrics_file import Row
+
+SUMMARY = "summary.json"
+"""In a run's folder: what training left, or that it `diverged`, and why."""
+FAILED = "failed.json"
+"""In a run's folder: why its training ended without a result. The next start removes it."""
+
+
+class State(StrEnum):
+    """How far a run got."""
+
+    FINISHED = "finished"
+    """Trained and scored on all sets."""
+    DIVERGED = "diverged"
+    """Its training has a result: there is no model."""
+    FAILED = "failed"
+    """Its training ended without a result."""
+    UNFINISHED = "not finished"
+    """Nothing else is known of it."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +55,7 @@ class Score:
 
 @dataclass(frozen=True)
 class RunResult:
-    """One row of the table: a training run and its scores."""
+    """A training run and its scores; what is not there yet is left out."""
 
     run: Run
     key: str
@@ -49,6 +68,9 @@ class RunResult:
     tuned: Row
     summary: Row
     metrics: list[Row]
+    state: State
+    why: str = ""
+    """Of a run that diverged or failed, in a few words."""
 
 
 def results_folder(config: Config) -> Path:
@@ -80,35 +102,49 @@ def read_score(file: Path) -> Score:
         raise UserError(f"no usable count: {error}", where=file, fix="Score it again") from None
 
 
-def read_result(config: Config, run: Run, *, partial: bool = False) -> RunResult:
-    """Everything known of a run; with `partial` what is missing is left out.
+def read_result(config: Config, run: Run) -> RunResult:
+    """Everything known of a run.
 
     Raises:
-        UserError: a file is broken, or missing and not `partial`.
+        UserError: a file is broken.
     """
     base = results_folder(config)
     key = run_key(config, run.id)
     score, folder = base / "score" / key, base / "runs" / key
-
-    def wanted(file: Path) -> bool:
-        return file.exists() or not partial
-
     files = {name: score / name / "wer.json" for name in sets(config)}
+    scores = {name: read_score(file) for name, file in files.items() if file.exists()}
+    summary = _if_there(folder / SUMMARY)
+    state, why = _state(summary, _if_there(folder / FAILED), all_scored=len(scores) == len(files))
     return RunResult(
         run=run,
         key=key,
         folder=folder,
         scored=score,
-        scores={name: read_score(file) for name, file in files.items() if wanted(file)},
-        tuned=read_json(score / "tuned.json") if wanted(score / "tuned.json") else {},
-        summary=read_json(folder / "summary.json") if wanted(folder / "summary.json") else {},
+        scores={} if state is State.DIVERGED else scores,
+        tuned=_if_there(score / "tuned.json"),
+        summary=summary,
         metrics=metrics_file.read(folder / metrics_file.FILE),
+        state=state,
+        why=why,
     )
 
 
-def read_results(config: Config, *, partial: bool = False) -> list[RunResult]:
+def read_results(config: Config) -> list[RunResult]:
     """All runs of a config, in its order; raises as `read_result`."""
-    return [read_result(config, run, partial=partial) for run in config.training.runs]
+    return [read_result(config, run) for run in config.training.runs]
+
+
+def _state(summary: Row, failed: Row, *, all_scored: bool) -> tuple[State, str]:
+    """The state that a run's files tell, and why."""
+    if "diverged" in summary:
+        return State.DIVERGED, str(summary["diverged"])
+    if not summary and failed:
+        return State.FAILED, str(failed.get("why", ""))
+    return (State.FINISHED if summary and all_scored else State.UNFINISHED), ""
+
+
+def _if_there(file: Path) -> Row:
+    return read_json(file) if file.exists() else {}
 
 
 def read_json(file: Path) -> Row:

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,6 +38,17 @@ _T = TypeVar("_T")
 
 class NotStoredError(Exception):
     """The store could not be reached or refused a record; one line says why."""
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run as the store has it: parameters, latest metrics, tags."""
+
+    name: str
+    experiment: str
+    params: dict[str, str]
+    metrics: dict[str, float]
+    tags: dict[str, str]
 
 
 class Store:
@@ -84,11 +96,12 @@ class Store:
         self._runs[key] = found
         return found
 
-    def read(self, run_id: str) -> tuple[str, str, dict[str, str], dict[str, float]]:
-        """Name, experiment, parameters and latest metrics of a run; raises NotStoredError."""
+    def read(self, run_id: str) -> StoredRun:
+        """What is known of a run; raises NotStoredError."""
         with _explained(self.uri):
             run = self.client.get_run(run_id)
-        return run.info.run_name, run.info.experiment_id, run.data.params, run.data.metrics
+        info, data = run.info, run.data
+        return StoredRun(info.run_name, info.experiment_id, data.params, data.metrics, data.tags)
 
     def download(self, run_id: str, folder: Path) -> tuple[dict[str, str], dict[str, float]]:
         """Tags and metrics of a run; its artifacts `provenance/` and `summary.json` go to a folder.

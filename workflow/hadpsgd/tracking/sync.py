@@ -10,10 +10,17 @@ from pathlib import Path
 from hadpsgd.config import Config, run_key
 from hadpsgd.files import write_text
 from hadpsgd.tracking import identity, scoring_run, training_run
-from hadpsgd.tracking.events import Artifact, Event, Finish, Model
+from hadpsgd.tracking.events import Artifact, Event, Finish, Model, Tags
 from hadpsgd.tracking.metrics_file import FILE as METRICS
 from hadpsgd.tracking.recorder import Connection, Recorder, upload_others
-from hadpsgd.tracking.results import RunResult, read_json, read_results, results_folder
+from hadpsgd.tracking.results import (
+    SUMMARY,
+    RunResult,
+    State,
+    read_json,
+    read_results,
+    results_folder,
+)
 from hadpsgd.tracking.store import known_run
 from hadpsgd.tracking.uri import experiment_name, is_on, redacted, spool_folder, tracking_uri
 
@@ -42,7 +49,7 @@ def sync(config: Config, out: Path | None) -> list[Tracked]:
         UserError: a result cannot be read, or the tracking URI is not one.
     """
     connection = Connection(config)
-    for result in read_results(config, partial=True) if is_on(config) else ():
+    for result in read_results(config) if is_on(config) else ():
         if result.folder.is_dir():
             _sync_run(config, connection, result)
     if is_on(config) and connection.due():  # not one that has just failed
@@ -83,7 +90,7 @@ def _training(config: Config, result: RunResult, who: identity.Identity) -> Iter
     training_run.write_provenance(config, folder)
     yield from training_run.begin(config, result.run.id, folder, who)
     yield from training_run.Curves(folder / METRICS, who).new()
-    for file in (folder / "train.log", folder / "summary.json"):
+    for file in (folder / "train.log", folder / SUMMARY):
         if file.is_file():
             yield Artifact(path=str(file.absolute()))
     for name in TABLES:
@@ -96,9 +103,11 @@ def _training(config: Config, result: RunResult, who: identity.Identity) -> Iter
         tests = results_folder(config) / SIGNIFICANCE
         if tests.is_file():
             yield from scoring_run.tested(read_json(tests), result.run.id, int(newest * 1000))
+    yield Tags(values={training_run.STATUS: result.state, training_run.WHY: result.why})
+    diverged = result.state is State.DIVERGED
     if result.summary:
-        ended = (folder / "summary.json").stat().st_mtime
-        yield Finish(status="FINISHED", time_ms=int(ended * 1000))
-    if config.tracking.register_model and (folder / "final.pt").is_file():
+        ended = (folder / SUMMARY).stat().st_mtime
+        yield Finish(status="FAILED" if diverged else "FINISHED", time_ms=int(ended * 1000))
+    if config.tracking.register_model and (folder / "final.pt").is_file() and not diverged:
         name = f"{experiment_name(config)}-{result.run.id}"
         yield Model(path=str((folder / "final.pt").absolute()), name=name)

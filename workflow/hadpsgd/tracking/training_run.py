@@ -17,6 +17,10 @@ from hadpsgd.tracking.metrics_file import GrowingFile, Row
 from hadpsgd.tracking.uri import experiment_name
 
 CONFIG = "config.yaml"
+STATUS = "status"
+"""Tag: finished, diverged, failed or not finished."""
+WHY = "status_why"
+"""Tag: of a run that diverged or failed."""
 PROVENANCE = (CONFIG, provenance.FILE, provenance.DIFF)
 
 
