@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,22 @@ def test_text_of_the_language_model(data: Path, tmp_path: Path) -> None:
     text.write_bytes(b"caf\xe9\n")
     with pytest.raises(UserError, match="not UTF-8"):
         kaldi.prepare(config(data, lm_text=str(text)), layout.root, 1)
+    text.write_bytes(gzip.compress(b"bye\n"))
+    kaldi.prepare(config(data, lm_text=str(text)), layout.root, 1)
+    assert layout.lm("train").read_text() == "bye\n"
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_model_for_a_text_is_refused_before_audio_is_read(
+    data: Path, tmp_path: Path, packed: bool
+) -> None:
+    model = b"\n\\data\\\nngram 1=1\n\n\\1-grams:\n-1\tbye\n\n\\end\\\n"
+    (tmp_path / "text").write_bytes(gzip.compress(model) if packed else model)
+    (data / "wav.scp").write_text("no audio\n")
+    with pytest.raises(
+        UserError, match=r"an ARPA language model, not a text\. Give it as lm\.arpa"
+    ):
+        kaldi.prepare(config(data, lm_text=str(tmp_path / "text")), tmp_path / "out", 1)
 
 
 def test_words_outside_the_lexicon(data: Path, tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_a_graph_of_phones_spells_an_unseen_word(tmp_path: Path) -> None:
     assert main(["lm", *config, *arguments, "--out", str(tmp_path / "lm")]) == 0
     words = lang / "words.txt"
     grammar = with_spelling_of(
-        of_arpa(arpa=tmp_path / "lm/3gram.arpa.gz", words=words),
+        of_arpa(arpa=tmp_path / "lm/full.arpa.gz", words=words),
         arpa=tmp_path / "pieces/spelling.arpa.gz",
         words=words,
         settings=Graph(),

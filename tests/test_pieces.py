@@ -190,7 +190,7 @@ def test_the_graph_spells_words_outside_the_list(folder: Path, tmp_path: Path) -
     ):
         arguments = ["lm", "--config", str(folder / "config.yaml"), "--lang", str(lang)]
         assert main([*arguments, "--text", str(text), "--out", str(tmp_path / name)]) == 0
-        grammar = of_arpa(arpa=tmp_path / name / "3gram.arpa.gz", words=lang / "words.txt")
+        grammar = of_arpa(arpa=tmp_path / name / "full.arpa.gz", words=lang / "words.txt")
         if name == "pieces":
             spelling = folder / "pieces/spelling.arpa.gz"
             grammar = with_spelling_of(

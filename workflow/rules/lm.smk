@@ -49,7 +49,7 @@ rule lm:
         lang=LM_LANG,
         sources=LM_SOURCES,
     output:
-        arpa=f"{OUT}/lm/{CONFIG.lm.order}gram.arpa.gz",
+        arpa=f"{OUT}/lm/full.arpa.gz",
         report=f"{OUT}/lm/report.json",
         first_pass=FIRST_PASS,
     log:

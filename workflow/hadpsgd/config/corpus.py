@@ -71,7 +71,8 @@ class Kaldi(AnyCorpus):
     """Kaldi's `data/local/dict`: lexicon.txt, silence_phones.txt, nonsilence_phones.txt,
     optional_silence.txt; or a bare lexicon.txt."""
     lm_text: PathText | None = None
-    """Language model text, one sentence a line; the training transcripts where it is left out."""
+    """Language model text, one sentence a line, gzipped or not; the training transcripts where it
+    is left out. An ARPA file belongs into lm.arpa."""
     max_oov: float = Field(0.05, ge=0, le=1, json_schema_extra=DECIDES_NOTHING)
     """Share of a set's running words that may lack a pronunciation; they become <UNK>."""
     allow_pipes: bool = Field(False, json_schema_extra=DECIDES_NOTHING)

@@ -13,7 +13,7 @@ class Lm(Section):
     """N-gram language model."""
 
     order: int = Field(4, ge=2, le=6)
-    """Order of the n-gram."""
+    """Order of the n-gram; less where no sentence is so long (as with words that stand alone)."""
     pieces: int = Field(0, ge=0)
     """An open vocabulary: new words are spelled in pieces (sentencepiece, unigram model), about so
     many, at least one for every letter (lang.units: graphemes) or letters with their sound
@@ -25,8 +25,8 @@ class Lm(Section):
     tool: Literal["kaldingram", "lmplz"] = "kaldingram"
     """What trains: the Python package, or KenLM's lmplz, for large texts, where it is installed."""
     sources: dict[str, PathText] = Field(default_factory=dict)
-    """More sources by name, each a text or an ARPA file (`.arpa`, `.arpa.gz`): interpolated with
-    the corpus' own model, weights tuned on the development text."""
+    """More sources by name, each a text or an ARPA file, gzipped or not: interpolated with the
+    corpus' own model, weights tuned on the development text."""
     first_pass_threshold: float | None = Field(None, gt=0)
     """Entropy pruning (relative change of perplexity, such as 1e-7) of a model for the graph; its
     lattices are rescored with the full model. Left out: the graph has the full model."""

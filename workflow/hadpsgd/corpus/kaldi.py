@@ -8,7 +8,7 @@ data/local/dict, or a bare lexicon.txt: silence phones are then those named in `
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from hadpsgd.config import Config
@@ -21,6 +21,7 @@ from hadpsgd.corpus.layout import Layout
 from hadpsgd.corpus.tables import write_table
 from hadpsgd.corpus.validate import Checks, Summary, validate_sets
 from hadpsgd.errors import UserError
+from hadpsgd.texts import sentences
 
 _COPIED = ("segments", "text", "utt2spk", "spk2gender", "reco2file_and_channel", "stm", "glm")
 _PHONE_LISTS = ("silence_phones.txt", "nonsilence_phones.txt", "optional_silence.txt")
@@ -35,6 +36,8 @@ def prepare(config: Config, out: Path, processes: int) -> dict[str, Summary]:
     corpus, layout = config.corpus, Layout(out)
     assert isinstance(corpus, Kaldi)
     _copy_dict(Path(corpus.dict_dir), layout)
+    if corpus.lm_text is not None:
+        next(_sentences(Path(corpus.lm_text)))  # its faults are told before audio is read
     sets = {"train": corpus.train, "dev": corpus.dev, **corpus.tests}
     checks = Checks(
         sample_rate=config.features.sample_rate,
@@ -98,17 +101,11 @@ def _transcripts(layout: Layout, name: str) -> Iterator[str]:
     return (u.text for u in DataDir.read(layout.data(name)))
 
 
-def _sentences(path: Path) -> Iterable[str]:
+def _sentences(path: Path) -> Iterator[str]:
     """Lines of a text, spaces normalised, empty ones left out; streams."""
-    try:
-        with path.open(encoding="utf-8") as stream:
-            empty = True
-            for line in stream:
-                if words := line.split():
-                    empty = False
-                    yield " ".join(words)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise UserError(f"language model text cannot be read ({reason})", where=path) from None
+    empty = True
+    for _, words in sentences(path):
+        empty = False
+        yield " ".join(words)
     if empty:
         raise UserError("no sentence in this text", where=path, fix="Set corpus.lm_text")

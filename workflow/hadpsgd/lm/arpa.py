@@ -17,6 +17,7 @@ from typing import TextIO
 import numpy as np
 
 from hadpsgd.errors import UserError
+from hadpsgd.texts import is_gzipped, open_text
 
 BOS, EOS, UNK = "<s>", "</s>", "<unk>"
 IMPOSSIBLE = -99.0  # log10 probability of what cannot be
@@ -35,19 +36,11 @@ class Ngram:
     line: int
 
 
-def open_text(path: Path) -> TextIO:
-    """Open a text file, gzipped or not, as UTF-8."""
-    path = Path(path)
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8")
-    return path.open(encoding="utf-8")
-
-
 @contextmanager
 def unpacked(path: Path) -> Iterator[Path]:
     """The file itself, or an unpacked copy of a gzipped one."""
     path = Path(path)
-    if path.suffix != ".gz":
+    if not is_gzipped(path):
         yield path
         return
     with tempfile.TemporaryDirectory() as folder:

@@ -17,6 +17,7 @@ from hadpsgd.lm import arpa, backoff, perplexity, train
 from hadpsgd.lm.mix import mix_tuned
 from hadpsgd.lm.prune import prune
 from hadpsgd.lm.vocabulary import Vocabulary
+from hadpsgd.texts import is_arpa
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -29,9 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write OUT/<order>gram.arpa.gz, OUT/first_pass.arpa.gz where asked, and OUT/report.json."""
+    """Write OUT/full.arpa.gz, OUT/first_pass.arpa.gz where asked, and OUT/report.json."""
     settings = config.load(args.config).lm
-    out = args.out / f"{settings.order}gram.arpa.gz"
+    out = args.out / FULL
     vocabulary = Vocabulary.of_lang(args.lang)
     if args.dev and next(Vocabulary.of_lang(args.lang).map(args.dev), None) is None:
         raise UserError("no words", where=args.dev, fix="Give one sentence a line")
@@ -41,6 +42,7 @@ def run(args: argparse.Namespace) -> int:
     counts = arpa.check(out)
     unigrams = {n.words[0] for n in _unigrams(out)}
     report |= {
+        "order": len(counts),
         "ngrams": counts,
         "words_without_pronunciation": _some(unigrams - vocabulary.words - _MARKS),
         "lexicon_words_without_probability": _some(set(vocabulary.words - unigrams)),
@@ -58,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-FIRST_PASS = "first_pass.arpa.gz"
+FULL, FIRST_PASS = "full.arpa.gz", "first_pass.arpa.gz"
 
 
 def build(settings: Lm, *, text: Path, dev: Path | None, lang: Path, out: Path) -> dict[str, Any]:
@@ -71,7 +73,7 @@ def build(settings: Lm, *, text: Path, dev: Path | None, lang: Path, out: Path) 
     with tempfile.TemporaryDirectory() as folder:
         models: dict[str, Path] = {}
         for name, source in {"corpus": str(text), **settings.sources}.items():
-            given = settings.arpa if name == "corpus" else source if _is_arpa(source) else None
+            given = settings.arpa if name == "corpus" else source if _is_model(source) else None
             models[name] = Path(folder) / f"{len(models)}.arpa.gz"
             report[name] = _one(settings, Path(source), lang, models[name], given)
             report[name]["dev"] = _dev(models[name], dev, lang)
@@ -81,8 +83,20 @@ def build(settings: Lm, *, text: Path, dev: Path | None, lang: Path, out: Path) 
     return report
 
 
-def _is_arpa(source: str) -> bool:
-    return source.endswith((".arpa", ".arpa.gz"))
+def _is_model(source: str) -> bool:
+    """Whether a source is an ARPA file instead of a text.
+
+    Raises:
+        UserError: it is none, but called so.
+    """
+    found = is_arpa(Path(source))
+    if not found and source.endswith((".arpa", ".arpa.gz")):
+        raise UserError(
+            "called .arpa, but no ARPA language model: \\data\\ is missing",
+            where=source,
+            fix="Call a text otherwise",
+        )
+    return found
 
 
 def _one(settings: Lm, text: Path, lang: Path, out: Path, given: str | None) -> dict[str, Any]:
@@ -90,10 +104,10 @@ def _one(settings: Lm, text: Path, lang: Path, out: Path, given: str | None) -> 
     if given:
         counts = arpa.check(Path(given))
         train.write(out, counts, arpa.read(Path(given)))
-        return {"source": given}
+        return {"source": given, "order": len(counts)}
     vocabulary = Vocabulary.of_lang(lang)
-    train.train(text, vocabulary, settings.order, out, settings.tool)
-    return {"source": str(text), "text": vocabulary.report()}
+    order = train.train(text, vocabulary, settings.order, out, settings.tool)
+    return {"source": str(text), "order": order, "text": vocabulary.report()}
 
 
 _MARKS = {arpa.BOS, arpa.EOS, arpa.UNK}

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hadpsgd.errors import UserError
-from hadpsgd.lm.arpa import BOS, IMPOSSIBLE, Ngram
+from hadpsgd.lm.arpa import BOS
 from hadpsgd.lm.backoff import NONE, Backoff, Ids, load
 from hadpsgd.lm.perplexity import events
 from hadpsgd.lm.train import write
-
-_TINY = 1e-12
+from hadpsgd.lm.whole import add_order, ngrams
 
 
 def event_probabilities(
@@ -85,38 +84,8 @@ def merge(models: Sequence[Backoff], shares: Sequence[float]) -> Backoff:
     for length in range(1, 1 + max(len(model.orders) for model in models)):
         grams = np.unique(np.concatenate([s.grams(length) for s in sources]), axis=0)
         values = np.sum([source.part(grams) for source in sources], axis=0)
-        contexts = merged.rows(grams[:, :-1]) if length > 1 else np.zeros(len(grams), np.int64)
-        if length > 1:
-            _back_off(merged, grams, contexts, values)
-        keys = contexts * len(merged.words) + grams[:, -1]
-        merged.add_order(keys, _log10(values), np.zeros(len(grams)))
+        add_order(merged, grams, values)
     return merged
-
-
-def _back_off(merged: Backoff, grams: Ids, contexts: Ids, values: NDArray[np.float64]) -> None:
-    """Give the contexts of n-grams their back-offs: what is left over what is left below."""
-    below = 10.0 ** merged.log10(grams[:, 1:-1], grams[:, -1])
-    backoff = merged.orders[-1].backoff
-    left, left_below = (1.0 - np.bincount(contexts, part, len(backoff)) for part in (values, below))
-    given = (left > _TINY) & (left_below > _TINY)
-    used = np.unique(contexts)
-    backoff[used] = _log10(np.where(given, left, 0.0) / np.where(given, left_below, 1.0))[used]
-
-
-def _log10(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.log10(values, out=np.full(len(values), IMPOSSIBLE), where=values > 0.0)
-
-
-def _ngrams(model: Backoff) -> Iterator[Ngram]:
-    """In the order of an ARPA file; back-offs only where n-grams follow."""
-    for length, order in enumerate(model.orders, 1):
-        followed = np.zeros(len(order.keys), bool)
-        if length < len(model.orders):
-            followed[model.orders[length].keys // len(model.words)] = True
-        for row, gram in enumerate(model.grams(length).tolist()):
-            backoff = float(order.backoff[row]) if followed[row] else None
-            words = tuple(model.words[word] for word in gram)
-            yield Ngram(words=words, log_prob=float(order.log_prob[row]), backoff=backoff, line=0)
 
 
 def mix_tuned(
@@ -135,5 +104,5 @@ def mix_tuned(
         raise UserError("no word of the development text is in any language model")
     weights = tune_weights(table).tolist()
     merged = merge(models, weights)
-    write(out, [len(order.keys) for order in merged.orders], _ngrams(merged))
+    write(out, [len(order.keys) for order in merged.orders], ngrams(merged))
     return dict(zip(paths, weights, strict=True))

@@ -16,11 +16,11 @@ from hadpsgd.corpus.lang.graphemes import non_words, spelled
 from hadpsgd.corpus.lang.lexicon_fst import SOUND, WORD_END, WORD_START, piece_arcs
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
-from hadpsgd.lm.arpa import open_text
 from hadpsgd.lm.graphones import align, of_letters
 from hadpsgd.lm.pieces import Pieces, Word, whole, with_new_words
 from hadpsgd.lm.train import train as train_ngrams
 from hadpsgd.lm.vocabulary import Vocabulary
+from hadpsgd.texts import sentences as sentences_of
 
 _MAX_UNALIGNED = 0.05
 
@@ -130,18 +130,11 @@ def _same_phones(ours: Path, theirs: Path) -> None:
 
 
 def _sentences(text: Path) -> Iterator[list[str]]:
-    try:
-        with open_text(text) as stream:
-            for number, line in enumerate(stream, 1):
-                for sign in (WORD_START, SOUND):
-                    if sign in line:
-                        raise UserError(f"the sign {sign} in the text", where=f"{text}:{number}")
-                if words := line.split():
-                    yield words
-    except FileNotFoundError:
-        raise UserError("no such text", where=text) from None
-    except UnicodeDecodeError:
-        raise UserError("not UTF-8 text", where=text) from None
+    for number, words in sentences_of(text):
+        for sign in (WORD_START, SOUND):
+            if any(sign in word for word in words):
+                raise UserError(f"the sign {sign} in the text", where=f"{text}:{number}")
+        yield words
 
 
 def _write(path: Path, sentences: Iterable[Sequence[str]]) -> None:

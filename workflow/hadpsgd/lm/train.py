@@ -1,4 +1,4 @@
-"""Kneser-Ney n-gram from text (kaldingram), as a gzipped ARPA file."""
+"""Kneser-Ney n-gram from text (kaldingram or lmplz), as a gzipped ARPA file."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Literal, TextIO
-
-from kaldingram.train import NgramCounts
 
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_file
 from hadpsgd.lm import arpa
+from hadpsgd.lm.kneser_ney import estimate
 from hadpsgd.lm.vocabulary import Vocabulary
 
 Tool = Literal["kaldingram", "lmplz"]
@@ -25,33 +23,32 @@ Tool = Literal["kaldingram", "lmplz"]
 
 def train(
     text: Path, vocabulary: Vocabulary, order: int, out: Path, tool: Tool = "kaldingram"
-) -> None:
+) -> int:
     """Train on a text of one sentence a line; words outside the vocabulary become its OOV word.
+
+    Returns the order of the model: `order`, or less where no sentence is so long (with its <s> and
+    </s>), which one line says.
 
     Raises:
         UserError: no text, or an empty one; lmplz is asked for and missing, or fails.
     """
     with tempfile.TemporaryDirectory() as folder:
-        mapped = Path(folder) / "text"
+        mapped, longest = Path(folder) / "text", 0
         with mapped.open("w", encoding="utf-8") as stream:
-            stream.writelines(" ".join(words) + "\n" for words in vocabulary.map(text))
-        if mapped.stat().st_size == 0:
+            for words in vocabulary.map(text):
+                stream.write(" ".join(words) + "\n")
+                longest = max(longest, len(words) + 2)
+        if not longest:
             raise UserError("no words", where=text, fix="Give one sentence a line")
+        if longest < order:
+            what = f"the longest sentence of {text}, with <s> and </s>, has {longest} words"
+            print(f"order {longest}, not {order}: {what}", file=sys.stderr)
+            order = longest
         plain = Path(folder) / "arpa"
-        (_kaldingram if tool == "kaldingram" else _lmplz)(mapped, order, plain)
+        (estimate if tool == "kaldingram" else _lmplz)(mapped, order, plain)
         write(out, arpa.counts(plain), closed(plain))
     print(f"language model: {arpa.counts(out)} n-grams by order", file=sys.stderr)
-
-
-def _kaldingram(text: Path, order: int, out: Path) -> None:
-    counts = NgramCounts(order)
-    with redirect_stderr(io.StringIO()):  # its progress bars
-        counts.add_raw_counts_from_file(str(text))
-        counts.cal_discounting_constants()
-        counts.cal_f()
-        counts.cal_bow()
-        with out.open("w", encoding="latin-1") as stream:  # it takes bytes for letters
-            counts.print_as_arpa(fout=stream)
+    return order
 
 
 def _lmplz(text: Path, order: int, out: Path) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from hadpsgd.corpus.lang.directory import read_symbols
 from hadpsgd.errors import UserError
-from hadpsgd.lm.arpa import BOS, EOS, UNK, open_text
+from hadpsgd.lm.arpa import BOS, EOS, UNK
+from hadpsgd.texts import sentences
 
 
 @dataclass
@@ -43,24 +44,17 @@ class Vocabulary:
         """The sentences of a text, words outside the vocabulary replaced; empty lines left out.
 
         Raises:
-            UserError: no such file, not UTF-8, or <s> and </s> written out.
+            UserError: no such file, not UTF-8, a language model instead of a text, or <s> and </s>
+                written out.
         """
-        try:
-            with open_text(text) as stream:
-                for number, line in enumerate(stream, 1):
-                    words = line.split()
-                    if BOS in words or EOS in words:
-                        raise UserError(
-                            f"{BOS} or {EOS} in a sentence",
-                            where=f"{text}:{number}",
-                            fix="They are added by themselves: leave them out",
-                        )
-                    if words:
-                        yield [self._word(word) for word in words]
-        except FileNotFoundError:
-            raise UserError("no such text", where=text) from None
-        except UnicodeDecodeError:
-            raise UserError("not UTF-8 text", where=text) from None
+        for number, words in sentences(text):
+            if BOS in words or EOS in words:
+                raise UserError(
+                    f"{BOS} or {EOS} in a sentence",
+                    where=f"{text}:{number}",
+                    fix="They are added by themselves: leave them out",
+                )
+            yield [self._word(word) for word in words]
 
     def _word(self, word: str) -> str:
         self.seen += 1
