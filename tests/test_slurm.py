@@ -206,7 +206,8 @@ def test_from_features_to_word_errors_on_two_nodes_as_on_one(
 ) -> None:
     """H-ADPSGD, 2 super-learners of 2, synchronous: weights and words of the local profile's run.
 
-    One of the two nodes is drained while it trains.
+    One of the two nodes is drained while it trains. Jobs wait and run while the config is edited:
+    to other runs and another batch, then to something that is no YAML.
     """
     config = write(tmp_path, training={**CONFIG["training"], "runs": [SYNCHRONOUS]})
     out = tmp_path / "results/small"
@@ -223,10 +224,13 @@ def test_from_features_to_word_errors_on_two_nodes_as_on_one(
             stdout=stream,
             stderr=stream,
         )
+    until(lambda: (out / "configs").is_dir() or running.poll() is not None, 120, log.read_text)
+    write(tmp_path, training={**CONFIG["training"], "batch": 16, "runs": [{"name": "other"}]})
     last_rank = out / f"logs/train.{key}/rank-3.log"
     until(lambda: last_rank.is_file() or running.poll() is not None, 600, log.read_text)
     jobs = [row.split() for row in slurm("squeue", "-h", "-o", "%D %i").splitlines()]
     (training,) = [job for nodes, job in jobs if nodes == "2"]
+    config.write_text("name: [small\n")
     node = nodes_of(slurm, training)[1]
     slurm("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
     try:

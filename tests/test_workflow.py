@@ -47,16 +47,6 @@ def test_a_profile_is_found_by_its_bare_name(profile: str, config: str, tmp_path
     assert {"corpus", "features", "egs", "train", "graph", "decode", "score", "report"} <= planned
 
 
-def test_a_dry_run_leaves_the_config_of_the_results(tmp_path: Path) -> None:
-    """Another workflow may be running there."""
-    file = write_resolved(load(ROOT / "config/tiny.yaml"), tmp_path / "tiny/config.yaml")
-    before = file.read_text()
-    tiny = ("--configfile", "config/tiny.yaml", "--config", f"results={tmp_path}", "seed=77")
-    ran = snakemake("-n", "--profile", "local", *tiny)
-    assert ran.returncode == 0, ran.stderr[-2000:]
-    assert file.read_text() == before and "seed: 77" not in before
-
-
 LADDER = {"mono", "tri", "lda_mllt", "sat", "align"}
 ADAPTS = {"decode_first", "adapt_first", "decode_adapted", "adapt", "fmllr"}
 IVECTORS = {"ubm", "ivector_train", "ivector_extract"}

@@ -13,6 +13,7 @@ from typing import Any
 from snakemake.exceptions import WorkflowError
 
 from hadpsgd.errors import UserError
+from hadpsgd.files import explain_os_errors
 from hadpsgd.locks import locked, myself
 from hadpsgd.training.slurm import check_partition
 
@@ -46,9 +47,11 @@ def hold(out: Path) -> None:
     The profiles switch Snakemake's own lock off: it outlives a kill -9, this one does not.
 
     Raises:
-        UserError: one is there already.
+        UserError: one is there already, or nothing can be written there.
     """
     if out not in _held:  # each `use rule` of a module reads it again
+        with explain_os_errors(out):
+            out.mkdir(parents=True, exist_ok=True)
         stack = ExitStack()
         stack.enter_context(locked(out / ".workflow.lock", myself(), does="runs a workflow here"))
         _held[out] = stack

@@ -4,7 +4,6 @@ if CONFIG.alignment.kind == "kaldi":
 
     rule import_alignment:
         input:
-            config=ancient(CONFIG_FILE),
             feats=f"{OUT}/feats/logmel/{{set}}",
             lang=f"{OUT}/lang",
             model=f"{CONFIG.alignment.ali_dir}/final.mdl",
@@ -20,16 +19,16 @@ if CONFIG.alignment.kind == "kaldi":
             mem_mb=lambda wildcards, attempt: 2000 * attempt,
             runtime=60,
         params:
+            config=config_file,
             depends=DEPENDS["alignment"],
         shell:
-            "hadpsgd import-alignment --config {input.config} --feats {input.feats}"
+            "hadpsgd import-alignment --config {params.config} --feats {input.feats}"
             " --lang {input.lang} --out {output} 2> {log}"
 
 else:
 
     rule align:
         input:
-            config=ancient(CONFIG_FILE),
             data=f"{OUT}/corpus/data/{{set}}",
             feats=f"{OUT}/feats/mfcc/{{set}}",
             lang=f"{OUT}/lang",
@@ -50,9 +49,10 @@ else:
             mem_mb=lambda wildcards, attempt: 2000 * attempt,
             runtime=lambda wildcards, attempt: 120 * attempt,
         params:
+            config=config_file,
             depends=DEPENDS["alignment"],
         shell:
-            "hadpsgd align --config {input.config} --model {input.model} --data {input.data}"
+            "hadpsgd align --config {params.config} --model {input.model} --data {input.data}"
             " --feats {input.feats} --lang {input.lang} --out {output} --jobs {threads} 2> {log}"
 
 
@@ -60,7 +60,6 @@ if "mono" in GMM:
 
     rule mono:
         input:
-            config=ancient(CONFIG_FILE),
             data=f"{OUT}/corpus/data/train",
             feats=f"{OUT}/feats/mfcc/train",
             lang=f"{OUT}/lang",
@@ -77,9 +76,10 @@ if "mono" in GMM:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 240 * attempt,
         params:
+            config=config_file,
             depends=DEPENDS["alignment"],
         shell:
-            "hadpsgd mono --config {input.config} --data {input.data} --feats {input.feats}"
+            "hadpsgd mono --config {params.config} --data {input.data} --feats {input.feats}"
             " --lang {input.lang} --out {output} --jobs {threads} 2> {log}"
 
 
@@ -87,7 +87,6 @@ if "tri" in GMM:
 
     rule tri:
         input:
-            config=ancient(CONFIG_FILE),
             data=f"{OUT}/corpus/data/train",
             feats=f"{OUT}/feats/mfcc/train",
             lang=f"{OUT}/lang",
@@ -105,9 +104,10 @@ if "tri" in GMM:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 240 * attempt,
         params:
+            config=config_file,
             depends=DEPENDS["alignment"],
         shell:
-            "hadpsgd tri --config {input.config} --data {input.data} --feats {input.feats}"
+            "hadpsgd tri --config {params.config} --data {input.data} --feats {input.feats}"
             " --lang {input.lang} --ali {input.ali} --out {output} --jobs {threads} 2> {log}"
 
 
@@ -115,7 +115,6 @@ if "lda_mllt" in GMM:
 
     rule lda_mllt:
         input:
-            config=ancient(CONFIG_FILE),
             data=f"{OUT}/corpus/data/train",
             feats=f"{OUT}/feats/mfcc/train",
             lang=f"{OUT}/lang",
@@ -133,9 +132,10 @@ if "lda_mllt" in GMM:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 240 * attempt,
         params:
+            config=config_file,
             depends=DEPENDS["alignment"],
         shell:
-            "hadpsgd lda-mllt --config {input.config} --data {input.data} --feats {input.feats}"
+            "hadpsgd lda-mllt --config {params.config} --data {input.data} --feats {input.feats}"
             " --lang {input.lang} --ali {input.ali} --out {output} --jobs {threads} 2> {log}"
 
 
@@ -143,7 +143,6 @@ if "sat" in GMM:
 
     rule sat:
         input:
-            config=ancient(CONFIG_FILE),
             data=f"{OUT}/corpus/data/train",
             feats=f"{OUT}/feats/mfcc/train",
             lang=f"{OUT}/lang",
@@ -161,7 +160,8 @@ if "sat" in GMM:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 240 * attempt,
         params:
+            config=config_file,
             depends=DEPENDS["alignment"],
         shell:
-            "hadpsgd sat --config {input.config} --data {input.data} --feats {input.feats}"
+            "hadpsgd sat --config {params.config} --data {input.data} --feats {input.feats}"
             " --lang {input.lang} --ali {input.ali} --out {output} --jobs {threads} 2> {log}"

@@ -6,7 +6,6 @@ from snakemake.utils import validate
 from hadpsgd import guard
 from hadpsgd.config import (
     asked,
-    check,
     copies_adapted_by,
     ivector_transform,
     label_folder,
@@ -14,23 +13,19 @@ from hadpsgd.config import (
     run_key,
     stage_fingerprints,
     stage_folders,
-    write_resolved,
 )
+from hadpsgd.snapshot import snapshot
 from hadpsgd.starting import before_start, check_hosts, hold
 
 guard.announce()  # stages end with this process
-CONFIG = check(config, "config")  # names the wrong key, which the JSON Schema does not
+SNAPSHOT = snapshot(
+    workflow, config
+)  # names the wrong key, which the JSON Schema does not
+CONFIG = SNAPSHOT.config
 validate(
     CONFIG.model_dump(mode="json"), "../schemas/config.schema.json", set_default=False
 )
 OUT = f"{CONFIG.results}/{CONFIG.name}"
-# Written here, not by a rule: while a rule would write it, Snakemake does not look at the
-# params of those that read it, and a changed config would rerun nothing.
-CONFIG_FILE = str(
-    write_resolved(
-        CONFIG, Path(OUT) / "config.yaml", keep=workflow.output_settings.dryrun
-    )
-)
 DEPENDS = stage_fingerprints(CONFIG)
 GMM = stage_folders(CONFIG, OUT)  # of our own stages: none with Kaldi's alignments
 SETS = ["train", "dev", *CONFIG.tests]
@@ -41,9 +36,20 @@ RUNS = [run_key(CONFIG, run.id) for run in CONFIG.training.runs]
 TRAIN = workflow.modifier.modify_rulename("train")  # another workflow may rename it
 
 
+def config_file(wildcards: object, output: object) -> str:
+    """Parameter of rules: the file that jobs read.
+
+    A function of `output`, since Snakemake does not compare such parameters with those of before:
+    what a change of the config makes again, DEPENDS says.
+    """
+    return str(SNAPSHOT.path)
+
+
 def starts() -> None:
     hold(Path(OUT))
     check_hosts(workflow, TRAIN)
+    SNAPSHOT.write()
+    SNAPSHOT.hand_on(workflow)
 
 
 before_start(workflow, starts)

@@ -1,6 +1,4 @@
 rule corpus:
-    input:
-        config=ancient(CONFIG_FILE),
     output:
         data=[directory(f"{OUT}/corpus/data/{name}") for name in SETS],
         dict=directory(f"{OUT}/corpus/dict"),
@@ -17,17 +15,17 @@ rule corpus:
         mem_mb=lambda wildcards, attempt: 4000 * attempt,
         runtime=lambda wildcards, attempt: 60 * attempt,
     params:
+        config=config_file,
         depends=DEPENDS["corpus"],
         out=subpath(output.lm, ancestor=2),
     shell:
-        "hadpsgd corpus --config {input.config} --out {params.out} --jobs {threads} 2> {log}"
+        "hadpsgd corpus --config {params.config} --out {params.out} --jobs {threads} 2> {log}"
 
 
 if PERTURBED:
 
     rule perturb:
         input:
-            config=ancient(CONFIG_FILE),
             data=f"{OUT}/corpus/data/train",
         output:
             data=directory(f"{OUT}/corpus/data/{PERTURBED[0]}"),
@@ -43,15 +41,15 @@ if PERTURBED:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 120 * attempt,
         params:
+            config=config_file,
             depends=DEPENDS["perturb"],
         shell:
-            "hadpsgd perturb --config {input.config} --data {input.data} --out {output.data}"
+            "hadpsgd perturb --config {params.config} --data {input.data} --out {output.data}"
             " --jobs {threads} 2> {log}"
 
 
 rule lang:
     input:
-        config=ancient(CONFIG_FILE),
         dict=f"{OUT}/corpus/dict",
     output:
         directory(f"{OUT}/lang"),
@@ -65,6 +63,7 @@ rule lang:
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=30,
     params:
+        config=config_file,
         depends=DEPENDS["lang"],
     shell:
-        "hadpsgd lang --config {input.config} --dict {input.dict} --out {output} 2> {log}"
+        "hadpsgd lang --config {params.config} --dict {input.dict} --out {output} 2> {log}"

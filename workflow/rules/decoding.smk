@@ -1,6 +1,5 @@
 rule decode:
     input:
-        config=ancient(CONFIG_FILE),
         model=f"{OUT}/runs/{{run}}/final.pt",
         graph=f"{OUT}/graph",
         data=f"{OUT}/corpus/data/{{set}}",
@@ -20,16 +19,16 @@ rule decode:
         mem_mb=lambda wildcards, attempt: 8000 * attempt,
         runtime=lambda wildcards, attempt: 240 * attempt,
     params:
+        config=config_file,
         depends=DEPENDS["decoding"],
         streams=lambda wildcards, input: Path(input.streams[0]).parents[1],
     shell:
-        "hadpsgd decode --config {input.config} --model {input.model} --graph {input.graph}"
+        "hadpsgd decode --config {params.config} --model {input.model} --graph {input.graph}"
         " --data {input.data} --streams {params.streams} --out {output} --jobs {threads} 2> {log}"
 
 
 rule tune:
     input:
-        config=ancient(CONFIG_FILE),
         decode=f"{OUT}/decode/{{run}}/dev",
         data=f"{OUT}/corpus/data/dev",
     output:
@@ -44,15 +43,15 @@ rule tune:
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=60,
     params:
+        config=config_file,
         depends=DEPENDS["scoring"],
     shell:
-        "hadpsgd tune --config {input.config} --decode {input.decode} --data {input.data}"
+        "hadpsgd tune --config {params.config} --decode {input.decode} --data {input.data}"
         " --out {output} 2> {log}"
 
 
 rule score:
     input:
-        config=ancient(CONFIG_FILE),
         decode=f"{OUT}/decode/{{run}}/{{set}}",
         data=f"{OUT}/corpus/data/{{set}}",
         tuned=f"{OUT}/score/{{run}}/tuned.json",
@@ -68,7 +67,8 @@ rule score:
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=60,
     params:
+        config=config_file,
         depends=DEPENDS["scoring"],
     shell:
-        "hadpsgd score --config {input.config} --decode {input.decode} --data {input.data}"
+        "hadpsgd score --config {params.config} --decode {input.decode} --data {input.data}"
         " --tuned {input.tuned} --out {output} 2> {log}"

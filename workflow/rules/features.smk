@@ -1,6 +1,5 @@
 rule features:
     input:
-        config=ancient(CONFIG_FILE),
         data=f"{OUT}/corpus/data/{{set}}",
     output:
         directory(f"{OUT}/feats/{{stream}}/{{set}}"),
@@ -14,9 +13,10 @@ rule features:
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=lambda wildcards, attempt: 120 * attempt,
     params:
+        config=config_file,
         depends=DEPENDS["features"],
     shell:
-        "hadpsgd features --config {input.config} --stream {wildcards.stream}"
+        "hadpsgd features --config {params.config} --stream {wildcards.stream}"
         " --data {input.data} --out {output} --jobs {threads} 2> {log}"
 
 
@@ -33,7 +33,6 @@ COPIES = [
 
 rule egs:
     input:
-        config=ancient(CONFIG_FILE),
         data=f"{OUT}/corpus/data/{{set}}",
         streams=expand(
             f"{OUT}/feats/{{stream}}/{{{{set}}}}", stream=CONFIG.features.input
@@ -53,6 +52,7 @@ rule egs:
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=lambda wildcards, attempt: 120 * attempt,
     params:
+        config=config_file,
         depends=DEPENDS["egs"],
         streams=lambda wildcards, input: Path(input.streams[0]).parents[1],
         held_out=lambda wildcards: "" if wildcards.set == "train" else "--held-out",
@@ -60,5 +60,5 @@ rule egs:
             f"--perturbed {input.perturbed[0]}" if input.perturbed else ""
         ),
     shell:
-        "hadpsgd egs --config {input.config} --data {input.data} --streams {params.streams}"
+        "hadpsgd egs --config {params.config} --data {input.data} --streams {params.streams}"
         " --ali {input.ali} --out {output} {params.held_out} {params.perturbed} 2> {log}"

@@ -8,7 +8,6 @@ if FMLLR_MODEL:
 
     rule adapt_perturbed:
         input:
-            config=ancient(CONFIG_FILE),
             data=f"{OUT}/corpus/data/{PERTURBED[0]}",
             feats=f"{OUT}/feats/mfcc/{PERTURBED[0]}",
             lang=f"{OUT}/lang",
@@ -26,14 +25,14 @@ if FMLLR_MODEL:
             mem_mb=lambda wildcards, attempt: 2000 * attempt,
             runtime=lambda wildcards, attempt: 120 * attempt,
         params:
+            config=config_file,
             depends=DEPENDS["alignment"],
         shell:
-            "hadpsgd align --config {input.config} --model {input.model} --data {input.data}"
+            "hadpsgd align --config {params.config} --model {input.model} --data {input.data}"
             " --feats {input.feats} --lang {input.lang} --out {output} --jobs {threads} 2> {log}"
 
     rule fmllr_perturbed:
         input:
-            config=ancient(CONFIG_FILE),
             data=f"{OUT}/corpus/data/{PERTURBED[0]}",
             feats=f"{OUT}/feats/mfcc/{PERTURBED[0]}",
             model=FMLLR_MODEL,
@@ -51,9 +50,10 @@ if FMLLR_MODEL:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 120 * attempt,
         params:
+            config=config_file,
             depends=DEPENDS["alignment"],
         shell:
-            "hadpsgd fmllr-apply --config {input.config} --model {input.model} --trans {input.trans}"
+            "hadpsgd fmllr-apply --config {params.config} --model {input.model} --trans {input.trans}"
             " --data {input.data} --feats {input.feats} --out {output} --jobs {threads} 2> {log}"
 
 
@@ -61,7 +61,6 @@ if CONFIG.features.imports.fmllr:
 
     rule import_fmllr:
         input:
-            config=ancient(CONFIG_FILE),
             data=f"{OUT}/corpus/data/{{set}}",
             feats=f"{OUT}/feats/mfcc/{{set}}",
         output:
@@ -79,16 +78,16 @@ if CONFIG.features.imports.fmllr:
             mem_mb=lambda wildcards, attempt: 2000 * attempt,
             runtime=lambda wildcards, attempt: 120 * attempt,
         params:
+            config=config_file,
             depends=DEPENDS["ivector"],
         shell:
-            "hadpsgd import-features --config {input.config} --stream fmllr"
+            "hadpsgd import-features --config {params.config} --stream fmllr"
             " --data {input.data} --feats {input.feats} --out {output} --jobs {threads} 2> {log}"
 
 elif CONFIG.estimates_fmllr:
 
     rule decode_first:
         input:
-            config=ancient(CONFIG_FILE),
             data=f"{OUT}/corpus/data/{{set}}",
             feats=f"{OUT}/feats/mfcc/{{set}}",
             model=f"{OUT}/ali/train",
@@ -108,14 +107,14 @@ elif CONFIG.estimates_fmllr:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 240 * attempt,
         params:
+            config=config_file,
             depends=DEPENDS["alignment"],
         shell:
-            "hadpsgd decode-gmm --config {input.config} --model {input.model} --graph {input.graph}"
+            "hadpsgd decode-gmm --config {params.config} --model {input.model} --graph {input.graph}"
             " --data {input.data} --feats {input.feats} --out {output} --jobs {threads} 2> {log}"
 
     rule adapt_first:
         input:
-            config=ancient(CONFIG_FILE),
             data=f"{OUT}/corpus/data/{{set}}",
             feats=f"{OUT}/feats/mfcc/{{set}}",
             model=f"{OUT}/ali/train",
@@ -136,14 +135,14 @@ elif CONFIG.estimates_fmllr:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 120 * attempt,
         params:
+            config=config_file,
             depends=DEPENDS["alignment"],
         shell:
-            "hadpsgd adapt --config {input.config} --model {input.model} --lattices {input.lattices}"
+            "hadpsgd adapt --config {params.config} --model {input.model} --lattices {input.lattices}"
             " --data {input.data} --feats {input.feats} --lang {input.lang} --out {output} 2> {log}"
 
     rule decode_adapted:
         input:
-            config=ancient(CONFIG_FILE),
             data=f"{OUT}/corpus/data/{{set}}",
             feats=f"{OUT}/feats/mfcc/{{set}}",
             model=f"{OUT}/ali/train",
@@ -164,15 +163,15 @@ elif CONFIG.estimates_fmllr:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 240 * attempt,
         params:
+            config=config_file,
             depends=DEPENDS["alignment"],
         shell:
-            "hadpsgd decode-gmm --config {input.config} --model {input.model} --graph {input.graph}"
+            "hadpsgd decode-gmm --config {params.config} --model {input.model} --graph {input.graph}"
             " --data {input.data} --feats {input.feats} --trans {input.trans} --out {output}"
             " --jobs {threads} 2> {log}"
 
     rule adapt:
         input:
-            config=ancient(CONFIG_FILE),
             data=f"{OUT}/corpus/data/{{set}}",
             feats=f"{OUT}/feats/mfcc/{{set}}",
             model=f"{OUT}/ali/train",
@@ -194,15 +193,15 @@ elif CONFIG.estimates_fmllr:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 120 * attempt,
         params:
+            config=config_file,
             depends=DEPENDS["alignment"],
         shell:
-            "hadpsgd adapt --config {input.config} --model {input.model} --lattices {input.lattices}"
+            "hadpsgd adapt --config {params.config} --model {input.model} --lattices {input.lattices}"
             " --data {input.data} --feats {input.feats} --lang {input.lang} --trans {input.trans}"
             " --out {output} 2> {log}"
 
     rule fmllr:
         input:
-            config=ancient(CONFIG_FILE),
             data=f"{OUT}/corpus/data/{{set}}",
             feats=f"{OUT}/feats/mfcc/{{set}}",
             model=f"{OUT}/ali/train",
@@ -226,7 +225,8 @@ elif CONFIG.estimates_fmllr:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 120 * attempt,
         params:
+            config=config_file,
             depends=DEPENDS["alignment"],
         shell:
-            "hadpsgd fmllr-apply --config {input.config} --model {input.model} --trans {input.trans}"
+            "hadpsgd fmllr-apply --config {params.config} --model {input.model} --trans {input.trans}"
             " --data {input.data} --feats {input.feats} --out {output} --jobs {threads} 2> {log}"

@@ -3,7 +3,6 @@ if CONFIG.features.imports.ivector:
 
     rule import_ivector:
         input:
-            config=ancient(CONFIG_FILE),
             data=f"{OUT}/corpus/data/{{set}}",
         output:
             directory(f"{OUT}/feats/ivector/{{set}}"),
@@ -17,16 +16,16 @@ if CONFIG.features.imports.ivector:
             mem_mb=lambda wildcards, attempt: 2000 * attempt,
             runtime=lambda wildcards, attempt: 120 * attempt,
         params:
+            config=config_file,
             depends=DEPENDS["ivector"],
         shell:
-            "hadpsgd import-features --config {input.config} --stream ivector"
+            "hadpsgd import-features --config {params.config} --stream ivector"
             " --data {input.data} --out {output} 2> {log}"
 
 else:
 
     rule ubm:
         input:
-            config=ancient(CONFIG_FILE),
             data=f"{OUT}/corpus/data/train",
             feats=f"{OUT}/feats/mfcc/train",
             transform=ivector_transform(CONFIG, OUT),
@@ -43,17 +42,17 @@ else:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 240 * attempt,
         params:
+            config=config_file,
             depends=DEPENDS["ivector"],
             transform=lambda wildcards, input: (
                 f"--transform {input.transform}" if input.transform else ""
             ),
         shell:
-            "hadpsgd ubm --config {input.config} --data {input.data} --feats {input.feats}"
+            "hadpsgd ubm --config {params.config} --data {input.data} --feats {input.feats}"
             " {params.transform} --out {output} --jobs {threads} 2> {log}"
 
     rule ivector_train:
         input:
-            config=ancient(CONFIG_FILE),
             data=f"{OUT}/corpus/data/train",
             feats=f"{OUT}/feats/mfcc/train",
             ubm=f"{OUT}/ivector/ubm",
@@ -70,14 +69,14 @@ else:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 240 * attempt,
         params:
+            config=config_file,
             depends=DEPENDS["ivector"],
         shell:
-            "hadpsgd ivector-train --config {input.config} --data {input.data}"
+            "hadpsgd ivector-train --config {params.config} --data {input.data}"
             " --feats {input.feats} --ubm {input.ubm} --out {output} --jobs {threads} 2> {log}"
 
     rule ivector_extract:
         input:
-            config=ancient(CONFIG_FILE),
             data=f"{OUT}/corpus/data/{{set}}",
             feats=f"{OUT}/feats/mfcc/{{set}}",
             extractor=f"{OUT}/ivector/extractor",
@@ -94,8 +93,9 @@ else:
             mem_mb=lambda wildcards, attempt: 2000 * attempt,
             runtime=lambda wildcards, attempt: 120 * attempt,
         params:
+            config=config_file,
             depends=DEPENDS["ivector"],
         shell:
-            "hadpsgd ivector-extract --config {input.config} --data {input.data}"
+            "hadpsgd ivector-extract --config {params.config} --data {input.data}"
             " --feats {input.feats} --extractor {input.extractor} --out {output}"
             " --jobs {threads} 2> {log}"

@@ -13,7 +13,6 @@ if CONFIG.lm.pieces:
 
     rule pieces:
         input:
-            config=ancient(CONFIG_FILE),
             text=f"{OUT}/corpus/lm/train.txt",
             dev=f"{OUT}/corpus/lm/dev.txt",
             dict=f"{OUT}/corpus/dict",
@@ -34,16 +33,16 @@ if CONFIG.lm.pieces:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 60 * attempt,
         params:
+            config=config_file,
             depends=DEPENDS["lm"],
             out=subpath(output.model, parent=True),
         shell:
-            "hadpsgd pieces --config {input.config} --text {input.text} --dev {input.dev}"
+            "hadpsgd pieces --config {params.config} --text {input.text} --dev {input.dev}"
             " --dict {input.dict} --lang {input.lang} --out {params.out} 2> {log}"
 
 
 rule lm:
     input:
-        config=ancient(CONFIG_FILE),
         text=f"{LM_TEXT}/train.txt",
         dev=f"{LM_TEXT}/dev.txt",
         lang=LM_LANG,
@@ -62,16 +61,16 @@ rule lm:
         mem_mb=lambda wildcards, attempt: 4000 * attempt,
         runtime=lambda wildcards, attempt: 120 * attempt,
     params:
+        config=config_file,
         depends=DEPENDS["lm"],
         out=subpath(output.report, parent=True),
     shell:
-        "hadpsgd lm --config {input.config} --text {input.text} --dev {input.dev}"
+        "hadpsgd lm --config {params.config} --text {input.text} --dev {input.dev}"
         " --lang {input.lang} --out {params.out} 2> {log}"
 
 
 rule graph:
     input:
-        config=ancient(CONFIG_FILE),
         lang=LM_LANG,
         ali=f"{OUT}/ali/train",
         arpa=rules.lm.output.arpa,
@@ -90,6 +89,7 @@ rule graph:
         mem_mb=lambda wildcards, attempt: 8000 * attempt,
         runtime=lambda wildcards, attempt: 240 * attempt,
     params:
+        config=config_file,
         depends=DEPENDS["graph"],
         first_pass=lambda wildcards, input: (
             f"--first-pass {input.first_pass}" if input.first_pass else ""
@@ -98,5 +98,5 @@ rule graph:
             f"--spelling {input.spelling}" if input.spelling else ""
         ),
     shell:
-        "hadpsgd graph --config {input.config} --lang {input.lang} --ali {input.ali}"
+        "hadpsgd graph --config {params.config} --lang {input.lang} --ali {input.ali}"
         " --arpa {input.arpa} {params.first_pass} {params.spelling} --out {output} 2> {log}"

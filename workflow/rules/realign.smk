@@ -4,7 +4,6 @@ if CONFIG.realign.passes:
 
     use rule egs as egs_to_realign with:
         input:
-            config=ancient(CONFIG_FILE),
             data=f"{OUT}/corpus/data/{{set}}",
             streams=expand(
                 f"{OUT}/feats/{{stream}}/{{{{set}}}}", stream=CONFIG.features.input
@@ -22,7 +21,6 @@ if CONFIG.realign.passes:
 
     use rule train as train_to_realign with:
         input:
-            config=ancient(CONFIG_FILE),
             egs=f"{OUT}/realign/{{round}}/egs/train",
             dev=f"{OUT}/realign/{{round}}/egs/dev",
         output:
@@ -35,6 +33,7 @@ if CONFIG.realign.passes:
         wildcard_constraints:
             run=CONFIG.realigner,
         params:
+            config=config_file,
             depends=lambda wildcards: run_fingerprint(CONFIG, wildcards.run),
             out=subpath(output.model, parent=True),
             logs=lambda wildcards: (
@@ -43,7 +42,6 @@ if CONFIG.realign.passes:
 
     rule realign:
         input:
-            config=ancient(CONFIG_FILE),
             model=f"{OUT}/realign/{{round}}/runs/{CONFIG.realigner}/final.pt",
             data=f"{OUT}/corpus/data/{{set}}",
             streams=expand(
@@ -66,9 +64,10 @@ if CONFIG.realign.passes:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 240 * attempt,
         params:
+            config=config_file,
             depends=DEPENDS["realign"],
             streams=lambda wildcards, input: Path(input.streams[0]).parents[1],
         shell:
-            "hadpsgd realign --config {input.config} --model {input.model} --lang {input.lang}"
+            "hadpsgd realign --config {params.config} --model {input.model} --lang {input.lang}"
             " --ali {input.ali} --data {input.data} --streams {params.streams} --out {output}"
             " --jobs {threads} 2> {log}"

@@ -1,6 +1,5 @@
 rule error_analysis:
     input:
-        config=ancient(CONFIG_FILE),
         model=f"{OUT}/runs/{{run}}/final.pt",
         graph=f"{OUT}/graph",
         data=expand(f"{OUT}/corpus/data/{{set}}", set=CONFIG.tests),
@@ -25,12 +24,13 @@ rule error_analysis:
         mem_mb=lambda wildcards, attempt: 8000 * attempt,
         runtime=lambda wildcards, attempt: 240 * attempt,
     params:
+        config=config_file,
         data=lambda wildcards, input: Path(input.data[0]).parent,
         streams=lambda wildcards, input: Path(input.streams[0]).parents[1],
         decode=lambda wildcards, input: Path(input.decode[0]).parent,
         score=subpath(input.tuned, parent=True),
     shell:
-        "hadpsgd error-analysis --config {input.config} --model {input.model}"
+        "hadpsgd error-analysis --config {params.config} --model {input.model}"
         " --graph {input.graph} --data {params.data} --streams {params.streams}"
         " --decode {params.decode} --score {params.score} --out {output} --jobs {threads}"
         " 2> {log}"
@@ -38,7 +38,6 @@ rule error_analysis:
 
 rule report:
     input:
-        config=ancient(CONFIG_FILE),
         score=expand(
             f"{OUT}/score/{{run}}/{{set}}", run=RUNS, set=["dev", *CONFIG.tests]
         ),
@@ -68,13 +67,14 @@ rule report:
     resources:
         mem_mb=2000,
         runtime=30,
+    params:
+        config=config_file,
     shell:
-        "hadpsgd report --config {input.config} --out {output.wer} 2> {log}"
+        "hadpsgd report --config {params.config} --out {output.wer} 2> {log}"
 
 
 rule track:
     input:
-        config=ancient(CONFIG_FILE),
         report=rules.report.output,
     output:
         f"{OUT}/tracking.json",
@@ -85,5 +85,7 @@ rule track:
     resources:
         mem_mb=2000,
         runtime=30,
+    params:
+        config=config_file,
     shell:
-        "hadpsgd track --config {input.config} --out {output} 2> {log}"
+        "hadpsgd track --config {params.config} --out {output} 2> {log}"

@@ -2,7 +2,6 @@
 # where a failed rule keeps them.
 rule train:
     input:
-        config=ancient(CONFIG_FILE),
         egs=f"{OUT}/egs/train",
         dev=f"{OUT}/egs/dev",
     output:
@@ -28,9 +27,10 @@ rule train:
         gres=asked(CONFIG, "gres"),
         tasks_per_gpu=asked(CONFIG, "tasks_per_gpu"),
     params:
+        config=config_file,
         depends=lambda wildcards: run_fingerprint(CONFIG, wildcards.run),
         out=subpath(output.model, parent=True),
         logs=lambda wildcards: f"{OUT}/logs/train.{wildcards.run}",
     shell:
-        "hadpsgd launch --config {input.config} --run-id {wildcards.run} --egs {input.egs}"
+        "hadpsgd launch --config {params.config} --run-id {wildcards.run} --egs {input.egs}"
         " --dev-egs {input.dev} --out {params.out} --logs {params.logs} --wait 2> {log}"

@@ -26,13 +26,10 @@ def resolved(config: Config) -> str:
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
 
 
-def write_resolved(config: Config, path: Path, *, keep: bool = False) -> Path:
-    """Write the resolved config unless it is there already; returns its path.
-
-    With `keep`, another one that is there stays.
-    """
+def write_resolved(config: Config, path: Path) -> Path:
+    """Write the resolved config unless it is there already; returns its path."""
     text = resolved(config)
-    if not path.is_file() or (not keep and path.read_text(encoding="utf-8") != text):
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
         write_text(path, text)
     return path
 
