@@ -13,7 +13,7 @@ import pytest
 import yaml
 from slurm_cluster import until
 
-from hadpsgd.config import check
+from hadpsgd.config import check, load
 from hadpsgd.config.command import resolved
 from hadpsgd.locks import locked
 
@@ -94,7 +94,7 @@ def test_nothing_is_written_beside_a_running_workflow(
     said, _ = ran.communicate()
     assert ran.returncode == status, said[-2000:]
     assert status == 0 or "process 7 on b runs a workflow here already" in said
-    assert tree(occupied / "results") == before
+    assert tree(occupied / "results") == before  # the lock still names its holder, too
 
 
 def test_jobs_keep_the_settings_of_the_start(tmp_path: Path) -> None:
@@ -111,3 +111,48 @@ def test_jobs_keep_the_settings_of_the_start(tmp_path: Path) -> None:
     assert "<State> 4 <PdfClass> 4" in topology  # five emitting states of silence, as by default
     (snapshot,) = (out / "configs").iterdir()
     assert snapshot.read_text() == (out / "config.yaml").read_text()
+
+
+def test_modules_of_one_workflow_have_a_snapshot_each(tmp_path: Path) -> None:
+    """What the main process hands on is what the processes of jobs go by, after an edit, too."""
+    names = ("first", "second")
+    modules = [
+        f"""
+module {name}:
+    snakefile: "{ROOT}/workflow/Snakefile"
+    config: config["{name}"]
+use rule * from {name} as {name}_*
+"""
+        for name in names
+    ]
+    look = 'rule look:\n    output: "seen.txt"\n    shell: "env > {output}"\n'
+    langs = ", ".join(f'"results/{name}/lang"' for name in names)
+    want = f"rule want:\n    default_target: True\n    input: {langs}\n"
+    (tmp_path / "Snakefile").write_text("\n".join(['configfile: "c.yaml"', *modules, look, want]))
+    each = {name: QUICK | {"name": name, "seed": i} for i, name in enumerate(names)}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(each))
+
+    def shown(*arguments: str, **environment: str) -> str:
+        ran = subprocess.run(
+            [str(BIN / "snakemake"), *arguments],
+            cwd=tmp_path,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stderr[-2000:]
+        return ran.stdout
+
+    shown("--cores", "1", "seen.txt")
+    lines = (tmp_path / "seen.txt").read_text().splitlines()
+    handed = dict(line.split("=", 1) for line in lines if line.startswith("HADPSGD_CONFIG_"))
+    assert [*handed] == ["HADPSGD_CONFIG_first", "HADPSGD_CONFIG_second"]
+    for name, path in zip(names, handed.values(), strict=True):
+        assert load(tmp_path / path).name == name
+    edited = {name: content | {"seed": 7} for name, content in each.items()}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(edited))
+    in_a_job = shown("-n", "-p", "--mode", "remote", **handed)
+    assert all(f"hadpsgd lang --config {path} " in in_a_job for path in handed.values())
+    in_the_main_process = shown("-n", "-p", **handed)
+    assert not any(path in in_the_main_process for path in handed.values())

@@ -17,7 +17,6 @@ from small_workflow import Small
 
 from hadpsgd.config import load, write_resolved
 from hadpsgd.errors import UserError
-from hadpsgd.locks import locked
 from hadpsgd.training.job import checkpoint_folder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -138,18 +137,7 @@ def test_a_wrong_config_stops_the_workflow_with_the_keys_name() -> None:
     assert "sead" in ran.stdout + ran.stderr
 
 
-def test_two_workflows_in_one_results_folder(tmp_path: Path) -> None:
-    """The second is refused; a lock that a kill -9 left behind is none."""
-    (tmp_path / "tiny").mkdir()
-    file = tmp_path / "tiny/.workflow.lock"
-    command = ["--profile", "local", "--configfile", "config/tiny.yaml", "--cores", "1"]
-    command += ["--config", f"results={tmp_path}", "--until", "lang"]
-    with locked(file, "process 7 on b", does="runs a workflow here"):
-        ran = snakemake(*command)
-    assert ran.returncode != 0
-    assert "process 7 on b runs a workflow here already" in ran.stdout + ran.stderr
-    assert not (tmp_path / "tiny/corpus").exists()
-    assert file.read_text().strip() == "process 7 on b"
+def test_profiles_leave_locking_to_us() -> None:
     for profile in ("default", "local", "slurm"):
         assert profile_of(profile)["nolock"] is True
 
