@@ -79,8 +79,9 @@ def snapshot(workflow: Any, config: dict[str, Any]) -> Snapshot:
 
 def _modules(workflow: Any) -> list[str]:
     """Names of the modules that are being read, from the outside in."""
-    names, modifier = [], workflow.modifier
+    names: list[str | None] = []
+    modifier = workflow.modifier
     while modifier is not None:
         names.insert(0, modifier.namespace)
         modifier = modifier.parent_modifier
-    return [*filter(None, names)]
+    return [name for name in names if name]
