@@ -10,11 +10,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+import numpy as np
+
 from hadpsgd.scoring.network import Network, Word
 
 Kind = Literal["C", "S", "D", "I"]
 
-SUBSTITUTION, GAP, OPTIONAL_GAP, NULL_GAP, NULL_PAIR = 4.0, 3.0, 2.0, 0.001, 1.0
+SUBSTITUTION, GAP, OPTIONAL_GAP, NULL_PAIR = 4.0, 3.0, 2.0, 1.0
+# sclite adds in single precision, where some sums with it tie that do not in double; the other
+# sums are whole numbers, exact in both
+NULL_GAP: float = np.float32(0.001)  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, slots=True)
