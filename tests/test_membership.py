@@ -107,3 +107,46 @@ def test_a_round_counts_with_those_who_ended_after_it(store: dist.Store) -> None
     )
     assert decision.alive == (1, 2, 3, 4) and decision.round == 8
     assert decision.settled(1) == [0]
+
+
+def test_who_listens_but_never_reports_is_given_up(
+    store: dist.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A learner that hangs: its port answers, its thread does not."""
+    monkeypatch.setattr(membership, "PATIENCE_SECONDS", 0.05)
+    ring = create("ring", 5, 0)
+    views = [Membership(store, ring, node, lambda _: True, seconds=0.5) for node in (0, 1, 2, 4)]
+    decisions = together(*(lambda m=m: m.change(Report(7)) for m in views))
+    assert {decision.alive for decision in decisions} == {(0, 1, 2, 4)}
+    with pytest.raises(ExcludedError):
+        view(store, 3).change(Report(7))
+
+
+def test_who_hangs_before_it_decides_is_given_up(
+    store: dist.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "PATIENCE_SECONDS", 0.05)
+    reports_only(store, 0, Report(7))  # the lowest: the decision is its to make
+    ring = create("ring", 5, 0)
+    views = [Membership(store, ring, node, lambda _: True, seconds=0.5) for node in range(1, 5)]
+    decisions = together(*(lambda m=m: m.change(Report(7)) for m in views))
+    assert {decision.alive for decision in decisions} == {(1, 2, 3, 4)}
+
+
+@pytest.mark.parametrize(
+    ("reports", "round_"),
+    [
+        ([Report(7, exchanging=True)] * 5, 8),  # all in the middle of it: it has been
+        ([Report(7)] * 5, 7),
+        ([Report(7, exchanging=True), *[Report(7)] * 4], 8),
+        ([Report(8), *[Report(7, exchanging=True)] * 4], 8),
+        ([Report(9, exchanging=True), Report(8), *[Report(9)] * 3], 10),
+    ],
+)
+def test_no_round_is_done_twice(store: dist.Store, reports: list[Report], round_: int) -> None:
+    """All go on with the first round that nobody has begun: some of it may be mixed in already."""
+    views = [view(store, node) for node in range(5)]
+    decisions = together(
+        *(lambda m=m, r=r: m.change(r) for m, r in zip(views, reports, strict=True))
+    )
+    assert {decision.round for decision in decisions} == {round_}

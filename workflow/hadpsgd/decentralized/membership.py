@@ -207,19 +207,21 @@ class Membership:
 
     def _decided(self) -> Decision:
         """Wait for the decision, or make it if it is this node's turn."""
-        begin = time.monotonic()
-        patience = begin + PATIENCE_SECONDS
+        patience = time.monotonic() + PATIENCE_SECONDS
+        since: dict[tuple[int, bool], float] = {}
         while not self._there("decision"):
             living = [n for n in self.alive if not self._gone(n)]
             missing = [n for n in living if not self._there(f"report/{n}")]
             awaited = missing or living[:1]
+            # each from when it was awaited: one that hangs must not take the one who decides along
+            now = time.monotonic()
+            since = {key: since.get(key, now) for key in ((n, n in missing) for n in awaited)}
             if awaited == [self.node]:
                 self._decide(living)
-            elif time.monotonic() > patience:
-                patience = time.monotonic() + PATIENCE_SECONDS
-                hopeless = time.monotonic() > begin + self.seconds
-                for node in awaited:
-                    if hopeless or not self.lives(node):
+            elif now > patience:
+                patience = now + PATIENCE_SECONDS
+                for (node, _), begin in since.items():
+                    if now > begin + self.seconds or not self.lives(node):
                         self._put(f"dead/{node}")
             time.sleep(0.005)
         return self._read()
