@@ -87,6 +87,23 @@ class TestPlan:
         plan = Plan(size=1000, batch=256, seed=1)
         assert [len(plan.part(epoch=0, step=step)) for step in range(plan.steps)] == [250] * 4
 
+    def test_every_epoch_and_seed_has_steps_of_its_own(self) -> None:
+        """What is in the first step of an epoch is in that of another by chance only."""
+        plans = [(seed, epoch) for seed in (1, 2) for epoch in range(5)]
+        parts = [
+            set(Plan(size=2000, batch=200, seed=seed).part(epoch=epoch, step=0).tolist())
+            for seed, epoch in plans
+        ]
+        for number, part in enumerate(parts):
+            assert all(len(part & other) < 50 for other in parts[:number])  # 20 by chance
+
+    def test_a_reader_follows_the_epoch(self, tmp_path: Path) -> None:
+        store(tmp_path / "egs", 100)
+        dataset, plan = Dataset(tmp_path / "egs"), Plan(size=100, batch=10, seed=1)
+        first = [next(iter(dataset.batches(plan, epoch=e))).features for e in range(3)]
+        for a, b in ((0, 1), (1, 2), (0, 2)):
+            assert not np.array_equal(first[a], first[b])
+
 
 def store(folder: Path, size: int, dim: int = 5, frames: int = 4, per_shard: int = 30,
           dtype: str = "float32") -> tuple[np.ndarray, np.ndarray]:  # fmt: skip

@@ -196,6 +196,17 @@ def test_cmvn_is_per_speaker_and_streams() -> None:
         sums.add("c1", both)
 
 
+@pytest.mark.parametrize("means", [True, False])
+@pytest.mark.parametrize("variances", [True, False])
+def test_cmvn_is_its_definition(means: bool, variances: bool) -> None:
+    features = RNG.normal([3, -2, 0.5], [2, 0.1, 7], size=(40, 3)).astype(np.float32)
+    double = features.astype(np.float64)
+    expected = double - double.mean(axis=0) * means
+    expected = expected / double.std(axis=0) if variances else expected
+    found = cmvn.apply(features, cmvn.statistics(features), means=means, variances=variances)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
 class TestBadInput:
     """Every fault is one line that names the utterance, and nothing is left behind."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -114,6 +115,29 @@ def test_the_optimum_is_one(seed: int, dim: int) -> None:
     assert np.abs(gradient).max() < 1e-3 * sums.count and gain > 0
     near = found + 0.01 * rng.normal(size=(20, dim, dim + 1))
     assert fmllr.auxiliary(near, [sums] * 20).max() < fmllr.auxiliary(found[None], [sums])[0]
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3])
+def test_features_turned_over_are_turned_back(dim: int) -> None:
+    """The determinant is negative then: the best row is the other root of its equation."""
+    rng = np.random.default_rng(5 + dim)
+    mixtures = random_mixtures(rng, dim)
+    clean, pdfs = drawn(rng, mixtures, 3000)
+    features = clean.copy()
+    features[:, 0] *= -1
+    # posteriors of the right Gaussians, as after some iterations
+    terms = frame_terms(mixtures, features, all_frames(pdfs), mixtures, clean)
+    sums = fmllr.sums_of(features, terms)
+    [found], _ = fmllr.estimate([sums], 200)
+
+    def worse(flat: np.ndarray) -> float:
+        return -float(fmllr.auxiliary(flat.reshape(1, dim, dim + 1), [sums])[0])
+
+    turned = np.eye(dim, dim + 1)
+    turned[0, 0] = -1
+    best = scipy.optimize.minimize(worse, turned.ravel(), method="BFGS").fun
+    assert worse(found) <= best + 1e-6 * sums.count
+    assert np.linalg.det(found[:, :dim]) < 0
 
 
 def test_a_distortion_is_undone_and_the_likelihood_rises() -> None:

@@ -47,6 +47,18 @@ def test_as_many_are_lost_as_asked() -> None:
     assert kept / (400 * 16) == pytest.approx(0.7, abs=0.03)
 
 
+def test_what_is_lost_and_slow_is_drawn_anew_every_time() -> None:
+    """Neither exchanges nor gradients have the luck of the round or step before."""
+    losing = Injection(drop=0.5, seed=1).on(create("ring", 12, 1))
+    lost = [[len(losing.round(k).receives(i)) for i in range(12)] for k in range(500)]
+    times = ComputeTimes(1.0, {}, "lognormal", 0.5, seed=1)
+    slow = [[times.at(i, step) for i in range(12)] for step in range(500)]
+    for table in (np.array(lost, float), np.array(slow)):
+        for lag in (1, 2, 3):
+            assert abs(np.corrcoef(table[lag:].ravel(), table[:-lag].ravel())[0, 1]) < 0.06
+        assert abs(np.corrcoef(table[:, 0], table[:, 6])[0, 1]) < 0.2  # nor that of another
+
+
 @pytest.mark.parametrize("name", DIRECTED)
 def test_directed_rounds_cannot_lose_exchanges(name: str) -> None:
     with pytest.raises(UserError, match="would shift the mean"):

@@ -82,6 +82,18 @@ def test_random_ring_is_the_same_in_every_process_and_in_any_order() -> None:
     assert SCHEDULES["random-ring"](16, 12346).round(3).takes != mine[1]
 
 
+@pytest.mark.parametrize("learners", [7, 16])
+def test_random_rings_of_different_rounds_are_independent(learners: int) -> None:
+    """An edge that is there in one round is there in a later one as often as any is."""
+    schedule = SCHEDULES["random-ring"](learners, 5)
+    rounds = np.array([schedule.round(k).matrix() > 0 for k in range(400)])
+    edges = rounds[:, *np.triu_indices(learners, 1)].astype(float)
+    share, draws = 2 / (learners - 1), 400 * learners
+    for lag in (1, 2, 3, 4):
+        again = (edges[lag:] * edges[:-lag]).sum() / edges[lag:].sum()
+        assert abs(again - share) < 5 * np.sqrt(share / draws)
+
+
 @given(st.integers(2, 41))
 def test_pairwise_uses_every_edge_of_the_ring_equally_often(learners: int) -> None:
     schedule = SCHEDULES["pairwise"](learners)

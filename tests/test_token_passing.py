@@ -227,6 +227,43 @@ def test_active_states_are_limited(golden: tuple[Path, NDArray[np.int32], list[S
         assert one.words.tolist() == two.words.tolist()
 
 
+def tree_of(first: list[float], second: list[float]) -> Arrays:
+    """From the start an arc to a state of its own for each first cost; from each of these one to
+    the end for each second cost."""
+    middle = range(1, len(first) + 1)
+    end = len(first) + 1
+    rows = [(1, 0, cost, state) for cost, state in zip(first, middle, strict=True)]
+    rows += [(1, 1 + n, cost, end) for _ in middle for n, cost in enumerate(second)]
+    sources = [0] * len(first) + [state for state in middle for _ in second]
+    final = np.full(end + 1, np.inf, np.float32)
+    final[end] = 0.0
+    return assemble(0, final, np.array(sources), np.array(rows, ARC))
+
+
+@pytest.mark.parametrize(
+    ("max_active", "beam", "wanted"),
+    [  # Kaldi's GetCutoff: the cost of the first token too many, less the best, and half a unit
+        (2, 10.0, {0.0, 1.0, 2.0, 2.4}),
+        (1, 10.0, {0.0, 1.0, 2.0}),
+        (2, 2.2, {0.0, 1.0, 2.0}),  # never more than the beam
+        (9, 10.0, {0.0, 1.0, 2.0, 2.4, 2.6, 6.0}),
+    ],
+)
+def test_the_beam_after_a_cut_is_kaldis(max_active: int, beam: float, wanted: set[float]) -> None:
+    """Tokens cost 0, 1.5, 2 and 3 after the first frame; what leaves the best one is listed."""
+    first, second = [0.0, 1.5, 2.0, 3.0], [0.0, 1.0, 2.0, 2.4, 2.6, 6.0]
+    graph = SearchGraph.of(tree_of(first, second))
+    scores = [np.zeros((2, 1), np.float32)]
+    passing = TokenPassing(graph, columns_of(graph), Lanes(scores, 1), 1.0,
+                           Beams(beam, 100.0, max_active))  # fmt: skip
+    passing.advance()
+    passing.advance()
+    links = passing.frames[1].emitting
+    assert links is not None
+    cost = graph.emitting.cost[links.arc]
+    assert {round(float(c), 3) for c in cost[links.source == 0]} == wanted
+
+
 @pytest.mark.parametrize(("cost", "message"), [(0.5, "cycle without speech"), (5.0, "")])
 def test_cycles_without_speech(cost: float, message: str) -> None:
     """A cheap one is refused, as no lattice can hold it; a dear one is in none."""

@@ -69,6 +69,27 @@ def test_spool_keeps_order_over_outages(tmp_path: Path) -> None:
     assert spool.is_empty() and keys_waiting(tmp_path) == []
 
 
+def test_spool_keeps_all_of_what_was_refused(tmp_path: Path) -> None:
+    """Several events at once, refused at the first, in the middle or at the last."""
+    events = [tag(n) for n in range(4)]
+    for accepted in range(4):
+        spool = Spool(tmp_path / str(accepted), "k")
+        got: list[Event] = []
+
+        def send(sent: Iterable[Event], got: list[Event] = got, room: int = accepted) -> None:
+            for event in sent:
+                if len(got) == room:
+                    raise ConnectionError("down")
+                got.append(event)
+
+        with pytest.raises(ConnectionError):
+            spool.deliver(events, send)
+        assert list(spool.waiting()) == events  # applying some of them again changes nothing
+        store = Collector()
+        spool.deliver([tag(9)], store)
+        assert store.got == [*events, tag(9)]
+
+
 def test_spool_copies_artifacts_that_may_go(tmp_path: Path) -> None:
     original = tmp_path / "table.md"
     original.write_text("one")
