@@ -22,6 +22,7 @@ from search_problems import Scores, problems, walks
 from hadpsgd import kaldi_io
 from hadpsgd.config.decoding import Decoding
 from hadpsgd.corpus.datadir import AudioReader, DataDir, Utterance
+from hadpsgd.corpus.stm import Segment
 from hadpsgd.decoding.lattice import Lattice, Scaling, best_paths
 from hadpsgd.decoding.reference import ReferenceGraph
 from hadpsgd.decoding.said import Said, Vocabulary
@@ -46,7 +47,7 @@ from hadpsgd.reports.causes import (
 )
 from hadpsgd.reports.errors_command import page
 from hadpsgd.scoring.align import Edit
-from hadpsgd.scoring.formats import Segment, TimedWord
+from hadpsgd.scoring.formats import TimedWord
 from hadpsgd.scoring.hypotheses import Words
 from hadpsgd.scoring.nist import Sentence
 

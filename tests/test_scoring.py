@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hadpsgd.corpus import stm
+from hadpsgd.corpus.stm import Segment
 from hadpsgd.errors import UserError
 from hadpsgd.scoring import formats, nist
 from hadpsgd.scoring.align import Counts, Edit, align
-from hadpsgd.scoring.formats import Segment, TimedWord
+from hadpsgd.scoring.formats import TimedWord
 from hadpsgd.scoring.network import Network, NetworkError, linear, parse
 from hadpsgd.scoring.nist import Options
 from hadpsgd.scoring.tune import Setting, choose
@@ -61,13 +63,13 @@ def test_sclite_test1_transcripts(sctk: Path) -> None:
 
 
 def test_sclite_test3_times(sctk: Path) -> None:
-    segments_ = formats.read_stm(sctk / "sclite/lvc_ref.stm")
+    segments_ = stm.read(sctk / "sclite/lvc_ref.stm")
     words = formats.read_ctm(sctk / "sclite/lvc_hyp.ctm")
     assert our_table(nist.score_ctm(segments_, words)) == raw_table(sctk / "sclite/test3.raw")
 
 
 def test_hubscr_after_the_filter(sctk: Path) -> None:
-    segments_ = formats.read_stm(sctk / "hubscr/lvc_refe.notag.noat.stm.filt")
+    segments_ = stm.read(sctk / "hubscr/lvc_refe.notag.noat.stm.filt")
     words = formats.read_ctm(sctk / "hubscr/lvc_hyp.notag.ctm.filt")
     ours = our_table(nist.score_ctm(segments_, words, Options(True, True)))
     assert ours == raw_table(sctk / "hubscr/lvc_hyp.notag.ctm.filt.raw")
@@ -195,7 +197,7 @@ def test_words_go_to_the_segment_of_their_middle() -> None:
 def test_faults_of_stm_files(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "stm").write_text(content)
     with pytest.raises(UserError, match=re.escape(message)):
-        formats.read_stm(tmp_path / "stm")
+        stm.read(tmp_path / "stm")
 
 
 @pytest.mark.parametrize(
@@ -223,7 +225,7 @@ def test_files_come_back_as_they_were_written(tmp_path: Path) -> None:
     words = [TimedWord("f", "a", 0.25, 0.5, "x"), TimedWord("f", "a", 1.0, 0.25, "y", 0.875)]
     formats.write_lines(tmp_path / "stm", reference)
     formats.write_lines(tmp_path / "ctm", words)
-    assert formats.read_stm(tmp_path / "stm") == reference
+    assert stm.read(tmp_path / "stm") == reference
     assert formats.read_ctm(tmp_path / "ctm") == words
 
 

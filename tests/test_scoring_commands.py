@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from hadpsgd.cli import main
+from hadpsgd.corpus import stm
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.decoding import lattice_io
 from hadpsgd.decoding.lattice import ARC, Lattice
@@ -62,7 +63,7 @@ def test_tune_and_score_commands(decoded: tuple[Path, Path], tmp_path: Path) -> 
     assert report["speakers"]["b"]["del"] == 2
     assert (out / "hyp.txt").read_text() == "a-1 no\na-2\nb-1\n"
     assert (out / "ctm").read_text() == "a-1 1 0.00 0.01 no 0.6225\n"
-    scored = nist.score_ctm(formats.read_stm(out / "stm"), formats.read_ctm(out / "ctm"))
+    scored = nist.score_ctm(stm.read(out / "stm"), formats.read_ctm(out / "ctm"))
     assert nist.total(scored).errors == 4
     assert "Eval: S" in (out / "alignments.txt").read_text()
 

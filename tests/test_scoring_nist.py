@@ -15,10 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hadpsgd.cli import main
+from hadpsgd.corpus import stm
 from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.corpus.stm import Segment
 from hadpsgd.errors import UserError
 from hadpsgd.scoring import formats, glm, nist, sclite, sentences
-from hadpsgd.scoring.formats import Segment, TimedWord
+from hadpsgd.scoring.formats import TimedWord
 from hadpsgd.scoring.glm import Glm, Rule
 from hadpsgd.scoring.nist import Options, Sentence
 from hadpsgd.scoring.reference import Reference, TextFilter
@@ -48,10 +50,10 @@ def rules(tmp_path: Path) -> Path:
 
 def test_hubscrs_filter_to_the_word(shared: Path) -> None:
     folder = shared / "sctk/hubscr"
-    reference = formats.read_stm(folder / "lvc_refe.notag.noat.stm")
+    reference = stm.read(folder / "lvc_refe.notag.noat.stm")
     words = formats.read_ctm(folder / "lvc_hyp.notag.ctm")
     filtered = Reference(reference, folder / "example.glm").filtered(words)
-    wanted = formats.read_stm(folder / "lvc_refe.notag.noat.stm.filt")
+    wanted = stm.read(folder / "lvc_refe.notag.noat.stm.filt")
     assert [s.text for s in filtered[0]] == [s.text for s in wanted]
     wanted_words = formats.read_ctm(folder / "lvc_hyp.notag.ctm.filt")
     assert [w.word for w in filtered[1]] == [w.word for w in wanted_words]
@@ -61,9 +63,7 @@ def test_hubscrs_filter_to_the_word(shared: Path) -> None:
 
 def test_hubscrs_counts_from_unfiltered_files(shared: Path) -> None:
     folder = shared / "sctk/hubscr"
-    reference = Reference(
-        formats.read_stm(folder / "lvc_refe.notag.noat.stm"), folder / "example.glm"
-    )
+    reference = Reference(stm.read(folder / "lvc_refe.notag.noat.stm"), folder / "example.glm")
     words = formats.read_ctm(folder / "lvc_hyp.notag.ctm")
     wanted = sclite.parse_raw((folder / "lvc_hyp.notag.ctm.filt.raw").read_text())
     assert len(wanted) == 5
@@ -202,9 +202,7 @@ def test_sclite_itself_agrees() -> None:
 @needs_sclite
 def test_hubscr_itself_agrees(shared: Path) -> None:
     folder = shared / "sctk/hubscr"
-    reference = Reference(
-        formats.read_stm(folder / "lvc_refe.notag.noat.stm"), folder / "example.glm"
-    )
+    reference = Reference(stm.read(folder / "lvc_refe.notag.noat.stm"), folder / "example.glm")
     words = formats.read_ctm(folder / "lvc_hyp.notag.ctm")
     checked = reference.checked(words, reference.score(words))
     assert checked == {"tool": "hubscr", "agrees": True, "different_speakers": []}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import hashlib
 import os
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,6 +65,27 @@ def atomic_folder(path: Path) -> Iterator[Path]:
             temporary.replace(path)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def read_whole(path: Path) -> bytes:
+    """The whole content of a file, unpacked if it is gzipped, whatever its name.
+
+    Raises:
+        UserError: it is gzipped and damaged.
+    """
+    raw = Path(path).read_bytes()
+    if not raw.startswith(b"\x1f\x8b"):
+        return raw
+    try:
+        return gzip.decompress(raw)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(f"damaged gzip file ({error})", where=path) from None
+
+
+def plain_or_gzipped(path: Path) -> Path:
+    """The file, or `<name>.gz` where there is only that."""
+    packed = path.with_name(f"{path.name}.gz")
+    return packed if packed.is_file() and not path.exists() else path
 
 
 def write_text(path: Path, text: str) -> None:

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
         source=source,
         lang=args.lang,
         num_frames=counts,
-        max_failed=settings.max_failed,
+        max_failed=settings.max_failed.of(args.feats.name),
         out=args.out,
     )
     print(

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from hadpsgd.config.base import DECIDES_NOTHING, PathText, Section
+from hadpsgd.config.limits import Limits
 
 
 class MonoStage(Section):
@@ -30,8 +31,9 @@ class OwnAlignment(Section):
     """Beam within which an utterance must align, or it counts as failed."""
     boost_silence: float = Field(1.25, gt=0)
     """Factor on the likelihood of silence while aligning (Kaldi's --boost-silence)."""
-    max_failed: float = Field(0.05, ge=0, le=1, json_schema_extra=DECIDES_NOTHING)
-    """Share of utterances that may fail to align; more stops the run."""
+    max_failed: Limits = Field(Limits({"default": 0.05}), json_schema_extra=DECIDES_NOTHING)
+    """Share of utterances that may fail to align; more stops the run. By set: {default: 0.05,
+    dev: 0.2}."""
     jobs: int = Field(2, ge=1, json_schema_extra=DECIDES_NOTHING)
     """Processes."""
 
@@ -118,8 +120,8 @@ class KaldiAlignment(Section):
     """Folder with ali.*.gz, final.mdl and tree."""
     lang_dir: PathText
     """The Kaldi lang folder that the alignments were made with."""
-    max_failed: float = Field(0.05, ge=0, le=1, json_schema_extra=DECIDES_NOTHING)
-    """Share of utterances that may lack an alignment; more stops the run."""
+    max_failed: Limits = Field(Limits({"default": 0.05}), json_schema_extra=DECIDES_NOTHING)
+    """Share of utterances that may lack an alignment; more stops the run. By set too."""
 
     @property
     def stages(self) -> tuple[str, ...]:

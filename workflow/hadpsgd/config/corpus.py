@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    GetJsonSchemaHandler,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+)
+from pydantic import model_validator as validator
 
 from hadpsgd.config.base import DECIDES_NOTHING, PathText, Section
+from hadpsgd.config.limits import Limits
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Patterns = Annotated[
+    list[Annotated[str, Field(pattern=r"^\S+$")]],
+    BeforeValidator(_listed, json_schema_input_type=str | list[str]),
+    Field(min_length=1),
+]
+"""A wildcard pattern or several."""
 
 
 class AnyCorpus(Section):
@@ -57,26 +78,67 @@ class An4(AnyCorpus):
     """Training speakers held out as the development set."""
 
 
+class DataSet(Section):
+    """A Kaldi data directory, or a part of one."""
+
+    data: PathText
+    """The data directory."""
+    recordings: Patterns = Field(["*"])
+    """Which of its recordings, by shell wildcards (`sw_*`), of the file names that
+    reco2file_and_channel and stm have; the stm is restricted to them too."""
+
+    @validator(mode="before")
+    @classmethod
+    def _of_path(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"data": value}
+        if not isinstance(value, dict | DataSet):
+            raise ValueError("a data directory, or `data` and `recordings`")
+        return value
+
+    @model_serializer(mode="wrap")
+    def _short(self, whole: SerializerFunctionWrapHandler) -> Any:
+        return self.data if self.recordings == ["*"] else whole(self)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> Any:
+        section = handler.resolve_ref_schema(handler(core))
+        what = {"description": section.pop("description"), "title": section.pop("title")}
+        return {"anyOf": [{"type": "string"}, section], **what}
+
+
 class Kaldi(AnyCorpus):
     """Your own Kaldi data directories."""
 
     kind: Literal["kaldi"]
-    train: PathText
+    train: DataSet
     """Training data directory."""
-    dev: PathText
+    dev: DataSet
     """Development data directory."""
-    tests: dict[str, PathText] = Field(min_length=1)
-    """Test sets: name to data directory."""
+    tests: dict[str, DataSet] = Field(min_length=1)
+    """Test sets: name to data directory; several may be parts of one."""
     dict_dir: PathText
     """Kaldi's `data/local/dict`: lexicon.txt, silence_phones.txt, nonsilence_phones.txt,
     optional_silence.txt; or a bare lexicon.txt."""
     lm_text: PathText | None = None
     """Language model text, one sentence a line, gzipped or not; the training transcripts where it
     is left out. An ARPA file belongs into lm.arpa."""
-    max_oov: float = Field(0.05, ge=0, le=1, json_schema_extra=DECIDES_NOTHING)
-    """Share of a set's running words that may lack a pronunciation; they become <UNK>."""
+    case: Literal["as-is", "lower", "upper"] = "as-is"
+    """How transcripts and language model text are taken where the lexicon lacks a word as it is
+    written: in lower or upper case. Scoring folds case in any way, as NIST's does."""
+    max_oov: Limits = Field(Limits({"default": 0.05}), json_schema_extra=DECIDES_NOTHING)
+    """Share of a set's running words that may lack a pronunciation; they become <UNK>. By set:
+    {default: 0.02, ch: 0.1}."""
+    max_uncovered: Limits = Field(Limits({"default": 0.0}), json_schema_extra=DECIDES_NOTHING)
+    """Share of the words of a set's stm that may lie in none of its utterances; they count as
+    deleted."""
     allow_pipes: bool = Field(False, json_schema_extra=DECIDES_NOTHING)
     """Run commands found in wav.scp (`sph2pipe ... |`). Only for data that you trust."""
+
+    @property
+    def sets(self) -> dict[str, DataSet]:
+        """All sets by name."""
+        return {"train": self.train, "dev": self.dev, **self.tests}
 
 
 Corpus = Annotated[Builtin | An4 | Kaldi, Field(discriminator="kind")]

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from hadpsgd.config.base import DECIDES_NOTHING, PathText, Section
+from hadpsgd.config.limits import Limits
 
 
 class Lm(Section):
@@ -64,8 +65,9 @@ class Decoding(Section):
     """Acoustic scale of the search; scoring rescales its lattices."""
     jobs: int = Field(2, ge=1, json_schema_extra=DECIDES_NOTHING)
     """Decoding processes."""
-    max_failed: float = Field(0.05, ge=0, le=1, json_schema_extra=DECIDES_NOTHING)
-    """Share of utterances that may have no path at all; more stops the run."""
+    max_failed: Limits = Field(Limits({"default": 0.05}), json_schema_extra=DECIDES_NOTHING)
+    """Share of utterances that may have no path at all; more stops the run. By set:
+    {default: 0.05, ch: 0.2}."""
 
 
 class Scoring(Section):

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from hadpsgd.config.base import DECIDES_NOTHING, Section
 from hadpsgd.config.imports import Imports
 from hadpsgd.config.ivector import Ivector
+from hadpsgd.config.limits import Limits
 
 
 class Logmel(Section):
@@ -56,8 +57,9 @@ class Features(Section):
     """Streams that come from Kaldi's archives instead."""
     allow_pipes: bool = Field(False, json_schema_extra=DECIDES_NOTHING)
     """Run commands found in imported scp files (`copy-feats ... |`). Only for data you trust."""
-    max_skipped: float = Field(0.01, ge=0, le=1, json_schema_extra=DECIDES_NOTHING)
-    """Share of utterances that may be too short for features; more stops the run."""
+    max_skipped: Limits = Field(Limits({"default": 0.01}), json_schema_extra=DECIDES_NOTHING)
+    """Share of utterances that may be too short for features; more stops the run. By set too:
+    {default: 0.01, train: 0.05}."""
     jobs: int = Field(2, ge=1, json_schema_extra=DECIDES_NOTHING)
     """Processes that compute features."""
 

@@ -76,8 +76,12 @@ def _keys_beside(parts: list[str]) -> list[str]:
     node: Any = schema
 
     def follow(node: Any) -> Any:
-        while "$ref" in node:
-            node = schema["$defs"][node["$ref"].split("/")[-1]]
+        while "$ref" in node or "anyOf" in node:
+            choices = node.get("anyOf", [node])
+            # a short form (a path, say) beside a section: the section has keys
+            node = next((each for each in choices if "$ref" in each or "properties" in each), {})
+            if "$ref" in node:
+                node = schema["$defs"][node["$ref"].split("/")[-1]]
         return node
 
     for part in parts[:-1]:
@@ -87,7 +91,7 @@ def _keys_beside(parts: list[str]) -> list[str]:
         elif part.isdigit():
             node = node["items"]
         else:
-            node = node["properties"][part]
+            node = node.get("properties", {}).get(part) or node["additionalProperties"]
     return sorted(follow(node).get("properties", {}))
 
 

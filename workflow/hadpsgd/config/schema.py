@@ -10,6 +10,7 @@ from hadpsgd.config.corpus import Corpus
 from hadpsgd.config.decoding import Decoding, Graph, Lm, Scoring
 from hadpsgd.config.features import Features
 from hadpsgd.config.lang import Lang
+from hadpsgd.config.limits import OTHERS, Limits
 from hadpsgd.config.realign import Realign
 from hadpsgd.config.tracking import Tracking
 from hadpsgd.config.training import Model, Training
@@ -40,9 +41,20 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _test_names(self) -> Config:
-        reserved = {"train", "dev"} & set(self.tests)
+        reserved = {"train", "dev", OTHERS} & set(self.tests)
         if reserved:
             raise ValueError(f"corpus.tests: '{reserved.pop()}' is not a name for a test set")
+        return self
+
+    @model_validator(mode="after")
+    def _limits_of_known_sets(self) -> Config:
+        sets = ("train", "dev", *self.tests)
+        for section in ("corpus", "features", "alignment", "decoding"):
+            for key, value in getattr(self, section):
+                unknown = value.sets.difference(sets) if isinstance(value, Limits) else ()
+                for name in sorted(unknown):
+                    known = ", ".join((*sets, OTHERS))
+                    raise ValueError(f"{section}.{key}: no set '{name}'; there are {known}")
         return self
 
     @model_validator(mode="after")

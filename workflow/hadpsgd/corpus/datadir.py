@@ -20,6 +20,7 @@ from hadpsgd.corpus import audio
 from hadpsgd.corpus.datadir_tables import TablesReader
 from hadpsgd.corpus.tables import Report, raise_fault, write_table
 from hadpsgd.errors import UserError
+from hadpsgd.files import plain_or_gzipped
 
 # Kaldi's extract-segments: a segment may end this many seconds after its recording
 MAX_OVERSHOOT = 0.5
@@ -106,7 +107,7 @@ class DataDir:
         """
         path = Path(path)
         for name in ["utt2spk", *(["wav.scp"] if audio else []), *(["text"] if text else [])]:
-            if not (path / name).is_file():
+            if not plain_or_gzipped(path / name).is_file():
                 what = f"no file {name}" if path.is_dir() else "no such data directory"
                 raise UserError(what, where=path, fix="Give a Kaldi data directory")
         tables = TablesReader(path, report).read()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hadpsgd.corpus.tables import Report, read_table
 from hadpsgd.errors import UserError
+from hadpsgd.files import plain_or_gzipped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,14 +80,17 @@ class TablesReader:
         source = "wav.scp"
         if tables.segments is not None:
             have, source = tables.segments, "segments"
-        if have or (self.path / source).is_file():
+        if have or self._path(source).is_file():
             self._same(have, source, tables.speakers, "utt2spk", "utterance without speaker")
-        if (self.path / "text").is_file():
+        if self._path("text").is_file():
             self._same(tables.speakers, "utt2spk", tables.text, "text", "no transcript of")
 
     def _table(self, name: str, empty: str) -> dict[str, str]:
-        path = self.path / name
+        path = self._path(name)
         return read_table(path, self.report, empty=empty) if path.is_file() else {}
+
+    def _path(self, name: str) -> Path:
+        return plain_or_gzipped(self.path / name)
 
     def _fault(self, name: str, what: str, fix: str = "") -> None:
         self.report(UserError(what, where=self.path / name, fix=fix))
@@ -102,7 +106,7 @@ class TablesReader:
             self._fault(second, f"unknown utterance '{name}' (not in {first})", "Remove it")
 
     def _segments(self, recordings: dict[str, str]) -> dict[str, Segment] | None:
-        if not (self.path / "segments").is_file():
+        if not self._path("segments").is_file():
             return None
         segments: dict[str, Segment] = {}
         for name, value in self._table("segments", "segment without recording").items():
@@ -173,7 +177,7 @@ class TablesReader:
                 return
 
     def _spk2utt(self, speakers: dict[str, str]) -> None:
-        if not (self.path / "spk2utt").is_file():
+        if not self._path("spk2utt").is_file():
             return
         fix = "Make it from utt2spk: utils/utt2spk_to_spk2utt.pl"
         listed = set()

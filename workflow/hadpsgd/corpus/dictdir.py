@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hadpsgd.corpus.tables import Report, raise_fault
 from hadpsgd.errors import UserError
-from hadpsgd.files import write_text
+from hadpsgd.files import read_whole, write_text
 
 Pronunciations = Mapping[str, Iterable[tuple[str, ...]]]
 """Word to its pronunciations."""
@@ -59,9 +59,9 @@ def read_lexicon(path: Path, report: Report = raise_fault) -> Lexicon:
         UserError: the file is not there, not UTF-8 or empty.
     """
     lexicon = Lexicon()
-    skip = 2 if path.name == "lexiconp.txt" else 1
+    skip = 2 if path.name.removesuffix(".gz") == "lexiconp.txt" else 1
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_whole(path).decode("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise UserError(f"lexicon cannot be read ({reason})", where=path) from None

@@ -7,23 +7,25 @@ data/local/dict, or a bare lexicon.txt: silence phones are then those named in `
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from hadpsgd.config import Config
-from hadpsgd.config.corpus import Kaldi
-from hadpsgd.corpus import audio
+from hadpsgd.config.corpus import DataSet, Kaldi
+from hadpsgd.corpus import audio, stm
+from hadpsgd.corpus.case import Case
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.corpus.dictdir import read_lexicon, write_dict, write_lexicon
 from hadpsgd.corpus.lang.dictionary import read_dictionary
 from hadpsgd.corpus.layout import Layout
+from hadpsgd.corpus.parts import copy_tables, part_of
 from hadpsgd.corpus.tables import write_table
-from hadpsgd.corpus.validate import Checks, Summary, validate_sets
+from hadpsgd.corpus.validate import Checks, Summary, validate_or_fail
 from hadpsgd.errors import UserError
+from hadpsgd.files import plain_or_gzipped, read_whole
 from hadpsgd.texts import sentences
 
-_COPIED = ("segments", "text", "utt2spk", "spk2gender", "reco2file_and_channel", "stm", "glm")
 _PHONE_LISTS = ("silence_phones.txt", "nonsilence_phones.txt", "optional_silence.txt")
 
 
@@ -38,32 +40,44 @@ def prepare(config: Config, out: Path, processes: int) -> dict[str, Summary]:
     _copy_dict(Path(corpus.dict_dir), layout)
     if corpus.lm_text is not None:
         next(_sentences(Path(corpus.lm_text)))  # its faults are told before audio is read
-    sets = {"train": corpus.train, "dev": corpus.dev, **corpus.tests}
+    lexicon = read_lexicon(layout.lexicon)
+    case = Case(kind=corpus.case, lexicon=lexicon)
     checks = Checks(
         sample_rate=config.features.sample_rate,
-        lexicon=read_lexicon(layout.lexicon),
-        max_oov=corpus.max_oov,
+        lexicon=lexicon,
+        case=corpus.case,
         allow_pipes=corpus.allow_pipes,
         threads=processes,
     )
-    summaries = validate_sets({name: Path(path) for name, path in sets.items()}, checks)
-    for name, path in sets.items():
-        _copy_set(Path(path), layout.data(name))
+    summaries = {}
+    for name, part in corpus.sets.items():
+        own = replace(
+            checks,
+            recordings=part.recordings,
+            max_oov=corpus.max_oov.of(name),
+            max_uncovered=corpus.max_uncovered.of(name),
+        )
+        summaries[name] = validate_or_fail(part.data, own)
+    for name, part in corpus.sets.items():
+        _copy_set(part, case, layout.data(name))
     layout.write_lm("dev", _transcripts(layout, "dev"))
     if corpus.lm_text is None:
         layout.write_lm("train", _transcripts(layout, "train"))
     else:
-        layout.write_lm("train", _sentences(Path(corpus.lm_text)))
+        layout.write_lm("train", map(case.text, _sentences(Path(corpus.lm_text))))
     return summaries
 
 
-def _copy_set(source: Path, folder: Path) -> None:
+def _copy_set(part: DataSet, case: Case, folder: Path) -> None:
     """Copy text files; wav.scp gets absolute paths, spk2utt is made again."""
-    data = DataDir.read(source)
+    data = part_of(DataDir.read(part.data), part.recordings)
     folder.mkdir(parents=True, exist_ok=True)
-    for name in _COPIED:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, folder / name)
+    copy_tables(data, case, folder)
+    references, rules = (plain_or_gzipped(data.path / name) for name in ("stm", "glm"))
+    if references.is_file():
+        stm.copy_part(references, part.recordings, folder / "stm")
+    if rules.is_file():
+        (folder / "glm").write_bytes(read_whole(rules))
     recordings = {
         name: place if audio.is_pipe(place) else str(Path(place).absolute())
         for name, place in data.recordings.items()
@@ -86,15 +100,15 @@ def _copy_dict(source: Path, layout: Layout) -> None:
     read_dictionary(source)
     layout.dict_dir.mkdir(parents=True, exist_ok=True)
     for name in ("lexicon.txt", "lexiconp.txt", "extra_questions.txt", *_PHONE_LISTS):
-        if (source / name).is_file():
-            shutil.copyfile(source / name, layout.dict_dir / name)
+        if (path := plain_or_gzipped(source / name)).is_file():
+            (layout.dict_dir / name).write_bytes(read_whole(path))
     if not layout.lexicon.is_file():
         write_lexicon(layout.lexicon, read_lexicon(_lexicon_file(source)).words)
 
 
 def _lexicon_file(folder: Path) -> Path:
-    weighted = folder / "lexiconp.txt"
-    return weighted if weighted.is_file() else folder / "lexicon.txt"
+    weighted = plain_or_gzipped(folder / "lexiconp.txt")
+    return weighted if weighted.is_file() else plain_or_gzipped(folder / "lexicon.txt")
 
 
 def _transcripts(layout: Layout, name: str) -> Iterator[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from hadpsgd.errors import UserError
-from hadpsgd.files import atomic_file
+from hadpsgd.files import atomic_file, read_whole
 
 Report = Callable[[UserError], None]
 
@@ -37,7 +37,7 @@ def read_table(path: Path, report: Report = raise_fault, *, empty: str = "") -> 
         UserError: there is no such file.
     """
     try:
-        raw = path.read_bytes()
+        raw = read_whole(path)
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror})", where=path) from None
     if b"\r" in raw:

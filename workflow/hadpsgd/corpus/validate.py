@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from hadpsgd.corpus import audio
+from hadpsgd.corpus import audio, stm
+from hadpsgd.corpus.case import Case, Kind, better_case
 from hadpsgd.corpus.datadir import DataDir, Utterance, channel_of, sample_range
 from hadpsgd.corpus.dictdir import RESERVED, UNKNOWN
+from hadpsgd.corpus.parts import EVERY, part_of
 from hadpsgd.corpus.tables import Report
 from hadpsgd.errors import UserError
+from hadpsgd.files import plain_or_gzipped
 
 SHORTEST = 0.025
 """Seconds: one frame of features."""
@@ -48,6 +51,12 @@ class Checks:
     """Words that transcripts may use; None does not look at them."""
     max_oov: float = 0.0
     """Share of running words that the lexicon may lack; more makes each such word a fault."""
+    case: Kind = "as-is"
+    """How words are taken that the lexicon lacks as they are written."""
+    recordings: Sequence[str] = EVERY
+    """Which recordings belong to the set, by wildcards of their file names; the stm's too."""
+    max_uncovered: float = 0.0
+    """Share of the words of the stm that may lie in no utterance."""
     allow_pipes: bool = False
     threads: int = 2
     """Headers read (or commands run) at a time."""
@@ -57,16 +66,23 @@ def validate(path: Path | str, checks: Checks, report: Report) -> Summary:
     """Check a data directory; each fault goes to `report`.
 
     Looks at the text files and how they fit one another, the header and size of every
-    recording, every segment, and every transcript.
+    recording, every segment, every transcript, and whether the stm is of the same recordings.
 
     Raises:
         UserError: a file is missing without which nothing can be checked.
     """
-    data = DataDir.read(path, report)
+    data = part_of(DataDir.read(path, report), checks.recordings)
     seconds = _check_audio(data, checks, report)
-    counts = _count_words(data)
+    try:
+        _check_references(data, checks)
+    except UserError as error:
+        report(error)
     lexicon = checks.lexicon
-    missing = {w for w in counts if lexicon is not None and w not in lexicon} - RESERVED
+    counts = _count_words(data)
+    missing: set[str] = set()
+    if lexicon is not None:
+        case = Case(kind=checks.case, lexicon=lexicon)
+        missing = {w for w in counts if case.word(w) not in lexicon} - RESERVED - _NO_WORDS
     summary = Summary(
         utterances=len(data),
         speakers=len(data.speakers),
@@ -77,6 +93,9 @@ def validate(path: Path | str, checks: Checks, report: Report) -> Summary:
         oov=sum(counts[word] for word in missing),
     )
     named = missing if summary.oov_share > checks.max_oov else set()
+    if lexicon is not None and (fault := _other_case(data, counts, named, lexicon)):
+        report(fault)
+        named = set()
     _check_words(data, counts, named, report)
     return summary
 
@@ -96,6 +115,20 @@ def validate_or_fail(path: Path | str, checks: Checks) -> Summary:
     if faults:
         raise faults[0]
     return summary
+
+
+def _check_references(data: DataDir, checks: Checks) -> None:
+    """Hold the stm against the data: what it has more would count as deleted.
+
+    Raises:
+        UserError: it is damaged, or does not fit.
+    """
+    path, glm = (plain_or_gzipped(data.path / name) for name in ("stm", "glm"))
+    if path.is_file():
+        wanted = [s for s in stm.read(path) if stm.matches(s.file, checks.recordings)]
+        if glm.is_file():
+            stm.check_parentheses(path, wanted)
+        stm.check(path, wanted, data, checks.max_uncovered)
 
 
 def validate_sets(sets: Mapping[str, Path], checks: Checks) -> dict[str, Summary]:
@@ -150,11 +183,35 @@ def _seconds(data: DataDir, utterance: Utterance, header: audio.AudioInfo) -> fl
     return seconds
 
 
+_NO_WORDS = frozenset({"%HESITATION", "%hesitation"})
+"""What NIST's references have for a filled pause; their GLM says which words are one."""
+
+
 def _count_words(data: DataDir) -> Counter[str]:
+    """How often each word is said; where there is an stm, (word) is NIST's mark of an optional
+    one."""
+    marks = "()" if plain_or_gzipped(data.path / "stm").is_file() else ""
     counts: Counter[str] = Counter()
     for utterance in data:
-        counts.update(utterance.words)
+        words = (word.strip(marks) if marks else word for word in utterance.words)
+        counts.update(word for word in words if word)
     return counts
+
+
+def _other_case(
+    data: DataDir, counts: Counter[str], missing: set[str], lexicon: Container[str]
+) -> UserError | None:
+    """The one fault of a transcript whose case is not the lexicon's."""
+    kind, left = better_case({word: counts[word] for word in missing}, lexicon)
+    if kind is None:
+        return None
+    words, oov = counts.total(), sum(counts[word] for word in missing)
+    now, then = (f"{100 * count / words:.1f} %" for count in (oov, left))
+    return UserError(
+        f"{now} of {words} words are not in the lexicon as they are written; in {kind} case {then}",
+        where=data.path / "text",
+        fix=f"Set corpus.case: {kind} (--case {kind})",
+    )
 
 
 def _check_words(data: DataDir, counts: Counter[str], missing: set[str], report: Report) -> None:
@@ -166,6 +223,7 @@ def _check_words(data: DataDir, counts: Counter[str], missing: set[str], report:
     for utterance in data:
         for word in utterance.words:
             first.setdefault(word, utterance.id)
+            first.setdefault(word.strip("()"), utterance.id)
     path = data.path / "text"
     for word in sorted(wrong):
         where = f"{path}: utterance {first[word]}"

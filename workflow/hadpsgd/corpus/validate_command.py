@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import get_args
 
+from hadpsgd.corpus.case import Kind
 from hadpsgd.corpus.dictdir import read_lexicon
+from hadpsgd.corpus.parts import EVERY
 from hadpsgd.corpus.summary import table
 from hadpsgd.corpus.validate import Checks, validate
 from hadpsgd.errors import UserError
@@ -20,6 +23,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-pipes", action="store_true", help="run the commands in wav.scp (data you trust)"
     )
+    parser.add_argument(
+        "--case", choices=get_args(Kind), default="as-is", help="how words are taken that it lacks"
+    )
+    parser.add_argument(
+        "--recordings", nargs="+", default=EVERY, help="a part: wildcards of file names (sw_*)"
+    )
     parser.add_argument("--threads", type=int, default=2, help="recordings looked at together")
 
 
@@ -32,6 +41,8 @@ def run(args: argparse.Namespace) -> int:
     checks = Checks(
         sample_rate=args.sample_rate,
         lexicon=lexicon,
+        case=args.case,
+        recordings=args.recordings,
         allow_pipes=args.allow_pipes,
         threads=args.threads,
     )

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     options = settings.alignment
     least = options.min_speaker_frames if isinstance(options, Ladder) else MIN_COUNT
     scale = args.acoustic_scale or gmm_scale(settings)
-    skipped = settings.features.max_skipped
+    skipped = settings.features.max_skipped.of(args.data.name)
     scorer = GmmScorer(args.model, args.data, args.feats, args.trans, skipped)
     found = estimate(
         scorer, lattice_io.read(args.lattices), Scaling(scale), Lang(args.lang).silence, least

@@ -34,5 +34,5 @@ def run(args: argparse.Namespace) -> int:
     scorer.share()
     work = Work(searcher, scorer)
     jobs = args.jobs or options.jobs
-    decode(work, scorer.utterances(), args.out, jobs, options.max_failed)
+    decode(work, scorer.utterances(), args.out, jobs, options.max_failed.of(args.data.name))
     return 0

@@ -39,8 +39,9 @@ def run(args: argparse.Namespace) -> int:
     settings = config.load(args.config)
     scale = {"acoustic_scale": args.acoustic_scale or gmm_scale(settings)}
     options = settings.decoding.model_copy(update=scale)
-    skipped = settings.features.max_skipped
+    skipped = settings.features.max_skipped.of(args.data.name)
     scorer = GmmScorer(args.model, args.data, args.feats, args.trans, skipped)
     work = Work(Searcher(args.graph, options), scorer)
-    decode(work, scorer.utterances(), args.out, args.jobs or options.jobs, options.max_failed)
+    limit = options.max_failed.of(args.data.name)
+    decode(work, scorer.utterances(), args.out, args.jobs or options.jobs, limit)
     return 0

@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
     config = load(args.config)
-    options, limit = config.realign, config.alignment.max_failed
+    options, limit = config.realign, config.alignment.max_failed.of(args.data.name)
     data, lang = DataDir.read(args.data, audio=False), Lang(args.lang)
     names = Fusion(config, args.streams, data).utterances
     scorer = NetworkScorer(config, args.model, args.data, args.streams, args.device)

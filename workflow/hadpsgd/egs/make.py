@@ -151,7 +151,7 @@ def make(
             progress.show()
         writer.close()
         counts.unaligned = sorted(unaligned)
-        check(config, counts, len(data), ali)
+        check(config, counts, data, ali)
         meta = {
             "format": FORMAT,
             "frames": frames,
@@ -199,7 +199,7 @@ def refuse_other_folder(out: Path) -> None:
         raise UserError("the folder holds something else", where=out, fix="Choose another --out")
 
 
-def check(config: Config, counts: Counts, total: int, ali: Path) -> None:
+def check(config: Config, counts: Counts, data: DataDir, ali: Path) -> None:
     """Name what has no alignment; refuse too much of it, and an empty result.
 
     Raises:
@@ -207,8 +207,8 @@ def check(config: Config, counts: Counts, total: int, ali: Path) -> None:
     """
     check_skipped(
         counts.unaligned,
-        total=total,
-        limit=config.alignment.max_failed,
+        total=len(data),
+        limit=config.alignment.max_failed.of(data.path.name),
         what="utterances have no alignment",
         where=ali,
         fix="Alignments of another data set? Or raise max_failed",

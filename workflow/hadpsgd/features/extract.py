@@ -137,7 +137,7 @@ def extract(stream: str, config: Config, data: DataDir, out: Path, jobs: int) ->
         check_skipped(
             summary.skipped,
             total=len(data),
-            limit=config.features.max_skipped,
+            limit=config.features.max_skipped.of(data.path.name),
             what=f"utterances are shorter than a window of {LENGTH_SECONDS * 1000:.0f} ms",
             where=data.path,
             fix="Remove them or raise features.max_skipped",

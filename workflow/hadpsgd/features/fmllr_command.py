@@ -33,7 +33,9 @@ def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
     config = load(args.config)
     data = DataDir.read(args.data, audio=False, text=False)
-    inputs = Inputs(data, args.feats, Frontend.read(args.model), config.features.max_skipped)
+    inputs = Inputs(
+        data, args.feats, Frontend.read(args.model), config.features.max_skipped.of(data.path.name)
+    )
     transforms = read_transforms(args.trans)
     apply(inputs, transforms, args.out, args.jobs or config.features.jobs)
     return 0

@@ -59,7 +59,7 @@ class Fusion:
         check_skipped(
             self.missing,
             total=len(data),
-            limit=config.features.max_skipped,
+            limit=config.features.max_skipped.of(data.path.name),
             what="utterances have no features",
             where=data.path,
             fix="Run `hadpsgd features` or raise features.max_skipped",

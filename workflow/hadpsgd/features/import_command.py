@@ -35,7 +35,7 @@ def import_stream(
     Raises:
         UserError: the config does not import that stream, or what it names is broken.
     """
-    imports, limit = config.features.imports, config.features.max_skipped
+    imports, limit = config.features.imports, config.features.max_skipped.of(data.path.name)
     pipes = config.features.allow_pipes
     options = getattr(imports, stream)
     if options is None:
@@ -48,7 +48,7 @@ def import_stream(
         frontend = Frontend.read(Path(in_set(options.model, data)))
         places = [Path(in_set(place, data)) for place in options.trans]
         transforms = read_transforms(*places, allow_pipes=pipes)
-        apply(Inputs(data, feats, frontend, config.features.max_skipped), transforms, out, jobs)
+        apply(Inputs(data, feats, frontend, limit), transforms, out, jobs)
     elif stream == "fmllr":
         import_features(FeatureImport(feats=options.feats), data, out, limit, allow_pipes=pipes)
     else:

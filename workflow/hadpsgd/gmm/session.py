@@ -73,7 +73,9 @@ class Session:
             UserError: more than `max_failed` did.
         """
         outcome = passes.align(model, search or self.search)
-        check_failures(outcome, len(self.space), self.options.max_failed, self.data)
+        check_failures(
+            outcome, len(self.space), self.options.max_failed.of(self.data.name), self.data
+        )
         return outcome
 
     def write(self, result: Result, outcome: Outcome) -> None:

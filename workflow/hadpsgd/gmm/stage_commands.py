@@ -53,7 +53,7 @@ def load_previous(work: Session, folder: Path) -> Model:
     check_skipped(
         missing,
         total=len(work.space),
-        limit=work.options.max_failed,
+        limit=work.options.max_failed.of(work.data.name),
         what="utterances have no alignment of this length",
         where=folder,
         fix="Align this data set with the stage before",

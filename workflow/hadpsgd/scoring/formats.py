@@ -1,4 +1,4 @@
-"""STM (reference segments) and CTM (timed words) files: read with every fault named."""
+"""CTM files (timed words), read with every fault named; CTM and STM files are written here."""
 
 from __future__ import annotations
 
@@ -6,30 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hadpsgd.corpus.stm import Segment, is_comment, lines_of
 from hadpsgd.errors import UserError
-
-
-@dataclass(frozen=True)
-class Segment:
-    """A line of an STM file: file, channel, speaker, begin and end in seconds, label, text."""
-
-    file: str
-    channel: str
-    speaker: str
-    begin: float
-    end: float
-    text: str
-    label: str = ""
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """What a CTM word must share with it: file and channel, case aside."""
-        return self.file.lower(), self.channel.lower()
-
-    def line(self) -> str:
-        """The line of an STM file."""
-        parts = [self.file, self.channel, self.speaker, f"{self.begin:.2f}", f"{self.end:.2f}"]
-        return " ".join([*parts, *([self.label] if self.label else []), self.text]).rstrip()
 
 
 @dataclass(frozen=True)
@@ -60,42 +38,7 @@ class TimedWord:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UserError("no such file", where=path) from None
-    except UnicodeDecodeError:
-        raise UserError("not UTF-8 text", where=path) from None
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip() and not line.lstrip().startswith(";;"):
-            yield number, line
-
-
-def read_stm(path: Path) -> list[Segment]:
-    """Read an STM file.
-
-    Raises:
-        UserError: it is missing or empty, or a line is not `file channel speaker begin end text`.
-    """
-    segments = []
-    for number, line in _lines(path):
-        fields = line.split(maxsplit=5)
-        try:
-            file, channel, speaker, begin, end = fields[:5]
-            times = float(begin), float(end)
-        except ValueError:
-            raise UserError(
-                "not `file channel speaker begin end text`", where=f"{path}:{number}"
-            ) from None
-        if times[1] < times[0]:
-            raise UserError("the segment ends before it begins", where=f"{path}:{number}")
-        text, label = (fields[5] if len(fields) > 5 else ""), ""
-        if text.startswith("<"):
-            label, _, text = text.partition(" ")
-        segments.append(Segment(file, channel, speaker, *times, text.strip(), label))
-    if not segments:
-        raise UserError("no segments", where=path, fix="Give the reference transcripts")
-    return segments
+    return ((n, line) for n, line in enumerate(lines_of(path), 1) if not is_comment(line))
 
 
 def read_ctm(path: Path) -> list[TimedWord]:
@@ -153,12 +96,6 @@ def _ctm_word(fields: list[str], where: str) -> TimedWord:
     if made.duration < 0:
         raise UserError("a negative duration", where=where)
     return made
-
-
-def read_comments(path: Path) -> list[str]:
-    """The comment lines of an STM file: NIST's tools look there for what its labels mean."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return [line for line in lines if line.lstrip().startswith(";;")]
 
 
 def write_lines(

@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from hadpsgd.corpus.stm import Segment, wrong_parentheses
 from hadpsgd.errors import UserError
-from hadpsgd.scoring.formats import Segment, TimedWord
+from hadpsgd.files import read_whole
+from hadpsgd.scoring.formats import TimedWord
 
 Kind = Literal["stm", "ctm", "trn"]
 
@@ -76,7 +78,7 @@ class Glm:
         Raises:
             ValueError: parentheses that do not fit.
         """
-        if _wrong_parentheses(text):
+        if wrong_parentheses(text):
             raise ValueError("parentheses that do not fit")
         spaced = f" {' '.join(text.upper().split())} "
         spaced = spaced.replace("(", "( ").replace(")", " )")
@@ -89,15 +91,6 @@ class Glm:
         return " ".join(re.sub(r"\s+\)", ")", result).split())
 
 
-def _wrong_parentheses(text: str) -> bool:
-    depth = 0
-    for letter in text:
-        depth += (letter == "(") - (letter == ")")
-        if depth not in (0, 1):
-            return True
-    return depth != 0
-
-
 def read(path: Path, kind: Kind) -> Glm:
     """Read the rules for one kind of input (references: stm, trn; hypotheses: ctm).
 
@@ -105,7 +98,7 @@ def read(path: Path, kind: Kind) -> Glm:
         UserError: the file is missing or empty, or a line is no rule; names the line.
     """
     try:
-        lines = Path(path).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+        lines = read_whole(path).decode("utf-8", errors="surrogateescape").splitlines()
     except FileNotFoundError:
         raise UserError("no such GLM", where=path) from None
     if not lines:

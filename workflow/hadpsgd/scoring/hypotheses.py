@@ -9,13 +9,14 @@ from pathlib import Path
 
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.corpus.lang import joined
+from hadpsgd.corpus.stm import Segment
 from hadpsgd.decoding import lattice_io
 from hadpsgd.decoding.lattice import Lattice, Scaling, best_paths
 from hadpsgd.decoding.lattice import Path as LatticePath
 from hadpsgd.decoding.word_times import FRAME_SHIFT, WordAligner, phone_spans
 from hadpsgd.errors import UserError
 from hadpsgd.graph.transitions import Transitions
-from hadpsgd.scoring.formats import Segment, TimedWord
+from hadpsgd.scoring.formats import TimedWord
 
 
 @dataclass(frozen=True)

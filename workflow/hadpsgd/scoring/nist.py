@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from hadpsgd.corpus.stm import Segment
 from hadpsgd.errors import UserError
 from hadpsgd.scoring.align import Counts, Edit, align
-from hadpsgd.scoring.formats import Segment, TimedWord
+from hadpsgd.scoring.formats import TimedWord
 from hadpsgd.scoring.network import NetworkError, parse
-
-_IGNORED = ("IGNORE_TIME_SEGMENT_IN_SCORING", "IGNORETIMESEGMENTINSCORING")
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def score_ctm(
     numbers: dict[str, int] = {}
     for i, segment in enumerate(segments):
         mine = _take(waiting.get(segment.key, []), None if last[segment.key] == i else segment.end)
-        if any(mark in segment.text.upper() for mark in _IGNORED):
+        if segment.ignored:
             continue
         speaker = segment.speaker.lower()
         number = numbers[speaker] = numbers.get(speaker, -1) + 1

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hadpsgd.corpus import stm as stm_file
 from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.corpus.stm import Segment
+from hadpsgd.files import plain_or_gzipped
 from hadpsgd.scoring import formats, glm, nist, sclite
-from hadpsgd.scoring.formats import Segment, TimedWord
+from hadpsgd.scoring.formats import TimedWord
 from hadpsgd.scoring.hypotheses import segments
 from hadpsgd.scoring.nist import Options, Sentence
 
@@ -36,7 +39,7 @@ class Reference:
     @classmethod
     def of(cls, data: DataDir, seconds: dict[str, float]) -> Reference:
         """The data directory's `stm` and `glm`; without stm, its transcripts."""
-        stm, rules = data.path / "stm", data.path / "glm"
+        stm, rules = (plain_or_gzipped(data.path / name) for name in ("stm", "glm"))
         glm_path = rules if rules.exists() else None
         if not stm.exists():
             return cls(segments(data, seconds), glm_path)
@@ -49,7 +52,7 @@ class Reference:
         Raises:
             UserError: the STM is missing, empty or not one.
         """
-        return cls(formats.read_stm(stm), glm_path, tuple(formats.read_comments(stm)))
+        return cls(stm_file.read(stm), glm_path, tuple(stm_file.read_comments(stm)))
 
     def filtered(self, words: Sequence[TimedWord]) -> tuple[list[Segment], list[TimedWord]]:
         """Reference and hypothesis after the GLM."""
@@ -88,7 +91,7 @@ class TextFilter:
     """A set's GLM for transcripts by utterance, as tuning needs it."""
 
     def __init__(self, data: DataDir) -> None:
-        path = data.path / "glm"
+        path = plain_or_gzipped(data.path / "glm")
         self._exists = path.exists()
         if self._exists:
             self._ref, self._hyp = glm.read(path, "stm"), glm.read(path, "ctm")

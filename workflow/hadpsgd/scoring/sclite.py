@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hadpsgd.corpus.stm import Segment
+from hadpsgd.files import read_whole
 from hadpsgd.scoring import formats, nist
 from hadpsgd.scoring.align import Counts
-from hadpsgd.scoring.formats import Segment, TimedWord
+from hadpsgd.scoring.formats import TimedWord
 
 _ROW = re.compile(r"\s*\|\s*(\S+)\s*\|\s*(\d+)\s+(\d+)\s*\|" + r"\s*(\d+)" * 6 + r"\s*\|")
 _SUMMARIES = ("Mean", "S.D.", "Median")
@@ -65,7 +67,7 @@ def hubscr(glm: Path, stm: Path, ctm: Path) -> Verdict | None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for path, copy in ((glm, "glm"), (stm, "ref.stm"), (ctm, "hyp.ctm")):
-            shutil.copyfile(path, folder / copy)
+            (folder / copy).write_bytes(read_whole(path))
         arguments = ["-l", "english", "-h", "hub5", "-g", "glm", "-r", "ref.stm", "hyp.ctm"]
         result = subprocess.run(
             [*call, *arguments], cwd=folder, capture_output=True, text=True, check=False

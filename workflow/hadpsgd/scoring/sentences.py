@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from hadpsgd.corpus.stm import Segment
 from hadpsgd.errors import UserError
 from hadpsgd.scoring.align import Edit
-from hadpsgd.scoring.formats import Segment, TimedWord
+from hadpsgd.scoring.formats import TimedWord
 from hadpsgd.scoring.nist import Sentence
 
 FILE = "sentences.jsonl"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hadpsgd.errors import UserError
+from hadpsgd.files import plain_or_gzipped, read_whole
 
 RESERVED_WORDS = frozenset({"<eps>", "<s>", "</s>"})
 RESERVED_PHONES = frozenset({"<eps>"})
@@ -64,7 +65,7 @@ def read_dictionary(folder: Path) -> Dictionary:
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = read_whole(path).decode("utf-8")
     except FileNotFoundError:
         raise UserError(
             "no such file", where=path, fix="A dict folder is laid out as Kaldi's data/local/dict"
@@ -100,8 +101,9 @@ def _check_phones(folder: Path, silence: Groups, nonsilence: Groups) -> set[str]
 
 
 def _lexicon(folder: Path, phones: set[str]) -> tuple[Pronunciation, ...]:
-    weighted = (folder / "lexiconp.txt").exists()
-    path = folder / ("lexiconp.txt" if weighted else "lexicon.txt")
+    path = plain_or_gzipped(folder / "lexiconp.txt")
+    weighted = path.exists()
+    path = path if weighted else plain_or_gzipped(folder / "lexicon.txt")
     entries: dict[tuple[str, tuple[str, ...]], Pronunciation] = {}
     for number, fields in _lines(path):
         where = f"{path}:{number}"

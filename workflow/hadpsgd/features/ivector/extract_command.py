@@ -41,7 +41,12 @@ def run(args: argparse.Namespace) -> int:
             f"final.dubm {len(background)} of {background.dim}",
             where=args.extractor,
         )
-    inputs = Inputs(data, args.feats, Frontend.read(args.extractor), config.features.max_skipped)
+    inputs = Inputs(
+        data,
+        args.feats,
+        Frontend.read(args.extractor),
+        config.features.max_skipped.of(data.path.name),
+    )
     check_dim(inputs, background)
     jobs = args.jobs or config.features.jobs
     extract(inputs, background, model, config.features.ivector, args.out, jobs)

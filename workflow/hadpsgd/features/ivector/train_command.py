@@ -40,7 +40,7 @@ def train_extractor(
     options = config.features.ivector
     frontend = Frontend.read(ubm_folder)
     model = ubm.read(ubm_folder / "final.dubm")
-    inputs = Inputs(data, feats, frontend, config.features.max_skipped)
+    inputs = Inputs(data, feats, frontend, config.features.max_skipped.of(data.path.name))
     check_dim(inputs, model)
     out.mkdir(parents=True, exist_ok=True)
     spool = statistics.Spool(out / ".statistics.tmp", gaussians=len(model), dim=model.dim)

@@ -44,7 +44,7 @@ def train_ubm(
     """
     options = config.features.ivector
     frontend = _frontend(config, data, feats, transform)
-    inputs = Inputs(data, feats, frontend, config.features.max_skipped)
+    inputs = Inputs(data, feats, frontend, config.features.max_skipped.of(data.path.name))
 
     def passes() -> Iterator[Iterable[NDArray[np.float32]]]:
         while True:
@@ -65,7 +65,8 @@ def _frontend(config: Config, data: DataDir, feats: Path, transform: Path | str 
         matrix = read(transform).astype(np.float32)
     else:
         matrix = principal_components(
-            Inputs(data, feats, frontend, config.features.max_skipped), options.input_dim
+            Inputs(data, feats, frontend, config.features.max_skipped.of(data.path.name)),
+            options.input_dim,
         )
     return Frontend(left=options.context, right=options.context, transform=matrix)
 
