@@ -82,7 +82,12 @@ def prepare(kaldi: Path, folder: Path) -> None:
     Transitions.of(transition_model.read(model)).write(graph / "transitions.npz")
     os.chdir(kaldi)  # scp files name archives from there
     data = kaldi / "data/test"
-    scorer = GmmScorer(kaldi / "exp/tri3b", data, data, kaldi / "exp/tri3b_decode_test")
+    scorer = GmmScorer(
+        folder=kaldi / "exp/tri3b",
+        data=data,
+        feats=data,
+        transforms=kaldi / "exp/tri3b_decode_test",
+    )
     score = scorer()
     for utterance in DataDir.read(data, audio=False, text=False):
         np.save(scores / f"{utterance.id}.npy", score(utterance.id))
@@ -143,8 +148,8 @@ def whole(folder: Path, searcher: Searcher, out: Path, jobs: int) -> tuple[float
     processor seconds of the busiest process."""
     saved = Saved(folder / "scores")
     with tempfile.TemporaryDirectory() as name:
-        work = Timed(searcher, saved, notes=Path(name))
-        wall = decode(work, saved.utterances, out, jobs, 0.0)["seconds"]
+        work = Timed(searcher=searcher, make_scorer=saved, notes=Path(name))
+        wall = decode(work, saved.utterances, out, jobs=jobs, max_failed=0.0)["seconds"]
         return wall, max(float(note.read_text()) for note in Path(name).iterdir())
 
 

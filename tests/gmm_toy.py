@@ -65,8 +65,8 @@ def toy(means: NDArray[np.floating] | Sequence[object]) -> Toy:
         index,
         ((*states, State(forward_pdf_class=-1, self_loop_pdf_class=-1)),),
     )
-    roots = [Root((phone,), shared=False) for phone in phones]
-    tree = Tree(1, 0, stub(roots, topology, 0))
+    roots = [Root(phones=(phone,), shared=False) for phone in phones]
+    tree = Tree(width=1, position=0, root=stub(roots, topology, 0))
     transitions = transition_model.make(tree, topology)
     flat = np.zeros((tree.num_pdfs, wanted.shape[-1]))
     for phone, state, pdf in transitions.tuples[:, :3].tolist():

@@ -57,11 +57,11 @@ def paths_of(lat: Lattice, scaling: Scaling) -> list[tuple[float, list[int]]]:
 
 
 SCALINGS = [
-    Scaling(1.0),
-    Scaling(0.1),
-    Scaling(0.5, 1.0),
-    Scaling(2.0, -0.5),
-    Scaling(0.5, 1.0, frozenset({2})),
+    Scaling(acoustic_scale=1.0),
+    Scaling(acoustic_scale=0.1),
+    Scaling(acoustic_scale=0.5, word_penalty=1.0),
+    Scaling(acoustic_scale=2.0, word_penalty=-0.5),
+    Scaling(acoustic_scale=0.5, word_penalty=1.0, inside=frozenset({2})),
 ]
 
 

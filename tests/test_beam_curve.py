@@ -35,7 +35,7 @@ def test_curve_from_one_command(
         (data / name).write_text("".join(f"{row}\n" for row in chosen))
 
     class Stored:
-        def __init__(self, *_: object) -> None: ...
+        def __init__(self, **_: object) -> None: ...
 
         def __call__(self) -> Scorer:
             return scores.__getitem__

@@ -83,12 +83,15 @@ def test_the_words_of_kaldi(
 ) -> None:
     options = Decoding(acoustic_scale=SCALE, one_best=one_best)
     wanted = golden_words(kaldi)
-    work = Work(Searcher(graph, options), Golden(kaldi))
-    report = decode(work, list(wanted), tmp_path / "out", jobs, 0.0)
+    work = Work(searcher=Searcher(graph, options), make_scorer=Golden(kaldi))
+    report = decode(work, list(wanted), tmp_path / "out", jobs=jobs, max_failed=0.0)
     assert report["failed"] == report["partial"] == []
     names = symbols(kaldi / "lang/words.txt")
     found = {
-        utterance: [names[word] for word in best_paths(lat, [Scaling(SCALE)])[0].words.tolist()]
+        utterance: [
+            names[word]
+            for word in best_paths(lat, [Scaling(acoustic_scale=SCALE)])[0].words.tolist()
+        ]
         for utterance, lat in lattice_io.read(tmp_path / "out")
     }
     assert found == wanted
@@ -100,7 +103,10 @@ def test_lattices_do_not_depend_on_what_is_searched_together(kaldi: Path, graph:
     names = list(golden_words(kaldi))[:5]
     searcher = Searcher(graph, Decoding(acoustic_scale=SCALE))
     ways = [(5, 1 << 30), (5, 1), (2, 1 << 30)]  # lanes, and bytes of scores at a time
-    together, *others = (Work(searcher, Golden(kaldi), *way)()(names) for way in ways)
+    together, *others = (
+        Work(searcher=searcher, make_scorer=Golden(kaldi), lanes=lanes, room=room)()(names)
+        for lanes, room in ways
+    )
     for other in others:
         assert [name for name, *_ in other.results] == names
         assert [entry for *_, entry in other.results] == [entry for *_, entry in together.results]
@@ -117,7 +123,7 @@ def test_costs_add_up(kaldi: Path, graph: Path) -> None:
     searcher = Searcher(graph, Decoding(acoustic_scale=SCALE))
     pdf = searcher.transitions.pdf
     for _, scores in list(kaldi_io.iterate(kaldi / "golden/gmm_loglikes_test20.ark.gz"))[:5]:
-        path = best_paths(found(searcher, scores), [Scaling(SCALE)])[0]
+        path = best_paths(found(searcher, scores), [Scaling(acoustic_scale=SCALE)])[0]
         assert len(path.transitions) == len(scores)
         acoustic = -scores[np.arange(len(scores)), pdf[path.transitions]].sum(dtype=np.float64)
         assert path.acoustic == pytest.approx(acoustic, rel=1e-5)
@@ -139,7 +145,14 @@ def test_kaldis_own_alignments_have_kaldis_phones(kaldi: Path) -> None:
             if utterance not in wanted:
                 continue
             nothing = np.zeros(0, np.int32)
-            path = lattice.Path(ids, nothing, nothing, 0.0, 0.0, 0.0)
+            path = lattice.Path(
+                transitions=ids,
+                words=nothing,
+                word_frames=nothing,
+                cost=0.0,
+                graph=0.0,
+                acoustic=0.0,
+            )
             spans = phone_spans(path, transitions)
             assert [(s.begin, s.end, names[s.label]) for s in spans] == wanted[utterance]
             checked += 1
@@ -150,9 +163,9 @@ def test_faults_of_scores_are_named(kaldi: Path, graph: Path, tmp_path: Path) ->
     names = list(golden_words(kaldi))[:4]
     searcher = Searcher(graph, Decoding(acoustic_scale=SCALE))
     for kind, message in (("nan", "not finite"), ("narrow", "for a graph of 424 pdfs")):
-        work = Work(searcher, Golden(kaldi, ((names[1], kind),)))
+        work = Work(searcher=searcher, make_scorer=Golden(kaldi, ((names[1], kind),)))
         with pytest.raises(UserError, match=rf"{names[1]}: .*{message}"):
-            decode(work, names, tmp_path / "out", 1, 0.0)
+            decode(work, names, tmp_path / "out", jobs=1, max_failed=0.0)
         assert not (tmp_path / "out").exists()
 
 
@@ -161,15 +174,18 @@ def test_partial_and_failed_utterances_are_counted(
 ) -> None:
     names = list(golden_words(kaldi))[:4]
     faults = ((names[0], "short"), (names[2], "empty"))
-    work = Work(Searcher(graph, Decoding(acoustic_scale=SCALE, beam=4.0)), Golden(kaldi, faults))
-    report = decode(work, names, tmp_path / "out", 1, 0.25)
+    work = Work(
+        searcher=Searcher(graph, Decoding(acoustic_scale=SCALE, beam=4.0)),
+        make_scorer=Golden(kaldi, faults),
+    )
+    report = decode(work, names, tmp_path / "out", jobs=1, max_failed=0.25)
     assert report["failed"] == [names[2]]
     assert names[0] in report["partial"]
     assert [name for name, _ in lattice_io.read(tmp_path / "out")] == [names[0], names[1], names[3]]
     assert "1 of 4 utterances have no path" in capsys.readouterr().err
     assert json.loads((tmp_path / "out/decode.json").read_text())["utterances"] == 4
     with pytest.raises(UserError, match="1 of 4 utterances have no path"):
-        decode(work, names, tmp_path / "other", 1, 0.2)
+        decode(work, names, tmp_path / "other", jobs=1, max_failed=0.2)
 
 
 def test_a_missing_graph_is_named(tmp_path: Path) -> None:
@@ -184,14 +200,16 @@ def test_a_graph_that_scoring_cannot_use_is_refused_first(
     folder.mkdir()
     for path in graph.iterdir():
         (folder / path.name).symlink_to(path.resolve())
-    work = Work(Searcher(folder, Decoding(acoustic_scale=SCALE)), Golden(kaldi))
+    work = Work(
+        searcher=Searcher(folder, Decoding(acoustic_scale=SCALE)), make_scorer=Golden(kaldi)
+    )
     (folder / "words.txt").unlink()
     with pytest.raises(UserError, match=r"words\.txt: missing"):
-        decode(work, ["no utterance"], tmp_path / "out", 1, 0.0)
+        decode(work, ["no utterance"], tmp_path / "out", jobs=1, max_failed=0.0)
     lines = (kaldi / "lang/words.txt").read_text().splitlines()
     (folder / "words.txt").write_text("".join(f"{line}\n" for line in lines[:-5]))
     with pytest.raises(UserError, match=r"words\.txt: lacks \d+ words of HCLG.fst, such as number"):
-        decode(work, ["no utterance"], tmp_path / "out", 1, 0.0)
+        decode(work, ["no utterance"], tmp_path / "out", jobs=1, max_failed=0.0)
     few = np.ones(3, np.int32)
     (folder / "transitions.npz").unlink()
     Transitions(few, few, few > 0, few > 0).write(folder / "transitions.npz")
@@ -201,7 +219,7 @@ def test_a_graph_that_scoring_cannot_use_is_refused_first(
 
 @given(st.integers(1, 300), st.integers(1, 40), st.integers(1, 9))
 def test_rounds_are_even_and_have_a_batch_for_each(number: int, size: int, jobs: int) -> None:
-    rounds = dealt(range(number), size, jobs)
+    rounds = dealt(range(number), size=size, jobs=jobs)
     assert [item for batches in rounds for item in in_turn(batches)] == list(range(number))
     sizes = [len(batch) for batches in rounds for batch in batches]
     assert min(sizes) >= 1 and max(sizes) <= size and max(sizes) - min(sizes) <= 1
@@ -220,10 +238,17 @@ def test_utterances_of_like_length_go_together(tmp_path: Path) -> None:
 
 
 def aligned(words: list[int], phones: list[int], aligner: WordAligner) -> list[tuple[int, ...]]:
-    spans = [Span(phone, 3 * i, 3 * i + 3) for i, phone in enumerate(phones)]
+    spans = [Span(label=phone, begin=3 * i, end=3 * i + 3) for i, phone in enumerate(phones)]
     frames = np.arange(len(words), dtype=np.int32)
     ids = np.zeros(3 * len(phones), np.int32)
-    path = lattice.Path(ids, np.array(words, np.int32), frames, 0.0, 0.0, 0.0)
+    path = lattice.Path(
+        transitions=ids,
+        words=np.array(words, np.int32),
+        word_frames=frames,
+        cost=0.0,
+        graph=0.0,
+        acoustic=0.0,
+    )
     return [(s.label, s.begin // 3, s.end // 3) for s in aligner.words(path, spans)]
 
 
@@ -275,7 +300,8 @@ def test_network_scores_are_log_posteriors_minus_log_priors(
     monkeypatch.setattr(network, "Fusion", Fake)
     monkeypatch.setattr(network, "read_data", lambda _: None)
     make: Callable[..., network.NetworkScorer] = network.NetworkScorer
-    scorer = make(FakeConfig(Inputs()), tmp_path / "final.pt", tmp_path, tmp_path)
+    places = {"model": tmp_path / "final.pt", "data": tmp_path, "streams": tmp_path}
+    scorer = make(config=FakeConfig(Inputs()), **places)
     got = scorer()("u")
     with torch.no_grad():
         posterior = torch.softmax(model(torch.from_numpy(features)[None])[0], 1).numpy()
@@ -283,7 +309,7 @@ def test_network_scores_are_log_posteriors_minus_log_priors(
     assert got[:, :3] == pytest.approx(wanted, abs=1e-4)
     assert np.all(got[:, 3] < -1000)
     with pytest.raises(UserError, match=r"trained on \['logmel'\], config has"):
-        make(FakeConfig(Inputs(("fmllr",))), tmp_path / "final.pt", tmp_path, tmp_path)()
+        make(config=FakeConfig(Inputs(("fmllr",))), **places)()
 
 
 def test_scores_are_made_on_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,7 +330,7 @@ def test_scores_are_made_on_the_device(tmp_path: Path, monkeypatch: pytest.Monke
                 network.log_likelihoods(model, *mixed)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     make: Callable[..., network.NetworkScorer] = network.NetworkScorer
-    scorer = make(None, tmp_path, tmp_path, tmp_path, "cuda")
+    scorer = make(config=None, model=tmp_path, data=tmp_path, streams=tmp_path, device="cuda")
     for asked in (scorer.share, scorer):
         with pytest.raises(UserError, match=r"--device cuda: torch .*CPU"):
             asked()
@@ -320,8 +346,8 @@ def test_confidence_means_what_it_says(kaldi: Path, graph: Path) -> None:
     wrong: list[float] = []
     for utterance, scores in kaldi_io.iterate(kaldi / "golden/gmm_loglikes_test20.ark.gz"):
         lat = found(searcher, scores)
-        path = best_paths(lat, [Scaling(SCALE)])[0]
-        sure = confidences(lat, path, Scaling(SCALE)) or []
+        path = best_paths(lat, [Scaling(acoustic_scale=SCALE)])[0]
+        sure = confidences(lat, path, Scaling(acoustic_scale=SCALE)) or []
         said = [names[word] for word in path.words.tolist()]
         for word, confidence in zip(said, sure, strict=True):
             (right if word in texts[utterance] else wrong).append(confidence)

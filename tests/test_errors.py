@@ -79,7 +79,7 @@ def test_the_best_path_of_given_words(
     """Of three utterances: the cheapest of all paths that say just these words, with room for few
     costs and for all."""
     graph, scores = problem
-    scaling = Scaling(0.5, 0.25, inside)
+    scaling = Scaling(acoustic_scale=0.5, word_penalty=0.25, inside=inside)
     reference = ReferenceGraph(arrays.to_const(graph), TWO_PDFS, (), rescorer)
     with mock.patch("hadpsgd.decoding.exhaustive._KEPT", room):
         found = reference.best_paths([Said.in_a_row(each) for each in words], scores, scaling)
@@ -102,7 +102,7 @@ def test_cycles_without_speech(cost: float) -> None:
     final = np.array([np.inf, np.inf, np.inf, 0.0], np.float32)
     graph = assemble(0, final, np.array([0, 1, 2, 2]), rows)
     reference = ReferenceGraph(arrays.to_const(graph), TWO_PDFS, (), None)
-    sought = [Said.in_a_row([1])], [np.zeros((1, 2), np.float32)], Scaling(1.0)
+    sought = [Said.in_a_row([1])], [np.zeros((1, 2), np.float32)], Scaling(acoustic_scale=1.0)
     if cost < 0:
         with pytest.raises(UserError, match="cycle without speech"):
             reference.best_paths(*sought)
@@ -117,7 +117,7 @@ def test_cycles_without_speech(cost: float) -> None:
 def test_noise_may_stand_anywhere(problem: tuple[Arrays, list[Scores]], words: list[int]) -> None:
     graph, scores = problem
     reference = ReferenceGraph(arrays.to_fst(graph), TWO_PDFS, (2,), None)
-    [path] = reference.best_paths([Said.in_a_row(words)], scores[:1], Scaling(1.0))
+    [path] = reference.best_paths([Said.in_a_row(words)], scores[:1], Scaling(acoustic_scale=1.0))
     ended, partial = walks(graph, scores[0])
     costs = [c for _, said, c in ended if [w for w in said if w == 1] == words and not partial]
     assert (path is None) == (not costs)
@@ -166,7 +166,7 @@ def test_what_the_search_loses_is_a_search_error(shared: Path, graph: Path) -> N
     data = DataDir(Path("x"), {})
     for name in scores:
         data.utterances[name] = Utterance(id=name, speaker="s", recording=name, text=texts[name])
-    scaling = Scaling(SCALE)
+    scaling = Scaling(acoustic_scale=SCALE)
     judge = Judge(ReferenceGraph.read(graph, ()), lambda: scores.__getitem__, scaling)
 
     def judged(**options: float) -> dict[str, Cause]:
@@ -201,12 +201,21 @@ def sentence(name: str, place: tuple[str, str, float, float], edits: str, first:
     for number, kind in enumerate(edits):
         ref = None if kind == "I" else f"{first}{number}"
         hyp = None if kind == "D" else ref if kind == "C" else f"<x{number}>"
-        made.append(Edit(kind, ref, hyp, 0, 0 if hyp is None else number + 1))  # type: ignore[arg-type]
+        made.append(
+            Edit(kind=kind, ref=ref, hyp=hyp, ref_arc=0, hyp_arc=0 if hyp is None else number + 1)  # type: ignore[arg-type]
+        )
     file, channel, begin, end = place
-    words = tuple(TimedWord(file, channel, begin + i / 10, 0.1, "w", 0.5) for i in range(len(made)))
+    words = tuple(
+        TimedWord(
+            file=file, channel=channel, begin=begin + i / 10, duration=0.1, word="w", confidence=0.5
+        )
+        for i in range(len(made))
+    )
     speaker = name.split("-")[0]
-    segment = Segment(file, channel, speaker, begin, end, "text")
-    return Sentence(name, speaker, made, segment, words)
+    segment = Segment(
+        file=file, channel=channel, speaker=speaker, begin=begin, end=end, text="text"
+    )
+    return Sentence(name=name, speaker=speaker, edits=made, segment=segment, words=words)
 
 
 @pytest.fixture

@@ -87,8 +87,8 @@ def test_posteriors_of_a_frame_sum_to_one_or_the_weight_of_silence(
 ) -> None:
     kaldi, folder = passes
     transitions = model.read(kaldi / "exp/tri3b/final.mdl").transitions
-    whole = Supervision(transitions, Scaling(0.0833), ())
-    some = Supervision(transitions, Scaling(0.0833), tuple(range(1, 11)), 0.25)
+    whole = Supervision(transitions, Scaling(acoustic_scale=0.0833), ())
+    some = Supervision(transitions, Scaling(acoustic_scale=0.0833), tuple(range(1, 11)), 0.25)
     _, lattice = next(lattice_io.read(folder / "second"))
     found = whole(lattice)
     sums = np.bincount(found.frames, found.weights)
@@ -103,7 +103,7 @@ def test_lattices_of_another_model_are_refused(passes: tuple[Path, Path]) -> Non
     _, lattice = next(lattice_io.read(passes[1] / "first"))
     lattice.arcs["ilabel"][0] = transitions.num_ids + 1
     with pytest.raises(UserError, match="transition-id"):
-        Supervision(transitions, Scaling(0.1), ())(lattice)
+        Supervision(transitions, Scaling(acoustic_scale=0.1), ())(lattice)
 
 
 def test_copies_adapted_by_a_model_of_other_phones(

@@ -51,7 +51,7 @@ def an4(shared: Path) -> tuple[dict[str, fmllr.Sums], Adaptation]:
             kept[speaker] = sums
             yield Part(speaker, len(names), sums)
 
-    return kept, adapt(parts(), Counter(speakers), 40)
+    return kept, adapt(parts(), Counter(speakers), dim=40)
 
 
 def test_transforms_equal_kaldis(
@@ -194,13 +194,13 @@ def test_too_little_or_singular_speech_shares_one_transform() -> None:
 
     sizes = {"a": 2, "b": 1, "c": 1, "silent": 1}
     parts = [part("a", 600), part("b", 40), part("c", 900, constant=True), part("a", 600)]
-    found = adapt(parts, sizes, 3)
+    found = adapt(parts, sizes, dim=3)
     assert found.few == ["b", "silent"] and found.singular == ["c"]
     assert found.transforms.keys() == sizes.keys() and found.counts["a"] == 1200
     np.testing.assert_array_equal(found.transforms["b"], found.transforms["c"])
     assert not np.allclose(found.transforms["b"], np.eye(3, 4), atol=0.05)
     assert "2 with too little speech" in found.summary and "singular" in found.summary
-    alone = adapt([part("b", 40)], {"b": 1}, 3)
+    alone = adapt([part("b", 40)], {"b": 1}, dim=3)
     np.testing.assert_array_equal(alone.transforms["b"], np.eye(3, 4))
 
 

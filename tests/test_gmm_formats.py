@@ -132,7 +132,7 @@ def _trees(depth: int) -> st.SearchStrategy[Node]:
 @given(root=_trees(3))
 def test_any_tree_survives_writing(root: Node, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("tree") / "tree"
-    tree = Tree(3, 1, root)
+    tree = Tree(width=3, position=1, root=root)
     path.write_bytes(event_map.content(tree))
     assert event_map.read(path) == tree
     windows = itertools.product(range(4), repeat=3)

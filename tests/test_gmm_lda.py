@@ -36,7 +36,7 @@ def test_projection_solves_the_generalised_eigenproblem() -> None:
     features = moved.astype(np.float32)
     weights = rng.choice([0.5, 1.0, 2.0], 3000).astype(np.float32)
     whole = lda.sums_of(features, posteriors_of(classes, weights), 12)
-    parts = lda.Sums.zeros(12, 7)
+    parts = lda.Sums.zeros(classes=12, dim=7)
     for rows in (slice(0, 100), slice(100, 101), slice(101, 3000)):
         parts += lda.sums_of(features[rows], posteriors_of(classes[rows], weights[rows]), 12)
     np.testing.assert_allclose(parts.second, whole.second)
@@ -66,7 +66,7 @@ def test_what_lda_cannot_do_is_said() -> None:
     with pytest.raises(UserError, match="LDA to 3 dimensions out of 3 features of 3 classes"):
         lda.estimate(sums, 3)
     with pytest.raises(UserError, match="no frame has a class"):
-        lda.estimate(lda.Sums.zeros(5, 3), 2)
+        lda.estimate(lda.Sums.zeros(classes=5, dim=3), 2)
     flat = np.repeat(features[:, :1], 3, axis=1)  # singular: smoothed, as Kaldi does
     sums = lda.sums_of(flat, posteriors_of(rng.integers(4, size=200)), 5)
     assert np.isfinite(lda.estimate(sums, 2).full).all()
@@ -78,7 +78,7 @@ def test_lda_of_an4_spans_kaldis_space(shared: Path) -> None:
     model = models.read(kaldi / "exp/tri3b_ali/final.mdl").transitions
     data = DataDir.read(kaldi / "data/train", audio=False, text=False)
     inputs = Inputs(data, kaldi / "data/train", Frontend(left=3, right=3))
-    sums = lda.Sums.zeros(model.num_pdfs, 91)
+    sums = lda.Sums.zeros(classes=model.num_pdfs, dim=91)
     for name, ids in kaldi_io.iterate(kaldi / "exp/tri3b_ali/ali.1.gz", "ints"):
         posteriors = from_alignment(model, ids, tuple(range(1, 11)))
         sums += lda.sums_of(inputs[name], posteriors, model.num_pdfs)
@@ -110,7 +110,7 @@ def test_mllt_is_the_optimum(seed: int, dim: int) -> None:
     mixtures = random_mixtures(rng, dim)
     pdfs = rng.integers(5, size=300)
     features = (2 * rng.normal(size=(300, dim))).astype(np.float32)
-    sums = mllt.Sums.zeros(len(mixtures.weights), dim)
+    sums = mllt.Sums.zeros(gaussians=len(mixtures.weights), dim=dim)
     for rows in (slice(0, 7), slice(7, 300)):
         sums += mllt.sums_of(mixtures, features[rows], posteriors_of(pdfs[rows]))
     # G by its definition, frame by frame

@@ -47,7 +47,7 @@ def aligned(made: Made, search: Search) -> Outcome:
 
 def test_what_fails_is_retried_and_then_named(made: Made) -> None:
     space = made[0]
-    outcome = aligned(made, Search(10.0, 40.0))
+    outcome = aligned(made, Search(beam=10.0, retry_beam=40.0))
     assert list(outcome.needed) == ["retried"]
     assert 10 < outcome.needed["retried"] < 25
     assert list(outcome.failed) == ["lost"]
@@ -58,12 +58,12 @@ def test_what_fails_is_retried_and_then_named(made: Made) -> None:
 
 def test_beams_decide(made: Made) -> None:
     """Without a wider beam the same utterance fails, with a wide one none is retried."""
-    assert list(aligned(made, Search(10.0, 10.0)).failed) == ["retried", "lost"]
-    wide = aligned(made, Search(100.0, 100.0))
+    assert list(aligned(made, Search(beam=10.0, retry_beam=10.0)).failed) == ["retried", "lost"]
+    wide = aligned(made, Search(beam=100.0, retry_beam=100.0))
     assert not wide.needed and not wide.failed
     # a retried utterance has the path that a wide beam finds
     paths = dict(made[0].aligned())
-    aligned(made, Search(10.0, 40.0))
+    aligned(made, Search(beam=10.0, retry_beam=40.0))
     again = dict(made[0].aligned())
     assert again.keys() == {"fine", "retried"}
     for name, ids in again.items():
@@ -72,7 +72,7 @@ def test_beams_decide(made: Made) -> None:
 
 def test_the_last_frame_of_a_shorter_alignment_is_left_out(made: Made) -> None:
     space, passes, small = made
-    aligned(made, Search(100.0, 100.0))
+    aligned(made, Search(beam=100.0, retry_beam=100.0))
     paths = dict(space.aligned())
     paths["fine"] = paths["fine"][:-1]
     whole = Chunk(0, len(space))
@@ -90,11 +90,11 @@ def test_failures_are_counted_and_limited(
     made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     space, _, small = made
-    outcome = aligned(made, Search(10.0, 40.0))
-    check_failures(outcome, len(space), 0.34, Path("data"))
+    outcome = aligned(made, Search(beam=10.0, retry_beam=40.0))
+    check_failures(outcome, total=len(space), limit=0.34, where=Path("data"))
     assert "utterance lost not aligned: a beam of 60" in capsys.readouterr().err
     with pytest.raises(UserError, match=r"1 of 3 utterances cannot be aligned.*lost"):
-        check_failures(outcome, len(space), 0.33, Path("data"))
+        check_failures(outcome, total=len(space), limit=0.33, where=Path("data"))
     phones = tmp_path / "phones.txt"
     phones.write_text("a 1\nb 2\nc 3\n")
     write_folder(tmp_path / "ali", Result(small.tree, small.model, Front()), space, outcome, phones)

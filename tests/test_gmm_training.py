@@ -128,7 +128,7 @@ def test_equal_alignments_begin_with_silence_as_often_as_kaldis(shared: Path) ->
     """Silence's first state is left in three ways, that of YES in one: three of four begin so."""
     lang = Lang(shared / "kaldi_an4/lang")
     topo = topology.read_text(lang.folder / "topo")
-    tree = monophone_tree(lang.rows("phones/sets.int"), topo)
+    tree = monophone_tree(lang.rows(name="phones/sets.int"), topo)
     transitions = transition_model.make(tree, topo)
     graph = GraphCompiler(lang.lexicon, tree, transitions)([lang.words["YES"]])
     paths = [equal_alignment(graph, 60, np.random.default_rng(seed)) for seed in range(400)]
@@ -167,7 +167,7 @@ def test_an_update_raises_the_likelihood(seed: int) -> None:
 def test_variances_of_few_frames_are_drawn_to_the_pdfs_mean() -> None:
     random = np.random.default_rng(4)
     before = mixtures(random, [3], 2)
-    sums = Statistics.zeros(3, 2, 1)
+    sums = Statistics.zeros(gaussians=3, dim=2, num_ids=1)
     sums.occupancy[:] = [20, 200, 2000]
     own = np.array([[0.1, 4.0], [1.0, 1.0], [2.0, 3.0]])
     sums.second[:] = own * sums.occupancy[:, None]  # means are 0
@@ -181,7 +181,7 @@ def test_variances_of_few_frames_are_drawn_to_the_pdfs_mean() -> None:
 def test_gaussians_with_too_few_frames_go_but_the_last_one_stays() -> None:
     random = np.random.default_rng(0)
     before = mixtures(random, [3, 2], 2)
-    sums = Statistics.zeros(5, 2, 2)
+    sums = Statistics.zeros(gaussians=5, dim=2, num_ids=2)
     sums.occupancy[:] = [50, 3, 40, 2, 4]
     sums.first[:] = before.means * sums.occupancy[:, None]
     sums.second[:] = (before.variances + before.means**2) * sums.occupancy[:, None]
@@ -200,7 +200,7 @@ def test_gaussians_with_too_few_frames_go_but_the_last_one_stays() -> None:
     power=st.sampled_from([0.2, 0.25, 1.0]),
 )
 def test_targets_obey_total_and_counts(counts: list[float], gaussians: int, power: float) -> None:
-    targets = split_targets(np.array(counts), gaussians, power)
+    targets = split_targets(np.array(counts), gaussians=gaussians, power=power)
     assert targets.min() >= 1 and targets.sum() <= max(gaussians, len(counts))
     enough = np.array(counts) > targets * MIN_SPLIT_COUNT
     assert (enough | (targets == 1)).all()
@@ -240,7 +240,17 @@ def test_gaussians_grow_as_in_kaldis_scripts() -> None:
         return state
 
     begin = State(Frames(None, Pipeline(0), 1), toy(np.zeros((1, 3, 2))).model)  # type: ignore
-    schedule = Schedule("toy", 9, frozenset(), 4, 6, 10, 0.25, 1, 0.0)
+    schedule = Schedule(
+        name="toy",
+        iterations=9,
+        realign=frozenset(),
+        grow_until=4,
+        start=6,
+        gaussians=10,
+        power=0.25,
+        seed=1,
+        prior=0.0,
+    )
     final = train(schedule, begin, Search(), hook)
     assert seen == [3, 6, 7, 8, 9, 10, 10, 10]  # one a pdf at first
     assert len(final.model.mixtures.weights) == 10
@@ -252,7 +262,7 @@ def test_singular_statistics_leave_a_finite_model() -> None:
     features = np.ones((200, 3), np.float32)  # no variance at all
     ids = np.ones(200, np.int32)
     sums = accumulate(before, features, ids, np.array([-1, 0], np.int32))
-    after = update(before, sums, Growth(6), random)
+    after = update(before, sums, Growth(gaussians=6), random)
     for values in (after.means, after.variances, after.gconsts, after.weights):
         assert np.isfinite(values).all()
     again = accumulate(after, features, ids, np.array([-1, 0], np.int32))
@@ -277,7 +287,11 @@ def test_transitions_are_shares_of_counts_floored(shared: Path) -> None:
         np.exp(found.log_probs[some]), counts[some] / counts[some].sum(), rtol=1e-4
     )
     # with all scales 1 the scores are the log-probabilities
-    np.testing.assert_allclose(scaled_scores(found, 1.0, 1.0)[1:], found.log_probs[1:], atol=1e-4)
+    np.testing.assert_allclose(
+        scaled_scores(found, transition_scale=1.0, self_loop_scale=1.0)[1:],
+        found.log_probs[1:],
+        atol=1e-4,
+    )
 
 
 def test_splicing_stays_within_utterances() -> None:
@@ -307,7 +321,9 @@ def test_alignments_equal_kaldis(shared: Path, tmp_path: Path) -> None:
         words = word_ids(some, space.names, lang)
         compile_graphs(space, words, lang, event_map.read(ali / "tree"), trained.transitions)
         passes = Passes(space, Pipeline(3, matrix, dict(read_transforms(ali))), 1)
-        outcome = passes.align(trained, Search(10, 40, 1.0, lang.optional_silence))
+        outcome = passes.align(
+            trained, Search(beam=10, retry_beam=40, boost=1.0, quiet=lang.optional_silence)
+        )
         assert not outcome.failed
         theirs = {
             name: ids for part in (1, 2) for name, ids in iterate(ali / f"ali.{part}.gz", "ints")

@@ -43,8 +43,8 @@ def topology() -> Topology:
 
 @pytest.fixture(scope="module")
 def monophones() -> TransitionModel:
-    root = stub([Root((phone,), shared=False) for phone in PHONES], topology(), 0)
-    return transition_model.make(Tree(1, 0, root), topology())
+    root = stub([Root(phones=(phone,), shared=False) for phone in PHONES], topology(), 0)
+    return transition_model.make(Tree(width=1, position=0, root=root), topology())
 
 
 def path(model: TransitionModel, phones: list[int], loops: list[int], late: bool) -> np.ndarray:
@@ -92,7 +92,7 @@ def test_phone_times_equal_kaldis(shared: Path) -> None:
 
 def test_statistics_are_sums_by_window(monophones: TransitionModel) -> None:
     rng = np.random.default_rng(0)
-    context = Context(3, 1, (1,))
+    context = Context(width=3, position=1, independent=(1,))
     classes = stats.pdf_classes(monophones)
     expected: dict[tuple[int, ...], list[np.ndarray]] = {}
     total = Accumulator()
@@ -167,7 +167,7 @@ def test_context_independent_phones_are_not_asked_for_neighbours() -> None:
 
 def test_tree_obeys_roots_leaves_and_thresholds() -> None:
     some = random_stats(np.random.default_rng(3), 200)
-    roots = [Root((1, 2)), Root((3,), shared=False, split=False), Root((4,))]
+    roots = [Root(phones=(1, 2)), Root(phones=(3,), shared=False, split=False), Root(phones=(4,))]
 
     def built(**options: float) -> trees.Built:
         growth = trees.Growth(**{"max_leaves": 0, "threshold": 1.0, "round_leaves": False,
@@ -196,7 +196,7 @@ def test_tree_obeys_roots_leaves_and_thresholds() -> None:
     strange = TreeStatistics(some.context, some.events.copy(), some.sums)
     strange.events[0, 1] = 9
     with pytest.raises(UserError, match="phone 9 is aligned, and no root"):
-        trees.build_tree(strange, roots, questions(), topology(), trees.Growth(0))
+        trees.build_tree(strange, roots, questions(), topology(), trees.Growth(max_leaves=0))
 
 
 def test_merges_are_the_cheapest() -> None:
@@ -219,7 +219,7 @@ def test_merges_are_the_cheapest() -> None:
 def test_roots_file(tmp_path: Path) -> None:
     file = tmp_path / "roots.int"
     file.write_text("shared split 1 2\nnot-shared not-split 3\n")
-    assert read_roots(file) == [Root((1, 2)), Root((3,), shared=False, split=False)]
+    assert read_roots(file) == [Root(phones=(1, 2)), Root(phones=(3,), shared=False, split=False)]
     for line, why in (("split shared 4", "is not `shared split"), ("shared split", "is not"),
                       ("shared split A", "in numbers"), ("shared split 2", "twice")):  # fmt: skip
         file.write_text(f"shared split 1 2\n{line}\n")
@@ -234,7 +234,10 @@ def an4(shared: Path) -> tuple[Path, TransitionModel, TreeStatistics]:
     data = DataDir.read(kaldi / "data/train", audio=False, text=False)
     inputs = Inputs(data, kaldi / "data/train", Frontend.read(kaldi / "exp/tri3b"))
     adapted = Adapted(inputs, read_transforms(kaldi / "exp/tri3b_ali"))
-    context, classes = Context(3, 1, tuple(range(1, 11))), stats.pdf_classes(model)
+    context, classes = (
+        Context(width=3, position=1, independent=tuple(range(1, 11))),
+        stats.pdf_classes(model),
+    )
     total = Accumulator()
     for job in (1, 2):
         events, features = [], []
@@ -264,7 +267,7 @@ def test_tree_of_an4_is_as_likely_as_kaldis(
     )
     roots = read_roots(phones / "roots.int")
     found = trees.build_tree(
-        some, roots, asked, model.topology, trees.Growth(leaves, merge_threshold=merge)
+        some, roots, asked, model.topology, trees.Growth(max_leaves=leaves, merge_threshold=merge)
     )
     assert found.tree.num_pdfs <= theirs.num_pdfs == 424
     assert found.after >= stats.likelihood(theirs, some)

@@ -64,8 +64,8 @@ def test_nothing_said_has_no_confidences() -> None:
     arcs = np.array([(1, 0, 0.0, 0.0, 1), (1, 5, 3.0, 0.0, 1)], ARC)
     final = np.array([[np.inf, np.inf], [0, 0]], np.float32)
     lat = Lattice(final, np.array([0, 2, 2]), arcs)
-    [path] = best_paths(lat, [Scaling(1.0)])
-    assert len(path.words) == 0 and confidences(lat, path, Scaling(1.0)) == []
+    [path] = best_paths(lat, [Scaling(acoustic_scale=1.0)])
+    assert len(path.words) == 0 and confidences(lat, path, Scaling(acoustic_scale=1.0)) == []
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
@@ -115,7 +115,7 @@ def all_words(lat: Lattice, scaling: Scaling) -> dict[tuple[int, ...], float]:
 def test_nbest_against_all_paths(lat: Lattice) -> None:
     for scaling in SCALINGS:
         wanted = sorted(all_words(lat, scaling).values())
-        found = nbest(lat, scaling, 1000, beam=np.inf)
+        found = nbest(lat, scaling, count=1000, beam=np.inf)
         assert [h.cost for h in found] == pytest.approx(wanted, abs=1e-5)
         costs = all_words(lat, scaling)
         assert all(costs[h.words] == pytest.approx(h.cost, abs=1e-5) for h in found)
@@ -123,10 +123,10 @@ def test_nbest_against_all_paths(lat: Lattice) -> None:
             total = h.graph + scaling.acoustic_scale * h.acoustic
             total += penalties(h.words, scaling)
             assert total == pytest.approx(h.cost, abs=1e-5)
-        narrow = nbest(lat, scaling, 1000, beam=1.0)
+        narrow = nbest(lat, scaling, count=1000, beam=1.0)
         kept = [cost for cost in wanted if cost <= wanted[0] + 1.0 - 1e-4]
         assert [h.cost for h in narrow][: len(kept)] == pytest.approx(kept, abs=1e-5)
-        few = nbest(lat, scaling, 3, beam=8.0)
+        few = nbest(lat, scaling, count=3, beam=8.0)
         kept = [cost for cost in wanted[:3] if cost <= wanted[0] + 8.0 - 1e-4]
         assert [h.cost for h in few][: len(kept)] == pytest.approx(kept, abs=1e-5)
 
@@ -141,10 +141,10 @@ def test_no_wider_beam_is_searched_than_is_needed(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("hadpsgd.decoding.nbest.word_lattice", recorded)
     lat = two_words([0.0, 3.0])
-    assert len(nbest(lat, Scaling(1.0), 2, beam=16.0)) == 2
+    assert len(nbest(lat, Scaling(acoustic_scale=1.0), count=2, beam=16.0)) == 2
     assert beams == [2.0, 4.0]
     beams.clear()
-    assert len(nbest(lat, Scaling(1.0), 3, beam=16.0)) == 2
+    assert len(nbest(lat, Scaling(acoustic_scale=1.0), count=3, beam=16.0)) == 2
     assert beams[-1] == 16.0
 
 
@@ -170,7 +170,16 @@ def test_forward_and_backward_against_all_paths(lat: Lattice) -> None:
 
 def test_confidence_is_the_share_of_the_probability() -> None:
     lat = two_words([0.0, np.log(3.0)])
-    path = best_paths(lat, [Scaling(1.0)])[0]
-    assert confidences(lat, path, Scaling(1.0)) == pytest.approx([0.75, 1.0], abs=1e-6)
+    path = best_paths(lat, [Scaling(acoustic_scale=1.0)])[0]
+    assert confidences(lat, path, Scaling(acoustic_scale=1.0)) == pytest.approx(
+        [0.75, 1.0], abs=1e-6
+    )
     single = two_words([0.5])
-    assert confidences(single, best_paths(single, [Scaling(1.0)])[0], Scaling(1.0)) is None
+    assert (
+        confidences(
+            single,
+            best_paths(single, [Scaling(acoustic_scale=1.0)])[0],
+            Scaling(acoustic_scale=1.0),
+        )
+        is None
+    )

@@ -315,19 +315,30 @@ def test_timed_words_of_pieces() -> None:
     data = DataDir(Path("x"), {"u": Utterance(id="u", speaker="s", recording="r", start=1.0)})
     said = np.array([1, 2, 5, 3, 4], np.int32)
     path = LatticePath(
-        np.array([9, 1, 2, 9, 5, 4], np.int32), said, np.arange(5, dtype=np.int32), 0.0, 0.0, 0.0
+        transitions=np.array([9, 1, 2, 9, 5, 4], np.int32),
+        words=said,
+        word_frames=np.arange(5, dtype=np.int32),
+        cost=0.0,
+        graph=0.0,
+        acoustic=0.0,
     )
     timed = Timer(words, transitions, aligner, data).timed("u", path, [0.9, 0.5, 1.0, 0.8, 0.7])
     assert words.inside == {2, 4, 6}  # no penalty for them
-    assert Setting(10.0, 0.5).scaling(words).begin(said).tolist() == [1, 0, 1, 1, 0]
+    assert Setting(lm_weight=10.0, word_penalty=0.5).scaling(words).begin(said).tolist() == [
+        1,
+        0,
+        1,
+        1,
+        0,
+    ]
     assert aligner.unaligned == 0
     assert [(w.word, round(w.begin, 2), round(w.duration, 2), w.confidence) for w in timed] == [
         ("wonder", 1.01, 0.02, 0.5),
         ("it", 1.05, 0.01, 0.7),
     ]
-    assert aligner.words(path, [Span(p, i, i + 1) for i, p in enumerate([9, 1, 2, 9, 5, 4])])[
-        3
-    ] == Span(3, 5, 5)
+    assert aligner.words(
+        path, [Span(label=p, begin=i, end=i + 1) for i, p in enumerate([9, 1, 2, 9, 5, 4])]
+    )[3] == Span(label=3, begin=5, end=5)
 
 
 @given(st.lists(st.sampled_from(["▁", "▁a", "b", "▁c'", "▁<UNK>"]), max_size=8))
@@ -339,17 +350,17 @@ def test_groups_hold_every_piece_once(names: list[str]) -> None:
 
 def test_recall_of_some_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     edits = [
-        Edit("C", "zebra", "zebra"),
-        Edit("S", "zebra", "the"),
-        Edit("D", "quagga", None),
-        Edit("S", "the", "zebra"),
-        Edit("I", None, "a"),
-        Edit("C", "other", "other"),
-        Edit("C", None, None),
+        Edit(kind="C", ref="zebra", hyp="zebra"),
+        Edit(kind="S", ref="zebra", hyp="the"),
+        Edit(kind="D", ref="quagga", hyp=None),
+        Edit(kind="S", ref="the", hyp="zebra"),
+        Edit(kind="I", ref=None, hyp="a"),
+        Edit(kind="C", ref="other", hyp="other"),
+        Edit(kind="C", ref=None, hyp=None),
     ]
     folder = tmp_path / "score"
     folder.mkdir()
-    sentences.write(folder / sentences.FILE, [Sentence("s", "a", edits)])
+    sentences.write(folder / sentences.FILE, [Sentence(name="s", speaker="a", edits=edits)])
     (tmp_path / "words").write_text("Zebra\nquagga\n")
     out = tmp_path / "out.json"
     arguments = [str(folder), "--words", str(tmp_path / "words"), "--out", str(out)]

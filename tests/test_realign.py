@@ -121,8 +121,8 @@ def test_failures_are_named_and_limited_as_those_of_gmms(
     for name in ("final.mdl", "tree"):
         (tmp_path / name).write_text(name)
     (tmp_path / "phones.txt").write_text("a 1\n")
-    places = Places(Path("data/x"), tmp_path, tmp_path, tmp_path / "out")
-    realign(aligner, iter(spoken), 4, places, 1, 0.5)
+    places = Places(data=Path("data/x"), ali=tmp_path, lang=tmp_path, out=tmp_path / "out")
+    realign(aligner, iter(spoken), 4, places, jobs=1, max_failed=0.5)
     said = capsys.readouterr().err
     assert "utterance lost not aligned: a beam of " in said
     assert "utterance short not aligned: 2 frames are too few for its transcript" in said
@@ -132,9 +132,9 @@ def test_failures_are_named_and_limited_as_those_of_gmms(
     kept = dict(kaldi_io.iterate(tmp_path / "out/ali.1.gz", "ints"))
     assert list(kept) == ["fine", "retried"] and all(len(ids) == 12 for ids in kept.values())
     assert (tmp_path / "out/final.mdl").read_text() == "final.mdl"
+    places = Places(data=Path("x"), ali=tmp_path, lang=tmp_path, out=tmp_path / "no")
     with pytest.raises(UserError, match=r"2 of 4 utterances cannot be aligned.*max_failed = 0.4"):
-        realign(aligner, iter(spoken), 4, Places(Path("x"), tmp_path, tmp_path, tmp_path / "no"),
-                1, 0.4)  # fmt: skip
+        realign(aligner, iter(spoken), 4, places, jobs=1, max_failed=0.4)
     assert not (tmp_path / "no").exists()
     scores["fine"][3, pdfs[0][1]] = np.nan
     with pytest.raises(UserError, match="utterance fine: the network's scores are not finite"):
@@ -177,8 +177,8 @@ def test_a_gmms_likelihoods_give_kaldis_alignments(
     scores = gmm_scores(kaldi, data)
     aligner = Aligner(Given(scores), compiler_of(ali, lang), Realign())
     spoken = zip(names, word_ids(data, names, lang), strict=True)
-    places = Places(data.path, ali, kaldi / "lang", tmp_path / "ali")
-    outcome = realign(aligner, spoken, len(names), places, 2, 0.0)
+    places = Places(data=data.path, ali=ali, lang=kaldi / "lang", out=tmp_path / "ali")
+    outcome = realign(aligner, spoken, len(names), places, jobs=2, max_failed=0.0)
     assert not outcome.failed
     transitions, found = read_alignments(tmp_path / "ali")
     items = list(found)
@@ -199,8 +199,8 @@ def test_a_gmms_likelihoods_give_kaldis_alignments(
         Given({name: 0 * scores[name] for name in names[:4]}), aligner.compiler, Realign()
     )
     some = zip(names[:4], word_ids(data, names[:4], lang), strict=True)
-    places = Places(data.path, ali, kaldi / "lang", tmp_path / "blind")
-    realign(blind, some, 4, places, 1, 0.0)
+    places = Places(data=data.path, ali=ali, lang=kaldi / "lang", out=tmp_path / "blind")
+    realign(blind, some, 4, places, jobs=1, max_failed=0.0)
     assert "warning: these labels are hardly those before" in capsys.readouterr().err
 
 

@@ -122,7 +122,7 @@ def test_a_rescored_first_pass_gives_the_full_models_words(
         for searcher in (direct, pruned):
             lat = searcher(scores).lattice
             assert lat is not None
-            words.append(best_paths(lat, [Scaling(SCALE)])[0].words.tolist())
+            words.append(best_paths(lat, [Scaling(acoustic_scale=SCALE)])[0].words.tolist())
         same += words[0] == words[1]
         total += 1
     assert total == 6

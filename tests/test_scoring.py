@@ -54,7 +54,9 @@ def test_sclite_test1_transcripts(sctk: Path) -> None:
     assert ref.keys() == hyp.keys()
     ours = our_table(
         [
-            nist.Sentence(name, name[:3], nist.align_texts(text, hyp[name], Options()))
+            nist.Sentence(
+                name=name, speaker=name[:3], edits=nist.align_texts(text, hyp[name], Options())
+            )
             for name, text in ref.items()
         ]
     )
@@ -71,7 +73,9 @@ def test_sclite_test3_times(sctk: Path) -> None:
 def test_hubscr_after_the_filter(sctk: Path) -> None:
     segments_ = stm.read(sctk / "hubscr/lvc_refe.notag.noat.stm.filt")
     words = formats.read_ctm(sctk / "hubscr/lvc_hyp.notag.ctm.filt")
-    ours = our_table(nist.score_ctm(segments_, words, Options(True, True)))
+    ours = our_table(
+        nist.score_ctm(segments_, words, Options(fragments=True, optional_deletion=True))
+    )
     assert ours == raw_table(sctk / "hubscr/lvc_hyp.notag.ctm.filt.raw")
 
 
@@ -168,20 +172,37 @@ def test_alternations_are_as_good_as_their_best_choice(text: str, hyp: list[str]
 
 
 def test_words_go_to_the_segment_of_their_middle() -> None:
-    reference = [Segment("f", "a", "s1", 0, 1, "a b"), Segment("f", "a", "s2", 1, 2, "c")]
+    reference = [
+        Segment(file="f", channel="a", speaker="s1", begin=0, end=1, text="a b"),
+        Segment(file="f", channel="a", speaker="s2", begin=1, end=2, text="c"),
+    ]
     words = [
-        TimedWord("F", "A", 0.0, 0.5, "a"),
-        TimedWord("F", "A", 0.7, 0.5, "b"),  # middle 0.95
-        TimedWord("F", "A", 1.2, 0.2, "c"),
-        TimedWord("F", "A", 5.0, 0.2, "late"),  # the last segment takes all
+        TimedWord(file="F", channel="A", begin=0.0, duration=0.5, word="a"),
+        TimedWord(file="F", channel="A", begin=0.7, duration=0.5, word="b"),  # middle 0.95
+        TimedWord(file="F", channel="A", begin=1.2, duration=0.2, word="c"),
+        TimedWord(
+            file="F", channel="A", begin=5.0, duration=0.2, word="late"
+        ),  # the last segment takes all
     ]
     table = our_table(nist.score_ctm(reference, words))
     assert table["s1"][2:6] == (2, 0, 0, 0)
     assert table["s2"][2:6] == (1, 0, 0, 1)
-    ignored = [Segment("f", "a", "s1", 0, 1, "IGNORE_TIME_SEGMENT_IN_SCORING"), reference[1]]
+    ignored = [
+        Segment(
+            file="f",
+            channel="a",
+            speaker="s1",
+            begin=0,
+            end=1,
+            text="IGNORE_TIME_SEGMENT_IN_SCORING",
+        ),
+        reference[1],
+    ]
     assert list(our_table(nist.score_ctm(ignored, words))) == ["s2", "Sum"]
     with pytest.raises(UserError, match="no file 'g' with channel 'a'"):
-        nist.score_ctm(reference, [*words, TimedWord("g", "a", 0, 1, "x")])
+        nist.score_ctm(
+            reference, [*words, TimedWord(file="g", channel="a", begin=0, duration=1, word="x")]
+        )
 
 
 @pytest.mark.parametrize(
@@ -221,8 +242,14 @@ def test_faults_of_ctm_files(tmp_path: Path, content: str, message: str) -> None
 
 
 def test_files_come_back_as_they_were_written(tmp_path: Path) -> None:
-    reference = [Segment("f", "a", "s", 0.0, 1.5, "x y", "<o,f>"), Segment("f", "a", "s", 2, 3, "")]
-    words = [TimedWord("f", "a", 0.25, 0.5, "x"), TimedWord("f", "a", 1.0, 0.25, "y", 0.875)]
+    reference = [
+        Segment(file="f", channel="a", speaker="s", begin=0.0, end=1.5, text="x y", label="<o,f>"),
+        Segment(file="f", channel="a", speaker="s", begin=2, end=3, text=""),
+    ]
+    words = [
+        TimedWord(file="f", channel="a", begin=0.25, duration=0.5, word="x"),
+        TimedWord(file="f", channel="a", begin=1.0, duration=0.25, word="y", confidence=0.875),
+    ]
     formats.write_lines(tmp_path / "stm", reference)
     formats.write_lines(tmp_path / "ctm", words)
     assert stm.read(tmp_path / "stm") == reference
@@ -230,13 +257,15 @@ def test_files_come_back_as_they_were_written(tmp_path: Path) -> None:
 
 
 def test_choice_among_equals_is_their_middle() -> None:
-    tried = [Setting(w, p) for w in (7.0, 8.0, 9.0, 10.0) for p in (0.0, 1.0)]
+    tried = [
+        Setting(lm_weight=w, word_penalty=p) for w in (7.0, 8.0, 9.0, 10.0) for p in (0.0, 1.0)
+    ]
     errors = [9, 9, 5, 9, 5, 9, 5, 9]
-    counts = [Counts(10, sub=count) for count in errors]
-    assert tried[choose(tried, counts)] == Setting(9.0, 0.0)
-    assert edges(tried, Setting(9.0, 0.0)) == ["scoring.word_penalties 0"]
-    assert edges(tried, Setting(7.0, 1.0))[0] == "scoring.lm_weights 7"
+    counts = [Counts(correct=10, sub=count) for count in errors]
+    assert tried[choose(tried, counts)] == Setting(lm_weight=9.0, word_penalty=0.0)
+    assert edges(tried, Setting(lm_weight=9.0, word_penalty=0.0)) == ["scoring.word_penalties 0"]
+    assert edges(tried, Setting(lm_weight=7.0, word_penalty=1.0))[0] == "scoring.lm_weights 7"
 
 
 def test_edits_are_small() -> None:
-    assert not hasattr(Edit("C", "a", "a"), "__dict__")
+    assert not hasattr(Edit(kind="C", ref="a", hyp="a"), "__dict__")

@@ -109,7 +109,10 @@ def test_rules(rules: Path) -> None:
 
 
 def test_a_word_that_becomes_two_shares_its_time(rules: Path) -> None:
-    words = [TimedWord("f", "a", 1.0, 0.5, "twenty-one"), TimedWord("f", "a", 2.0, 0.5, "won't")]
+    words = [
+        TimedWord(file="f", channel="a", begin=1.0, duration=0.5, word="twenty-one"),
+        TimedWord(file="f", channel="a", begin=2.0, duration=0.5, word="won't"),
+    ]
     made = list(glm.filter_words(glm.read(rules, "ctm"), words))
     assert [(w.word, w.begin, w.duration) for w in made[:2]] == [
         ("TWENTY", 1.0, 0.25),
@@ -123,7 +126,9 @@ def test_a_word_that_becomes_two_shares_its_time(rules: Path) -> None:
         "NOT",
         "<ALT_END>",
     ]
-    reference = [Segment("f", "a", "s", 0.0, 3.0, "TWENTY ONE WILL NOT")]
+    reference = [
+        Segment(file="f", channel="a", speaker="s", begin=0.0, end=3.0, text="TWENTY ONE WILL NOT")
+    ]
     assert nist.total(nist.score_ctm(reference, made)).errors == 0
 
 
@@ -157,7 +162,7 @@ def test_brackets_that_nists_own_files_forget(
 @given(st.text("AB ", max_size=12), st.lists(st.tuples(st.text("AB", min_size=1, max_size=2))))
 @settings(max_examples=100)
 def test_rules_are_applied_once_from_left_to_right(text: str, olds: list[tuple[str]]) -> None:
-    applied = Glm(Rule(old, old.lower()) for (old,) in olds).apply(text)
+    applied = Glm(Rule(old=old, new=old.lower()) for (old,) in olds).apply(text)
     assert applied.upper() == text  # nothing is lost
     for (old,) in olds:
         assert old not in applied
@@ -172,11 +177,29 @@ def random_sentences(seed: int, count: int, errors: float) -> list[Sentence]:
         draw = np.random.default_rng((seed, i))
         hyp = [w if draw.random() > errors else str(draw.choice(words)) for w in reference]
         hyp = [w for w in hyp if draw.random() > errors / 3]
-        segment = Segment(f"f{i % 4}", "1", f"spk{i % 6}", i, i + 1, " ".join(reference))
+        segment = Segment(
+            file=f"f{i % 4}",
+            channel="1",
+            speaker=f"spk{i % 6}",
+            begin=i,
+            end=i + 1,
+            text=" ".join(reference),
+        )
         step = 1.0 / (len(hyp) + 1)
-        timed = [TimedWord(segment.file, "1", i + step * j, step, w) for j, w in enumerate(hyp)]
+        timed = [
+            TimedWord(file=segment.file, channel="1", begin=i + step * j, duration=step, word=w)
+            for j, w in enumerate(hyp)
+        ]
         edits = nist.align_texts(segment.text, " ".join(hyp), Options())
-        scored.append(Sentence(f"u{i:03d}", segment.speaker, edits, segment, tuple(timed)))
+        scored.append(
+            Sentence(
+                name=f"u{i:03d}",
+                speaker=segment.speaker,
+                edits=edits,
+                segment=segment,
+                words=tuple(timed),
+            )
+        )
     return scored
 
 
@@ -238,11 +261,13 @@ def test_sc_stats_itself_agrees(tmp_path: Path) -> None:
 def test_segments_by_hand() -> None:
     """Two good words end a segment; segments without errors do not count."""
     ref = "a b c d e f g h"
-    one = Sentence("u", "s", nist.align_texts(ref, "x b c d e f g h", Options()))
-    two = Sentence("u", "s", nist.align_texts(ref, "a b c d x x g h", Options()))
+    one = Sentence(name="u", speaker="s", edits=nist.align_texts(ref, "x b c d e f g h", Options()))
+    two = Sentence(name="u", speaker="s", edits=nist.align_texts(ref, "a b c d x x g h", Options()))
     test = mapsswe([one], [two])
     assert (test.segments, test.mean) == (2, pytest.approx((1 - 2) / 2))
-    near = Sentence("u", "s", nist.align_texts(ref, "a x c d e f g h", Options()))
+    near = Sentence(
+        name="u", speaker="s", edits=nist.align_texts(ref, "a x c d e f g h", Options())
+    )
     assert mapsswe([one], [near]).segments == 1  # b is right in one of them only
 
 
@@ -309,7 +334,10 @@ def test_a_data_directory_brings_its_stm_and_glm(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("a-1 uh i won't\n")
     data = DataDir.read(tmp_path, audio=False)
     reference = Reference.of(data, {"a-1": 2.0})
-    words = [TimedWord("a-1", "1", 0.1 * i, 0.1, w) for i, w in enumerate(["i", "will", "not"])]
+    words = [
+        TimedWord(file="a-1", channel="1", begin=0.1 * i, duration=0.1, word=w)
+        for i, w in enumerate(["i", "will", "not"])
+    ]
     scored = reference.score(words)
     assert nist.total(scored).errors == 0  # the hesitation may be left out
     assert nist.total(scored).words == 4
@@ -330,6 +358,9 @@ def test_labels_of_an_stm_stay_defined(tmp_path: Path) -> None:
     (tmp_path / "stm").write_text(f"{label}\na-1 1 a 0 2 <O> i will\n")
     reference = Reference.of(DataDir.read(tmp_path, audio=False), {})
     assert reference.comments == (label,)
-    words = [TimedWord("a-1", "1", 0.1, 0.1, "i"), TimedWord("a-1", "1", 0.3, 0.1, "will")]
+    words = [
+        TimedWord(file="a-1", channel="1", begin=0.1, duration=0.1, word="i"),
+        TimedWord(file="a-1", channel="1", begin=0.3, duration=0.1, word="will"),
+    ]
     checked = reference.checked(words, reference.score(words))
     assert checked == {"tool": "hubscr", "agrees": True, "different_speakers": []}

@@ -41,7 +41,7 @@ def search(
 ) -> tuple[list[Lattice | None], list[bool]]:
     """Lattices of utterances, so many searched together, pruned every few frames; whether they
     reached no final state."""
-    passing = TokenPassing(graph, columns, Lanes(scores, together), 1.0, beams)
+    passing = TokenPassing(graph, columns, Lanes(scores, count=together), 1.0, beams)
     pruner = Pruner(graph, beams.lattice_beam)
     while passing.advance():
         time = len(passing.frames) - 1
@@ -87,7 +87,7 @@ def test_a_lattice_holds_all_paths_within_its_beam(
     graph, scores = problem
     laid = SearchGraph.of(graph)
     for beam in (1000.0, 2.0):
-        beams = Beams(1e9, beam, 10**6)
+        beams = Beams(beam=1e9, lattice_beam=beam, max_active=10**6)
         made, partial = search(laid, columns_of(laid), scores, beams, every)
         for lat, matrix, ends_anywhere in zip(made, scores, partial, strict=True):
             wanted, anywhere = walks(graph, matrix)
@@ -110,7 +110,7 @@ def test_a_lattice_holds_all_paths_within_its_beam(
 @settings(max_examples=50)
 def test_ways_that_are_not_listed_are_found(problem: tuple[Arrays, list[Scores]]) -> None:
     """Of graphs where ways along empty arcs are very many, only single arcs are listed."""
-    graph, beams = SearchGraph.of(problem[0]), Beams(4.0, 2.0, 10**6)
+    graph, beams = SearchGraph.of(problem[0]), Beams(beam=4.0, lattice_beam=2.0, max_active=10**6)
     with mock.patch("hadpsgd.decoding.search_graph._STEPS", 0):
         short = SearchGraph.of(problem[0])
     assert len(short.ways.next) == len(short.empty.next) <= len(graph.ways.next)
@@ -129,7 +129,7 @@ def test_utterances_of_a_batch_do_not_touch_one_another(
 ) -> None:
     """Side by side or one after another."""
     graph = SearchGraph.of(problem[0])
-    beams = Beams(3.0, 2.0, 3)
+    beams = Beams(beam=3.0, lattice_beam=2.0, max_active=3)
     made, partial = search(graph, columns_of(graph), problem[1], beams, 2, together)
     for lat, cut, scores in zip(made, partial, problem[1], strict=True):
         (alone,), (ends_anywhere,) = search(graph, columns_of(graph), [scores], beams, 2)
@@ -146,7 +146,7 @@ def test_utterances_of_a_batch_do_not_touch_one_another(
 )
 def test_lanes_are_never_empty_without_need(lengths: list[int], count: int, room: int) -> None:
     scores = [np.full((length, 1), number, np.float32) for number, length in enumerate(lengths)]
-    lanes, read = Lanes(scores, count, 4 * room), dict.fromkeys(range(len(lengths)), 0)
+    lanes, read = Lanes(scores, count=count, room=4 * room), dict.fromkeys(range(len(lengths)), 0)
     lanes.enter(0)
     time = 0
     while lanes.going_on(time):
@@ -185,7 +185,9 @@ def test_lattices_of_kaldi_decoder(
     path, pdf, scores = golden
     graph = SearchGraph.of(arrays.read(path))
     columns = pdf[graph.emitting.label].astype(np.int64)
-    made, partial = search(graph, columns, scores[:8], Beams(13.0, 6.0, 10**9), 50, 8)
+    made, partial = search(
+        graph, columns, scores[:8], Beams(beam=13.0, lattice_beam=6.0, max_active=10**9), 50, 8
+    )
     assert not any(partial)
     fst = kaldifst.StdConstFst.read(str(path))
     config = kaldi_decoder.LatticeSimpleDecoderConfig(beam=13.0, lattice_beam=6.0)
@@ -198,7 +200,9 @@ def test_lattices_of_kaldi_decoder(
         # a link more or less where a cost lies at the beam's very edge
         assert len(lat.arcs) == pytest.approx(len(theirs.arcs), rel=0.005, abs=2)
         assert lat.num_states == pytest.approx(theirs.num_states, rel=0.005, abs=2)
-        ours, other = (nbest(one, Scaling(1.0), 5, 4.0) for one in (lat, theirs))
+        ours, other = (
+            nbest(one, Scaling(acoustic_scale=1.0), count=5, beam=4.0) for one in (lat, theirs)
+        )
         assert [h.words for h in ours] == [h.words for h in other]
         assert [h.cost for h in ours] == pytest.approx([h.cost for h in other], abs=0.02)
 
@@ -209,8 +213,10 @@ def test_active_states_are_limited(golden: tuple[Path, NDArray[np.int32], list[S
     columns = pdf[graph.emitting.label].astype(np.int64)
     flat = [np.zeros_like(matrix[:60]) for matrix in scores[:3]]  # scores that say nothing
     for limit in (200, 1000):
-        lanes = Lanes(flat, len(flat))
-        passing = TokenPassing(graph, columns, lanes, 1.0, Beams(13.0, 6.0, limit))
+        lanes = Lanes(flat, count=len(flat))
+        passing = TokenPassing(
+            graph, columns, lanes, 1.0, Beams(beam=13.0, lattice_beam=6.0, max_active=limit)
+        )
         for _ in range(60):
             passing.advance()
             links = passing.frames[-2].emitting
@@ -218,12 +224,16 @@ def test_active_states_are_limited(golden: tuple[Path, NDArray[np.int32], list[S
             going = np.unique(links.source)
             owners = np.bincount(passing.frames[-2].utterance[going], minlength=3)
             assert owners.max() <= limit
-    made, _ = search(graph, columns, scores[:4], Beams(13.0, 6.0, 1000), 50)
-    wide, _ = search(graph, columns, scores[:4], Beams(13.0, 6.0, 10**9), 50)
+    made, _ = search(
+        graph, columns, scores[:4], Beams(beam=13.0, lattice_beam=6.0, max_active=1000), 50
+    )
+    wide, _ = search(
+        graph, columns, scores[:4], Beams(beam=13.0, lattice_beam=6.0, max_active=10**9), 50
+    )
     for a, b in zip(made, wide, strict=True):
         assert a is not None
         assert b is not None
-        one, two = (best_paths(lat, [Scaling(1.0)])[0] for lat in (a, b))
+        one, two = (best_paths(lat, [Scaling(acoustic_scale=1.0)])[0] for lat in (a, b))
         assert one.words.tolist() == two.words.tolist()
 
 
@@ -278,4 +288,6 @@ def test_cycles_without_speech(cost: float, message: str) -> None:
             search(graph, columns, scores, beams, 50)
         return
     [lat], _ = search(graph, columns, scores, beams, 50)
-    assert lat is not None and best_paths(lat, [Scaling(1.0)])[0].words.tolist() == [1]
+    assert lat is not None and best_paths(lat, [Scaling(acoustic_scale=1.0)])[0].words.tolist() == [
+        1
+    ]

@@ -101,10 +101,10 @@ def scored(words: int, sub: int, ins: int, dele: int) -> list[Sentence]:
     for word in range(words):
         kind: Kind = "S" if word < sub else "D" if word < sub + dele else "C"
         hyp = {"S": "other", "D": None, "C": f"w{word}"}[kind]
-        edits[word % 100].append(Edit(kind, f"w{word}", hyp))
+        edits[word % 100].append(Edit(kind=kind, ref=f"w{word}", hyp=hyp))
     for word in range(ins):
-        edits[word * 7 % 100].append(Edit("I", None, f"x{word}"))
-    return [Sentence(f"s{i}", f"speaker{i % 10}", edits[i]) for i in range(100)]
+        edits[word * 7 % 100].append(Edit(kind="I", ref=None, hyp=f"x{word}"))
+    return [Sentence(name=f"s{i}", speaker=f"speaker{i % 10}", edits=edits[i]) for i in range(100)]
 
 
 def write_scores(config: Config, run: str) -> None:

@@ -97,7 +97,7 @@ def estimate(
             yield Part(speaker, 1, fmllr.sums_of(seen, terms))
 
     utterances = Counter(inputs.data.utterances[name].speaker for name in inputs.utterances)
-    found = adapt(parts(), utterances, dim, min_count)
+    found = adapt(parts(), utterances, dim=dim, min_count=min_count)
     for speaker, inner in before.items():
         if speaker in found.transforms:
             composed = fmllr.compose(found.transforms[speaker], inner)

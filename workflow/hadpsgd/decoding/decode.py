@@ -38,7 +38,7 @@ _HELD = 192  # utterances whose lattices all processes hold until they are writt
 _KEPT = ("words.txt", "phones.txt", "transitions.npz")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Batch:
     """Of each utterance: name, what was found, entry in the archive; and processor seconds."""
 
@@ -47,7 +47,7 @@ class Batch:
     search: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Work:
     """Makes, in each process, the function that decodes an utterance.
 
@@ -78,7 +78,7 @@ class Work:
 
             began, packed = time.process_time(), []
             try:
-                found = searcher.search(scored(), self.lanes, self.room)
+                found = searcher.search(scored(), together=self.lanes, room=self.room)
                 for utterance, each in zip(utterances, found, strict=True):
                     at = time.process_time()
                     packed.append(_packed(utterance, each))
@@ -86,7 +86,7 @@ class Work:
             except UserError as error:
                 raise self._named(error, utterances, scorer) from None
             search = time.process_time() - began - scoring - packing
-            return Batch(packed, scoring, search)
+            return Batch(results=packed, scoring=scoring, search=search)
 
         return decode
 
@@ -107,7 +107,7 @@ def _packed(utterance: str, found: Found) -> tuple[str, Found, bytes]:
     return utterance, Found(found.frames, None, found.partial), content
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Tally:
     """What was decoded and what was not."""
 
@@ -131,7 +131,7 @@ class Tally:
 
 
 def decode(
-    work: Work, utterances: Sequence[str], out: Path, jobs: int, max_failed: float
+    work: Work, utterances: Sequence[str], out: Path, *, jobs: int, max_failed: float
 ) -> dict[str, Any]:
     """Decode utterances into OUT/lat.1.gz and OUT/decode.json; returns what the latter says.
 
@@ -147,7 +147,7 @@ def decode(
             work = replace(work, lanes=lanes_of(jobs), room=_SCORES // jobs)
             if jobs > 1:
                 work.searcher.warm()
-            rounds = dealt(utterances, max(_LEAST, _HELD // jobs), jobs)
+            rounds = dealt(utterances, size=max(_LEAST, _HELD // jobs), jobs=jobs)
             batches = map_in_order(work, chain.from_iterable(rounds), jobs)
             for dealt_out in rounds:
                 done = list(islice(batches, len(dealt_out)))
@@ -173,7 +173,7 @@ def lanes_of(jobs: int) -> int:
     return min(TOGETHER, max(_LEAST, _WORK // jobs - _PROCESS))
 
 
-def dealt(items: Sequence[Item], size: int, jobs: int) -> list[list[Sequence[Item]]]:
+def dealt(items: Sequence[Item], *, size: int, jobs: int) -> list[list[Sequence[Item]]]:
     """Rounds of batches of at most `size` items, in each round one for every process.
 
     Items are dealt out in turn: neighbours are alike (utterances of a speaker, of a length), so the

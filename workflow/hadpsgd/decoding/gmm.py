@@ -34,7 +34,7 @@ def frontend_of(folder: Path, dim: int) -> Frontend:
     """
     if (folder / "final.mat").is_file():
         return Frontend.read(folder)
-    pipeline = deltas(dim // 3)
+    pipeline = deltas(dim=dim // 3)
     return Frontend(left=pipeline.context, right=pipeline.context, transform=pipeline.matrix)
 
 
@@ -51,7 +51,7 @@ def gmm_scale(config: Config) -> float:
     return config.decoding.acoustic_scale
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GmmScorer:
     """Makes a scorer of utterances.
 

@@ -35,7 +35,7 @@ class Lanes:
         soonest: the next frame at which one ends.
     """
 
-    def __init__(self, scores: Iterable[Scores], count: int, room: float = np.inf) -> None:
+    def __init__(self, scores: Iterable[Scores], *, count: int, room: float = np.inf) -> None:
         self._coming = iter(scores)
         self._next = next(self._coming, None)
         self._room = room

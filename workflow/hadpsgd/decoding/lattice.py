@@ -81,7 +81,7 @@ def topologically_sorted(lattice: Lattice, start: int = 0) -> Lattice:
     return Lattice(lattice.final[order], starts, arcs[by_source])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Scaling:
     """How a path is judged: graph + acoustic * acoustic_scale + word_penalty a word.
 
@@ -97,7 +97,7 @@ class Scaling:
         return (labels > 0) & ~np.isin(labels, list(self.inside))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Path:
     """One path: transition-ids of its frames, words, and the frame at which each word label is.
 
@@ -116,7 +116,17 @@ def best_paths(lattice: Lattice, scalings: Sequence[Scaling]) -> list[Path]:
     """The best path for each scaling; an empty path for a lattice without states."""
     if lattice.num_states == 0:
         nothing = np.zeros(0, np.int32)
-        return [Path(nothing, nothing, nothing, float("inf"), 0.0, 0.0) for _ in scalings]
+        return [
+            Path(
+                transitions=nothing,
+                words=nothing,
+                word_frames=nothing,
+                cost=float("inf"),
+                graph=0.0,
+                acoustic=0.0,
+            )
+            for _ in scalings
+        ]
     costs = arc_costs(lattice, scalings)
     forward, back = _viterbi(lattice, costs)
     ends = forward + final_costs(lattice, scalings)
@@ -182,21 +192,23 @@ def _trace(lattice: Lattice, back: NDArray[np.int32], state: int, cost: float) -
     while (arc := back[state]) >= 0:
         chosen.append(int(arc))
         state = sources[arc]
-    return path_of(lattice, np.array(chosen[::-1], np.int64), cost, graph, acoustic)
+    return path_of(
+        lattice, np.array(chosen[::-1], np.int64), cost=cost, graph=graph, acoustic=acoustic
+    )
 
 
 def path_of(
-    lattice: Lattice, chosen: NDArray[np.int64], cost: float, graph: float, acoustic: float
+    lattice: Lattice, chosen: NDArray[np.int64], *, cost: float, graph: float, acoustic: float
 ) -> Path:
     """A path from its arcs; graph and acoustic are the costs of ending."""
     arcs = lattice.arcs[chosen]
     emitting, spoken = arcs["ilabel"] > 0, arcs["olabel"] > 0
     frames: NDArray[np.int64] = np.cumsum(emitting) - emitting
     return Path(
-        arcs["ilabel"][emitting],
-        arcs["olabel"][spoken],
-        frames[spoken].astype(np.int32),
-        cost,
-        graph + float(arcs["graph"].sum(dtype=np.float64)),
-        acoustic + float(arcs["acoustic"].sum(dtype=np.float64)),
+        transitions=arcs["ilabel"][emitting],
+        words=arcs["olabel"][spoken],
+        word_frames=frames[spoken].astype(np.int32),
+        cost=cost,
+        graph=graph + float(arcs["graph"].sum(dtype=np.float64)),
+        acoustic=acoustic + float(arcs["acoustic"].sum(dtype=np.float64)),
     )

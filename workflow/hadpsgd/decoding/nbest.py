@@ -13,7 +13,7 @@ from hadpsgd.decoding.word_lattice import WordLattice, word_lattice
 _SHARES = (1, 2, 4, 8)  # of the beam, tried from the narrowest on
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Hypothesis:
     """Words with their cost (scaled), graph and acoustic costs (not scaled)."""
 
@@ -23,7 +23,9 @@ class Hypothesis:
     acoustic: float
 
 
-def nbest(lattice: Lattice, scaling: Scaling, count: int, beam: float = 20.0) -> list[Hypothesis]:
+def nbest(
+    lattice: Lattice, scaling: Scaling, *, count: int, beam: float = 20.0
+) -> list[Hypothesis]:
     """Up to `count` different word sequences within `beam` of the best, best first."""
     if lattice.num_states == 0:
         return []
@@ -57,7 +59,7 @@ def _search(words: WordLattice) -> Iterator[Hypothesis]:
             continue
         seen.add((node, said))
         if node == end:
-            yield Hypothesis(said, cost, graph, acoustic)
+            yield Hypothesis(words=said, cost=cost, graph=graph, acoustic=acoustic)
             continue
         for arc in leaving[node]:
             counter += 1

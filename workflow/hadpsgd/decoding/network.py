@@ -28,7 +28,7 @@ PRIOR_FLOOR = 1e-9
 _UNLIKELY = -1e4
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class NetworkScorer:
     """Makes a scorer of utterances: features fused, whole utterances, one thread."""
 

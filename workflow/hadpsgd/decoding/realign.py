@@ -41,7 +41,7 @@ Aligned = tuple[Outcome, list[tuple[str, NDArray[np.int32]]]]
 """What came of some utterances, and (utterance, transition-ids [frames]) of those that aligned."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Places:
     """What is read and written."""
 
@@ -63,7 +63,7 @@ def compiler_of(ali: Path, lang: Lang) -> GraphCompiler:
         UserError: a file is missing or damaged; the lang folder has other phones.
     """
     if (ali / "phones.txt").is_file():
-        check_phones(ali / "phones.txt", lang.folder / "phones.txt")
+        check_phones(ours=ali / "phones.txt", lang=lang.folder / "phones.txt")
     model = transition_model.read(ali / "final.mdl")
     return GraphCompiler(lang.lexicon, event_map.read(ali / "tree"), model)
 
@@ -83,7 +83,7 @@ class Aligner:
             UserError: scores are broken, or those of another model (names the utterance).
         """
         scorer, model = self.make_scorer(), self.compiler.model
-        search = Search(self.options.beam, self.options.retry_beam)
+        search = Search(beam=self.options.beam, retry_beam=self.options.retry_beam)
         # the last beam only says why an utterance fails
         beams = (search.beam, search.retry_beam, math.inf)
         scores_of_ids = scaled_scores(model)
@@ -133,6 +133,7 @@ def realign(
     utterances: Iterator[Spoken],
     total: int,
     places: Places,
+    *,
     jobs: int,
     max_failed: float,
 ) -> Outcome:
@@ -157,7 +158,7 @@ def realign(
                 for name, ids in found:
                     writer.write(name, ids)
                 progress.show()
-        check_failures(outcome, total, max_failed, places.data)
+        check_failures(outcome, total=total, limit=max_failed, where=places.data)
         copy_model(source=places.ali, folder=folder)
         shutil.copyfile(places.lang / "phones.txt", folder / "phones.txt")
         write_text(folder / "num_jobs", "1\n")

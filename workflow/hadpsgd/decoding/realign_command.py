@@ -37,10 +37,14 @@ def run(args: argparse.Namespace) -> int:
     options, limit = config.realign, config.alignment.max_failed.of(args.data.name)
     data, lang = DataDir.read(args.data, audio=False), Lang(args.lang)
     names = Fusion(config, args.streams, data).utterances
-    scorer = NetworkScorer(config, args.model, args.data, args.streams, args.device)
+    scorer = NetworkScorer(
+        config=config, model=args.model, data=args.data, streams=args.streams, device=args.device
+    )
     scorer.share()
     aligner = Aligner(scorer, compiler_of(args.ali, lang), options)
     utterances: Iterator[Spoken] = zip(names, word_ids(data, names, lang), strict=True)
-    places = Places(args.data, args.ali, args.lang, args.out)
-    realign(aligner, utterances, len(names), places, args.jobs or options.jobs, limit)
+    places = Places(data=args.data, ali=args.ali, lang=args.lang, out=args.out)
+    realign(
+        aligner, utterances, len(names), places, jobs=args.jobs or options.jobs, max_failed=limit
+    )
     return 0

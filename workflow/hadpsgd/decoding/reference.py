@@ -75,7 +75,7 @@ class ReferenceGraph:
         found = search([graphs[i] for i in there], [scores[i] for i in there], scaling)
         for i, lattice in zip(there, found, strict=True):
             if lattice is not None:
-                path = best_paths(lattice, [Scaling(scaling.acoustic_scale)])[0]
+                path = best_paths(lattice, [Scaling(acoustic_scale=scaling.acoustic_scale)])[0]
                 begun = int(scaling.begin(path.words).sum())  # the graph has their penalties
                 paths[i] = replace(path, graph=path.graph - scaling.word_penalty * begun)
         return paths
@@ -97,7 +97,7 @@ class ReferenceGraph:
         graph = SearchGraph.of(together)
         columns = self.transitions.pdf[graph.emitting.label].astype(np.int64)
         beams = Beams(beam=np.inf, lattice_beam=_LATTICE_BEAM, max_active=1 << 30)
-        lanes = Lanes(scores, len(scores))
+        lanes = Lanes(scores, count=len(scores))
         found = all_paths(graph, columns, lanes, scaling.acoustic_scale, beams, starts)
         for lattice, partial in found:
             yield None if lattice is None or partial else self.rescorer(lattice)

@@ -79,7 +79,7 @@ class Searcher:
         self._load()
 
     def search(
-        self, scores: Iterable[Scores], together: int = TOGETHER, room: float = np.inf
+        self, scores: Iterable[Scores], *, together: int = TOGETHER, room: float = np.inf
     ) -> Iterator[Found]:
         """Search utterances, side by side; yields what is found of each, in their order.
 
@@ -132,8 +132,10 @@ class Searcher:
     ) -> Iterator[tuple[Lattice | None, bool]]:
         """Lattices."""
         options = self.options
-        beams = Beams(options.beam, options.lattice_beam, options.max_active)
-        lanes = Lanes(scores, together, room)
+        beams = Beams(
+            beam=options.beam, lattice_beam=options.lattice_beam, max_active=options.max_active
+        )
+        lanes = Lanes(scores, count=together, room=room)
         found = all_paths(self._graph, self._columns, lanes, options.acoustic_scale, beams)
         for lattice, partial in found:
             if self._rescorer is not None and lattice is not None:

@@ -106,7 +106,7 @@ class Frame:
         return int(self.bounds[-1])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Beams:
     """Limits of the search, in scaled costs."""
 

@@ -10,7 +10,7 @@ from hadpsgd.decoding.forward_backward import ForwardBackward
 from hadpsgd.decoding.lattice import Lattice, Scaling
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WordArc:
     """A word between two nodes; word 0 is the way to the end after the last word.
 
@@ -118,7 +118,14 @@ def _numbered(words: _Words) -> WordLattice:
     states = sorted({0} | {origin for origin, *_ in words} | {target for _, target, _ in words})
     number = {state: i for i, state in enumerate(states)}
     arcs = [
-        WordArc(number[origin], number[target], word, *costs)
-        for (origin, target, word), costs in sorted(words.items())
+        WordArc(
+            source=number[origin],
+            target=number[target],
+            word=word,
+            cost=cost,
+            graph=graph,
+            acoustic=acoustic,
+        )
+        for (origin, target, word), (cost, graph, acoustic) in sorted(words.items())
     ]
     return WordLattice(len(states), arcs)

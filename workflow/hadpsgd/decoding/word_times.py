@@ -16,7 +16,7 @@ from hadpsgd.graph.transitions import Transitions
 FRAME_SHIFT = 0.01  # seconds
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Span:
     """A phone or word (its id) over frames begin .. end - 1."""
 
@@ -39,7 +39,7 @@ def phone_spans(path: lattice.Path, transitions: Transitions) -> list[Span]:
         ends = np.append(ends, len(ids))
     begins = np.concatenate([[0], ends[:-1]])
     return [
-        Span(int(transitions.phone[ids[begin]]), int(begin), int(end))
+        Span(label=int(transitions.phone[ids[begin]]), begin=int(begin), end=int(end))
         for begin, end in zip(begins, ends, strict=True)
     ]
 
@@ -81,11 +81,12 @@ class WordAligner:
         if cuts is None:
             self.unaligned += 1
             starts = path.word_frames.tolist()
-            ends = [*starts[1:], len(path.transitions)]
-            return [Span(*row) for row in zip(labels, starts, ends, strict=True)]
+            times = list(zip(starts, [*starts[1:], len(path.transitions)], strict=True))
+        else:
+            times = [_frames(phones, first, last) for first, last in cuts]
         return [
-            Span(label, *_frames(phones, first, last))
-            for label, (first, last) in zip(labels, cuts, strict=True)
+            Span(label=label, begin=begin, end=end)
+            for label, (begin, end) in zip(labels, times, strict=True)
         ]
 
     def _match(

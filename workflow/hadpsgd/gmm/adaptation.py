@@ -64,6 +64,7 @@ class Adaptation:
 def adapt(
     parts: Iterable[Part],
     utterances: Mapping[str, int],
+    *,
     dim: int,
     min_count: float = MIN_COUNT,
     iterations: int = ITERATIONS,

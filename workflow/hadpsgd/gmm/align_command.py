@@ -29,7 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
-    check_phones(args.model / "phones.txt", args.lang / "phones.txt", _other_lang(args.config))
+    check_phones(
+        ours=args.model / "phones.txt", lang=args.lang / "phones.txt", fix=_other_lang(args.config)
+    )
     trained = model.read(args.model / "final.mdl")
     tree = event_map.read(args.model / "tree")
     front = read_front(args.model)

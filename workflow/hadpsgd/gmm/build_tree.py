@@ -29,7 +29,7 @@ from hadpsgd.gmm.tree_splits import Grown, Splits, Splitter, grow
 ROUND_TO = 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Growth:
     """How far a tree grows.
 
@@ -86,16 +86,20 @@ def build_tree(
     fixed = [phone for root in roots if not root.split for phone in root.phones]
     closed = set(answers[np.isin(stats.events[:, context.position], fixed)].tolist())
     splits = grow(
-        grown, closed, Splitter(stats, questions, growth.floor), growth.threshold, growth.max_leaves
+        grown,
+        closed,
+        Splitter(stats, questions, growth.floor),
+        threshold=growth.threshold,
+        max_leaves=growth.max_leaves,
     )
     merged, merges = _merge(grown, stats, growth, splits)
     wide = _replaced(base, {root.leaf: root.node() for root in grown})
     kept = {new: Leaf(rank) for rank, new in enumerate(sorted(set(merged.values())))}
     final = _replaced(wide, {leaf: kept[target] for leaf, target in merged.items()})
-    tree = Tree(context.width, context.position, final)
-    start = Tree(context.width, context.position, base)
+    tree = Tree(width=context.width, position=context.position, root=final)
+    start = Tree(width=context.width, position=context.position, root=base)
     before, after = (likelihood(each, stats, growth.floor) for each in (start, tree))
-    return Built(tree, splits, merges, before, after)
+    return Built(tree=tree, splits=splits, merges=merges, before=before, after=after)
 
 
 def _size(root: Node) -> int:

@@ -74,7 +74,7 @@ def lda_sums(passes: Passes, model: TransitionModel, quiet: Quiet) -> lda.Sums:
     """Sums of spliced frames by pdf, without those of quiet phones."""
     make = partial(_lda_sums, passes.space, passes.pipeline, model, quiet)
     dim = passes.space.dim * (2 * passes.pipeline.context + 1)
-    return passes.total(lda.Sums.zeros(model.num_pdfs, dim), make)
+    return passes.total(lda.Sums.zeros(classes=model.num_pdfs, dim=dim), make)
 
 
 def _lda_sums(
@@ -90,7 +90,9 @@ def _lda_sums(
 def mllt_sums(passes: Passes, model: Model, quiet: Quiet) -> mllt.Sums:
     """Sums for a new MLLT, without frames of quiet phones."""
     make = partial(_mllt_sums, passes.space, passes.pipeline, model, quiet)
-    return passes.total(mllt.Sums.zeros(len(model.mixtures.weights), model.mixtures.dim), make)
+    return passes.total(
+        mllt.Sums.zeros(gaussians=len(model.mixtures.weights), dim=model.mixtures.dim), make
+    )
 
 
 def _mllt_sums(
@@ -113,7 +115,7 @@ def adapt(
     make = partial(_adaptation_parts, passes.space, passes.pipeline, model, quiet, aligner)
     parts = (part for some in passes.each(make) for part in some)
     utterances = Counter(passes.space.speakers)
-    found = adaptation.adapt(parts, utterances, model.mixtures.dim, least)
+    found = adaptation.adapt(parts, utterances, dim=model.mixtures.dim, min_count=least)
     before = passes.pipeline.transforms
     for speaker, inner in before.items():
         if speaker in found.transforms:

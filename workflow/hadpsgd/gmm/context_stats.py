@@ -27,7 +27,7 @@ ABSENT = -1
 Events = NDArray[np.int32]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Context:
     """Windows of `width` phones around the one at `position`; `independent` phones see none."""
 
@@ -36,7 +36,7 @@ class Context:
     independent: tuple[int, ...] = ()
 
 
-def column(width: int, key: int) -> int:
+def column(*, width: int, key: int) -> int:
     """Where a key of the tree stands in an event: the pdf-class comes last."""
     return width if key == PDF_CLASS else key
 
@@ -162,7 +162,7 @@ def leaves_of(root: Node, events: Events) -> NDArray[np.int64]:
         if not isinstance(node, Split | Table):
             answers[rows] = node.answer
             continue
-        values = events[rows, column(width, node.key)]
+        values = events[rows, column(width=width, key=node.key)]
         if isinstance(node, Split):
             yes = np.isin(values, node.values)
             stack += [(node.yes, rows[yes]), (node.no, rows[~yes])]

@@ -36,7 +36,7 @@ def _converter(
         for row, first in zip(new.tuples.tolist(), new.first_id, strict=False)
     }
     offset_of_id = np.arange(old.num_ids + 1) - old.first_id[old.state_of_id]
-    context = Context(tree.width, tree.position)
+    context = Context(width=tree.width, position=tree.position)
     known: dict[tuple[int, ...], int] = {}
 
     def first_id(event: tuple[int, ...]) -> int:

@@ -30,16 +30,18 @@ class Lang:
         self.folder = Path(folder)
         self.words = read_symbols(self.folder / "words.txt")
         self.lexicon = Lexicon(self.folder / "L.fst")
-        self.silence = tuple(self.numbers("phones/silence.csl", ":"))
-        self.optional_silence = tuple(self.numbers("phones/optional_silence.csl", ":"))
+        self.silence = tuple(self.numbers(name="phones/silence.csl", separator=":"))
+        self.optional_silence = tuple(
+            self.numbers(name="phones/optional_silence.csl", separator=":")
+        )
         oov = self.folder / "oov.int"
-        self.oov = next(iter(self.numbers("oov.int")), None) if oov.is_file() else None
+        self.oov = next(iter(self.numbers(name="oov.int")), None) if oov.is_file() else None
 
-    def numbers(self, name: str, separator: str | None = None) -> list[int]:
+    def numbers(self, *, name: str, separator: str | None = None) -> list[int]:
         """The numbers in a file."""
-        return [number for row in self.rows(name, separator) for number in row]
+        return [number for row in self.rows(name=name, separator=separator) for number in row]
 
-    def rows(self, name: str, separator: str | None = None) -> list[list[int]]:
+    def rows(self, *, name: str, separator: str | None = None) -> list[list[int]]:
         """The numbers in a file, line by line.
 
         Raises:

@@ -27,7 +27,7 @@ from hadpsgd.parallel import map_in_order
 ACOUSTIC_SCALE = 0.1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Search:
     """How utterances are aligned.
 
@@ -42,7 +42,7 @@ class Search:
     quiet: tuple[int, ...] = ()
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Outcome:
     """Of an alignment pass: scaled log-probability a frame and what did not align.
 
@@ -97,7 +97,9 @@ class Passes:
         dim = model.mixtures.dim
         if observed is not None and observed.matrix is not None:
             dim = len(observed.matrix)
-        zero = Statistics.zeros(len(model.mixtures.weights), dim, model.transitions.num_ids)
+        zero = Statistics.zeros(
+            gaussians=len(model.mixtures.weights), dim=dim, num_ids=model.transitions.num_ids
+        )
         return self.total(zero, make)
 
 

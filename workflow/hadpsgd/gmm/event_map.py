@@ -44,7 +44,7 @@ class Split:
 Node = Leaf | Table | Split
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Tree:
     """A tree over windows of `width` phones; the central phone is at `position`."""
 
@@ -161,7 +161,7 @@ def read(path: Path) -> Tree:
     reader.finish()
     if root is None:
         raise reader.fail("the tree is empty")
-    return Tree(width, position, root)
+    return Tree(width=width, position=position, root=root)
 
 
 def content(tree: Tree) -> bytes:

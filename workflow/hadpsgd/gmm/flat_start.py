@@ -33,7 +33,7 @@ def monophone_tree(sets: Sequence[Sequence[int]], topology: Topology) -> Tree:
         pdf += size
         for phone in phones:
             children[phone] = node
-    return Tree(1, 0, Table(0, tuple(children)))
+    return Tree(width=1, position=0, root=Table(0, tuple(children)))
 
 
 def global_mixtures(passes: Passes, num_pdfs: int) -> Mixtures:

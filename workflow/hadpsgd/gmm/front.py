@@ -27,4 +27,4 @@ def read_front(folder: Path) -> Front:
 
 def pipeline_of(front: Front, dim: int) -> Pipeline:
     """The pipeline of stored features of `dim` dimensions."""
-    return deltas(dim) if front.matrix is None else Pipeline(front.context, front.matrix)
+    return deltas(dim=dim) if front.matrix is None else Pipeline(front.context, front.matrix)

@@ -29,7 +29,7 @@ class Sums:
     second: Doubles
 
     @classmethod
-    def zeros(cls, classes: int, dim: int) -> Sums:
+    def zeros(cls, *, classes: int, dim: int) -> Sums:
         """No frames yet."""
         return cls(np.zeros(classes), np.zeros((classes, dim)), np.zeros((dim, dim)))
 
@@ -42,7 +42,7 @@ class Sums:
 
 def sums_of(features: Array, pdfs: PdfPosteriors, classes: int) -> Sums:
     """Sums over frames, float32 [frames, dim], each counted for its pdfs as often as they weigh."""
-    sums = Sums.zeros(classes, features.shape[1])
+    sums = Sums.zeros(classes=classes, dim=features.shape[1])
     if not len(pdfs.frames):
         return sums
     order = np.argsort(pdfs.pdfs, kind="stable")

@@ -34,7 +34,7 @@ class Sums:
     scatter: Doubles
 
     @classmethod
-    def zeros(cls, gaussians: int, dim: int) -> Sums:
+    def zeros(cls, *, gaussians: int, dim: int) -> Sums:
         """No frames yet."""
         return cls(np.zeros(gaussians), np.zeros((gaussians, dim)),
                    np.zeros((dim, dim * (dim + 1) // 2)))  # fmt: skip
@@ -48,7 +48,7 @@ class Sums:
 
 def sums_of(mixtures: Mixtures, features: Array, pdfs: PdfPosteriors) -> Sums:
     """Sums over frames, float32 [frames, dim]."""
-    sums = Sums.zeros(len(mixtures.weights), mixtures.dim)
+    sums = Sums.zeros(gaussians=len(mixtures.weights), dim=mixtures.dim)
     precisions = np.zeros((len(features), mixtures.dim), np.float32)
     for pdf, entries in frames_by_pdf(pdfs.pdfs):
         frames = pdfs.frames[entries]
@@ -112,7 +112,7 @@ def estimate(mixtures: Mixtures, sums: Sums, iterations: int = ITERATIONS) -> Es
             cofactors -= np.outer(c, moved)
             matrix[d] = row
     gain = auxiliary(matrix, quadratic, frames) - auxiliary(np.eye(dim), quadratic, frames)
-    return Estimated(matrix, gain / frames, frames)
+    return Estimated(matrix=matrix, gain=gain / frames, frames=frames)
 
 
 def transform_means(mixtures: Mixtures, matrix: Doubles) -> Mixtures:

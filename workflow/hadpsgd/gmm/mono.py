@@ -42,24 +42,24 @@ def train_mono(
         UserError: lang folder and transcripts do not fit, or nothing aligns.
     """
     topo = topology.read_text(lang.folder / "topo")
-    tree = monophone_tree(lang.rows("phones/sets.int"), topo)
+    tree = monophone_tree(lang.rows(name="phones/sets.int"), topo)
     transitions = transition_model.make(tree, topo)
     compile_graphs(passes.space, iter(words), lang, tree, transitions)
     align_equally(passes, seed)
     model = Model(transitions, global_mixtures(passes, tree.num_pdfs))
-    first = Growth(0, POWER, FIRST_OCCUPANCY)
+    first = Growth(gaussians=0, power=POWER, min_occupancy=FIRST_OCCUPANCY)
     sums = passes.accumulate(model)
     model = maximise(model, sums, first, np.random.default_rng(seed))
     schedule = Schedule(
-        "mono",
-        options.iterations,
-        REALIGN,
-        max(1, options.iterations * 3 // 4),
-        len(model.mixtures.weights),
-        options.gaussians,
-        POWER,
-        seed,
-        options.variance_prior,
-        FIRST_BEAM,
+        name="mono",
+        iterations=options.iterations,
+        realign=REALIGN,
+        grow_until=max(1, options.iterations * 3 // 4),
+        start=len(model.mixtures.weights),
+        gaussians=options.gaussians,
+        power=POWER,
+        seed=seed,
+        prior=options.variance_prior,
+        first_beam=FIRST_BEAM,
     )
     return Trained(tree, train(schedule, State(passes, model), search))

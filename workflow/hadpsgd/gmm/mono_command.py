@@ -18,7 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
     with session(args) as work:
-        passes = work.passes(deltas(work.space.dim))
+        passes = work.passes(deltas(dim=work.space.dim))
         options = work.options.mono_stage
         seed = work.config.seed
         trained = train_mono(passes, work.words, work.lang, options, work.search, seed)

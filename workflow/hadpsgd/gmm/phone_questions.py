@@ -28,7 +28,7 @@ class Questions:
 
     sets: Mapping[int, tuple[Set, ...]]
 
-    def masks(self, key: int, size: int) -> Doubles:
+    def masks(self, *, key: int, size: int) -> Doubles:
         """float64 [questions, size]: 1 where a value is in the set."""
         masks = np.zeros((len(self.sets[key]), size))
         for row, values in enumerate(self.sets[key]):

@@ -65,7 +65,7 @@ def spliced(frames: Floats, bounds: NDArray[np.int64], context: int) -> Floats:
     return frames[np.clip(around, first, last)].reshape(len(frames), -1)
 
 
-def deltas(dim: int, order: int = 2, window: int = 2) -> Pipeline:
+def deltas(*, dim: int, order: int = 2, window: int = 2) -> Pipeline:
     """Deltas up to `order` as a splicing and a matrix (Kaldi's add-deltas)."""
     reach = order * window
     matrix = np.zeros((order + 1, dim, 2 * reach + 1, dim), np.float32)

@@ -60,7 +60,7 @@ class Result:
     """Folder in which the model was trained, where that is not this one: its final.occs holds."""
 
 
-def check_failures(outcome: Outcome, total: int, limit: float, where: Path) -> None:
+def check_failures(outcome: Outcome, *, total: int, limit: float, where: Path) -> None:
     """Count and name what did not align.
 
     Raises:
@@ -81,7 +81,7 @@ def check_failures(outcome: Outcome, total: int, limit: float, where: Path) -> N
         )
 
 
-def check_phones(ours: Path, lang: Path, fix: str = "") -> None:
+def check_phones(*, ours: Path, lang: Path, fix: str = "") -> None:
     """Refuse a model whose phones are numbered otherwise than the lang folder's.
 
     Disambiguation symbols may differ: they depend on the lexicon. `fix` may say better

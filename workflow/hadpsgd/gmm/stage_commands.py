@@ -43,7 +43,7 @@ def load_previous(work: Session, folder: Path) -> Model:
     Raises:
         UserError: files are missing or damaged, phones differ, too many utterances lack one.
     """
-    check_phones(folder / "phones.txt", work.lang.folder / "phones.txt")
+    check_phones(ours=folder / "phones.txt", lang=work.lang.folder / "phones.txt")
     files = sorted(folder.glob("ali.*.gz"))
     if not files:
         raise UserError("no ali.*.gz", where=folder, fix="Train or align the stage before")
@@ -62,14 +62,21 @@ def load_previous(work: Session, folder: Path) -> Model:
 
 
 def _setting(work: Session, name: str, options: TreeStage) -> Setting:
-    return Setting(name, options, work.lang, work.words, work.search, work.config.seed)
+    return Setting(
+        name=name,
+        options=options,
+        lang=work.lang,
+        words=work.words,
+        search=work.search,
+        seed=work.config.seed,
+    )
 
 
 def run_tri(args: argparse.Namespace) -> int:
     """Triphones on deltas."""
     with session(args) as work:
         previous = load_previous(work, args.ali)
-        passes = work.passes(deltas(work.space.dim))
+        passes = work.passes(deltas(dim=work.space.dim))
         setting = replace(_setting(work, "tri", work.ladder.tri), mixed_first=True)
         trained = train_stage(setting, passes, previous.transitions)
         model = trained.state.model

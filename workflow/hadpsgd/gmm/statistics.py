@@ -14,7 +14,7 @@ from hadpsgd.gmm.likelihood import component_scores
 Doubles = NDArray[np.float64]
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Statistics:
     """Sums over frames.
 
@@ -31,13 +31,13 @@ class Statistics:
     frames: float = 0.0
 
     @classmethod
-    def zeros(cls, gaussians: int, dim: int, num_ids: int) -> Statistics:
+    def zeros(cls, *, gaussians: int, dim: int, num_ids: int) -> Statistics:
         """No frames yet."""
         return cls(
-            np.zeros(gaussians),
-            np.zeros((gaussians, dim)),
-            np.zeros((gaussians, dim)),
-            np.zeros(num_ids + 1),
+            occupancy=np.zeros(gaussians),
+            first=np.zeros((gaussians, dim)),
+            second=np.zeros((gaussians, dim)),
+            ids=np.zeros(num_ids + 1),
         )
 
     def __iadd__(self, other: Statistics) -> Statistics:
@@ -84,7 +84,9 @@ def accumulate(
     from `features` (Kaldi's gmm-acc-stats-twofeats).
     """
     observed = features if observed is None else observed
-    sums = Statistics.zeros(len(mixtures.weights), observed.shape[1], len(pdf_of_id) - 1)
+    sums = Statistics.zeros(
+        gaussians=len(mixtures.weights), dim=observed.shape[1], num_ids=len(pdf_of_id) - 1
+    )
     sums.ids += np.bincount(ids[ids > 0], minlength=len(pdf_of_id))
     for pdf, frames in frames_by_pdf(np.where(ids > 0, pdf_of_id[ids], -1)):
         shares, likelihood = posteriors(mixtures, features[frames], pdf)

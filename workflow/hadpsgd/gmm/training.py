@@ -17,7 +17,7 @@ from hadpsgd.gmm.statistics import Statistics
 from hadpsgd.gmm.update import Growth, update, update_transitions
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Schedule:
     """Iterations count from 1, as in Kaldi's scripts, whose last is `iterations` - 1: that many
     models there are, with the first. Gaussians grow from `start` after iteration 1 to `gaussians`
@@ -69,7 +69,7 @@ def train(
         state = hook(iteration, state)
         sums = state.passes.accumulate(state.model)
         grown = start + int(step * min(iteration - 1, schedule.grow_until))
-        growth = Growth(max(grown, start), schedule.power, prior=schedule.prior)
+        growth = Growth(gaussians=max(grown, start), power=schedule.power, prior=schedule.prior)
         state = State(state.passes, maximise(state.model, sums, growth, random))
         _report(schedule, iteration, sums, state.model, outcome)
     return state

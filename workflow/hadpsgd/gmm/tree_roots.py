@@ -18,7 +18,7 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Root:
     """Phones of one tree. shared: their states too; split: the tree may ask questions."""
 
@@ -50,7 +50,8 @@ def read_roots(path: Path) -> list[Root]:
         if seen & set(ids) or len(set(ids)) < len(ids):
             raise UserError("a phone is there twice", where=f"{path}:{number}")
         seen |= set(ids)
-        roots.append(Root(ids, *_KINDS[kinds]))
+        shared, split = _KINDS[kinds]
+        roots.append(Root(phones=ids, shared=shared, split=split))
     if not roots:
         raise UserError("no roots", where=path)
     return roots

@@ -56,7 +56,7 @@ class Splitter:
         self.stats, self.floor = stats, floor
         self._questions = questions
         size = int(stats.events.max()) + 1
-        self._masks = {key: questions.masks(key, size) for key in sorted(questions.sets)}
+        self._masks = {key: questions.masks(key=key, size=size) for key in sorted(questions.sets)}
 
     def choose(self, rows: Rows) -> Choice | None:
         """The question that gains most; None where nothing can be gained."""
@@ -67,7 +67,7 @@ class Splitter:
         before = float(objective(whole, self.floor))
         best: Choice | None = None
         for key, masks in self._masks.items():
-            values = self.stats.events[rows, column(self.stats.context.width, key)]
+            values = self.stats.events[rows, column(width=self.stats.context.width, key=key)]
             if not len(masks) or values.min() == ABSENT:
                 continue
             present, grouped = _by_value(values, sums)
@@ -80,12 +80,13 @@ class Splitter:
             gains[(both[..., 0] < 1e-6 * whole[0]).any(axis=0)] = -np.inf
             place = int(np.argmax(gains))
             if gains[place] > (best.gain if best else 0.0):
-                best = Choice(float(gains[place]), key, self._questions.sets[key][place])
+                asked = self._questions.sets[key][place]
+                best = Choice(gain=float(gains[place]), key=key, values=asked)
         return best
 
     def branches(self, rows: Rows, choice: Choice) -> tuple[Rows, Rows]:
         """Rows whose answer is yes, and the others."""
-        values = self.stats.events[rows, column(self.stats.context.width, choice.key)]
+        values = self.stats.events[rows, column(width=self.stats.context.width, key=choice.key)]
         yes = np.isin(values, choice.values)
         return rows[yes], rows[~yes]
 
@@ -105,7 +106,7 @@ class Splits(NamedTuple):
 
 
 def grow(
-    roots: list[Grown], closed: set[int], splitter: Splitter, threshold: float, max_leaves: int
+    roots: list[Grown], closed: set[int], splitter: Splitter, *, threshold: float, max_leaves: int
 ) -> Splits:
     """Split the leaf that gains most, again and again; those in `closed` stay.
 
@@ -134,4 +135,4 @@ def grow(
         smallest = min(smallest, node.choice.gain)
         for branch in node.branches:
             enter(branch)
-    return Splits(number, gain, float(smallest))
+    return Splits(number=number, gain=gain, smallest=float(smallest))

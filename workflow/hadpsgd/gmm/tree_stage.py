@@ -31,7 +31,7 @@ MIXUP_POWER = 0.2
 """gmm-mixup's default, with which train_deltas.sh calls it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Setting:
     """What a stage is trained with.
 
@@ -58,13 +58,13 @@ def train_stage(
         UserError: lang folder and alignments do not fit, or nothing aligns.
     """
     lang, options = setting.lang, setting.options
-    context = Context(independent=tuple(lang.numbers("phones/context_indep.int")))
+    context = Context(independent=tuple(lang.numbers(name="phones/context_indep.int")))
     stats = tree_statistics(passes, previous, context)
-    sets = phone_questions.automatic(stats, lang.rows("phones/sets.int"), setting.seed)
-    sets += [tuple(row) for row in lang.rows("phones/extra_questions.int")]
+    sets = phone_questions.automatic(stats, lang.rows(name="phones/sets.int"), setting.seed)
+    sets += [tuple(row) for row in lang.rows(name="phones/extra_questions.int")]
     asked = phone_questions.compiled(sets, previous.topology, context.width)
     roots = read_roots(lang.folder / "phones/roots.int")
-    built = build_tree(stats, roots, asked, previous.topology, Growth(options.leaves))
+    built = build_tree(stats, roots, asked, previous.topology, Growth(max_leaves=options.leaves))
     print(f"{setting.name}: {built.summary}", file=sys.stderr)
     first = initial_mixtures(built.tree, stats)
     if first.unseen:
@@ -74,21 +74,21 @@ def train_stage(
         )
     mixtures = first.mixtures
     if setting.mixed_first:
-        mixed = split_targets(first.occupancy, options.leaves, MIXUP_POWER)
+        mixed = split_targets(first.occupancy, gaussians=options.leaves, power=MIXUP_POWER)
         mixtures = split(mixtures, mixed, np.random.default_rng(setting.seed))
     transitions = transition_model.make(built.tree, previous.topology)
     convert(passes, previous, transitions, built.tree)
     compile_graphs(passes.space, iter(setting.words), lang, built.tree, transitions)
     schedule = Schedule(
-        setting.name,
-        options.iterations,
-        REALIGN,
-        max(1, options.iterations * 5 // 7),
-        options.leaves,
-        options.gaussians,
-        setting.power,
-        setting.seed,
-        options.variance_prior,
+        name=setting.name,
+        iterations=options.iterations,
+        realign=REALIGN,
+        grow_until=max(1, options.iterations * 5 // 7),
+        start=options.leaves,
+        gaussians=options.gaussians,
+        power=setting.power,
+        seed=setting.seed,
+        prior=options.variance_prior,
     )
     state = State(passes, Model(transitions, mixtures))
     return Trained(built.tree, train(schedule, state, setting.search, hook))

@@ -21,7 +21,7 @@ TRANSITION_FLOOR = 0.01
 MIN_TRANSITION_COUNT = 5.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Growth:
     """How mixtures grow: Gaussians in total, and the power of counts by which pdfs get them.
 
@@ -40,7 +40,7 @@ def update(
     """Re-estimate all mixtures, drop Gaussians with too few frames, split up to the total."""
     estimated = estimate(mixtures, sums, growth.min_occupancy, prior=growth.prior)
     counts = mixtures.per_pdf(sums.occupancy)
-    targets = split_targets(counts, growth.gaussians, growth.power)
+    targets = split_targets(counts, gaussians=growth.gaussians, power=growth.power)
     return split(estimated, targets, random)
 
 
@@ -96,7 +96,9 @@ def _sums(values: NDArray[np.float64], sizes: NDArray[np.integer]) -> NDArray[np
     return np.add.reduceat(values, np.concatenate([[0], np.cumsum(sizes)[:-1]]))
 
 
-def split_targets(counts: NDArray[np.float64], gaussians: int, power: float) -> NDArray[np.int64]:
+def split_targets(
+    counts: NDArray[np.float64], *, gaussians: int, power: float
+) -> NDArray[np.int64]:
     """Gaussians for each pdf, by count to a power (Kaldi's GetSplitTargets)."""
     targets = np.ones(len(counts), np.int64)
     weights = np.power(counts, power)
@@ -159,7 +161,7 @@ def update_transitions(model: TransitionModel, counts: NDArray[np.float64]) -> T
 
 
 def scaled_scores(
-    model: TransitionModel, transition_scale: float = 1.0, self_loop_scale: float = 0.1
+    model: TransitionModel, *, transition_scale: float = 1.0, self_loop_scale: float = 0.1
 ) -> NDArray[np.float32]:
     """[ids + 1]: log-probabilities scaled as Kaldi's AddTransitionProbs; entry 0 is 0.
 

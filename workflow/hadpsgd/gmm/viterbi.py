@@ -21,7 +21,7 @@ IMPOSSIBLE = np.float32(-np.inf)
 _CELLS = 6_000_000  # states times frames of a batch: 24 MB
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Alignment:
     """The best path of an utterance.
 
@@ -223,7 +223,7 @@ class _Batch:
         if not np.isfinite(score):
             return None
         ids = kaldi_order(self.ids[entered], self.loops[entered], leave)
-        return Alignment(ids, float(score), float(gap))
+        return Alignment(ids=ids, score=float(score), gap=float(gap))
 
 
 def kaldi_order(ids: NDArray[np.int32], loops: NDArray[np.bool_], leave: int) -> NDArray[np.int32]:

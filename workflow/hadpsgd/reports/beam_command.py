@@ -81,13 +81,13 @@ def run(args: argparse.Namespace) -> int:
 def _point(config: Config, args: argparse.Namespace, setting: Setting, beam: float) -> Point:
     options = config.decoding.model_copy(update={"beam": beam})
     data = DataDir.read(args.data, audio=False)
-    scorer = NetworkScorer(config, args.model, args.data, args.streams)
+    scorer = NetworkScorer(config=config, model=args.model, data=args.data, streams=args.streams)
     utterances = scorer.utterances()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "decode"
-        work = Work(Searcher(args.graph, options), scorer)
+        work = Work(searcher=Searcher(args.graph, options), make_scorer=scorer)
         # a narrow beam may lose many: they are counted as deleted
-        report = decode(work, utterances, folder, args.jobs, max_failed=1.0)
+        report = decode(work, utterances, folder, jobs=args.jobs, max_failed=1.0)
         words = Words.read(folder, config.scoring.dropped_words)
         found = hypothesise(folder, data, words, setting)
         scored = Reference.of(data, found.seconds).score(found.words)

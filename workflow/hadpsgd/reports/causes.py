@@ -116,7 +116,7 @@ def causes(
             tested.append((utterance, vocabulary.said(said)))
     done = 0
     progress = Progress(lambda seconds: f"{done} of {len(tested)} references in {seconds:.0f} s")
-    batches = list(chain.from_iterable(dealt(tested, _BATCH, jobs)))
+    batches = list(chain.from_iterable(dealt(tested, size=_BATCH, jobs=jobs)))
     for results in map_in_order(judge, batches, jobs) if tested else ():
         done += len(results)
         progress.show()

@@ -77,7 +77,9 @@ def _set(
     scaling = read_tuned(args.score / "tuned.json").scaling(words)
     utterances = utterances_of(scored, data)
     wrong = [utterances[s.name] for s in scored if s.counts.errors and s.name in utterances]
-    scorer = NetworkScorer(config, args.model, args.data / name, args.streams)
+    scorer = NetworkScorer(
+        config=config, model=args.model, data=args.data / name, streams=args.streams
+    )
     scorer.share()
     there = set(scorer.utterances())
     why = causes(

@@ -22,7 +22,7 @@ SUBSTITUTION, GAP, OPTIONAL_GAP, NULL_PAIR = 4.0, 3.0, 2.0, 1.0
 NULL_GAP: float = np.float32(0.001)  # type: ignore[assignment]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
     """One column of an alignment: correct, substituted, deleted or inserted.
 
@@ -140,16 +140,32 @@ def _trace(
         r, h = ref.words[a], hyp.words[b]
         if cell[0] == a:
             if not h.is_null:
-                edits.append(Edit("C" if h.optional else "I", None, h.text, 0, b))
+                edits.append(
+                    Edit(
+                        kind="C" if h.optional else "I", ref=None, hyp=h.text, ref_arc=0, hyp_arc=b
+                    )
+                )
         elif cell[1] == b:
             if not r.is_null:
-                edits.append(Edit("C" if r.optional else "D", r.text, None, a, 0))
+                edits.append(
+                    Edit(
+                        kind="C" if r.optional else "D", ref=r.text, hyp=None, ref_arc=a, hyp_arc=0
+                    )
+                )
         elif not (r.is_null and h.is_null):
-            edits.append(Edit("C" if same(r, h, fragments) else "S", r.text, h.text, a, b))
+            edits.append(
+                Edit(
+                    kind="C" if same(r, h, fragments) else "S",
+                    ref=r.text,
+                    hyp=h.text,
+                    ref_arc=a,
+                    hyp_arc=b,
+                )
+            )
     return edits[::-1]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Counts:
     """Words and errors, as sclite counts them; they add up."""
 
@@ -166,16 +182,23 @@ class Counts:
         kinds = [edit.kind for edit in edits]
         errors = len(kinds) - kinds.count("C")
         correct, sub, dele, ins = (kinds.count(kind) for kind in ("C", "S", "D", "I"))
-        return cls(correct, sub, dele, ins, 1, int(errors > 0))
+        return cls(
+            correct=correct,
+            sub=sub,
+            dele=dele,
+            ins=ins,
+            sentences=1,
+            wrong_sentences=int(errors > 0),
+        )
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(
-            self.correct + other.correct,
-            self.sub + other.sub,
-            self.dele + other.dele,
-            self.ins + other.ins,
-            self.sentences + other.sentences,
-            self.wrong_sentences + other.wrong_sentences,
+            correct=self.correct + other.correct,
+            sub=self.sub + other.sub,
+            dele=self.dele + other.dele,
+            ins=self.ins + other.ins,
+            sentences=self.sentences + other.sentences,
+            wrong_sentences=self.wrong_sentences + other.wrong_sentences,
         )
 
     @property

@@ -88,7 +88,9 @@ def read_tuned(path: Path) -> Setting:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        setting = Setting(float(content["lm_weight"]), float(content["word_penalty"]))
+        setting = Setting(
+            lm_weight=float(content["lm_weight"]), word_penalty=float(content["word_penalty"])
+        )
         if not (0.0 < setting.lm_weight < math.inf and math.isfinite(setting.word_penalty)):
             raise ValueError(f"lm_weight {setting.lm_weight}, word_penalty {setting.word_penalty}")
         return setting

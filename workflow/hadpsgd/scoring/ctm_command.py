@@ -22,7 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write OUT/{ctm,stm,alignments.txt,sentences.jsonl,wer.json}, with a GLM *.filt."""
-    reference = Reference.read(args.stm, args.glm)
+    reference = Reference.read(stm=args.stm, glm_path=args.glm)
     scored = Scored.of(reference, formats.read_ctm(args.ctm), nist_tools=args.nist_tools)
     with atomic_folder(args.out) as folder:
         scored.write(folder, {})

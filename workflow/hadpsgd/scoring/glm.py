@@ -26,7 +26,7 @@ _TRUE = ("T", "TRUE", "Y", "YES", "ON", "1")
 _PURPOSE = {"stm": "ref", "trn": "ref", "ctm": "hyp"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Rule:
     """`old` becomes `new` where it stands between `left` and `right`."""
 
@@ -55,7 +55,7 @@ class Glm:
         self._by_letter: dict[str, list[Rule]] = {}
         for rule in rules:
             parts = (self._fold(rule.old), self._fold(rule.left), self._fold(rule.right))
-            folded = Rule(parts[0], rule.new, parts[1], parts[2])
+            folded = Rule(old=parts[0], new=rule.new, left=parts[1], right=parts[2])
             self._by_letter.setdefault(folded.old[0], []).append(folded)
 
     def apply(self, text: str) -> str:
@@ -150,7 +150,7 @@ def _rule(text: str, where: str) -> Rule:
         if not mark and rest.lstrip().startswith("["):
             # NIST's own files have such lines: the bracket is meant to close at the end
             print(f"warning: {where}: '[' without ']', taken to the line's end", file=sys.stderr)
-            return Rule(_bare(old), f"{rest}/{context}".strip()[1:])
+            return Rule(old=_bare(old), new=f"{rest}/{context}".strip()[1:])
         if not mark:
             raise UserError(
                 f"'{text.strip()}': a context needs __, alternatives need brackets",
@@ -159,10 +159,10 @@ def _rule(text: str, where: str) -> Rule:
             )
         # whatever stands at the mark itself is no context (such as __A)
         right = re.sub(r"^\S+", "", right)
-    parts = [_bare(part) for part in (old, rest, left, right)]
-    if not parts[0]:
+    rule = Rule(old=_bare(old), new=_bare(rest), left=_bare(left), right=_bare(right))
+    if not rule.old:
         raise UserError(f"'{text.strip()}': nothing on the left of =>", where=where)
-    return Rule(*parts)
+    return rule
 
 
 def _enclosed(text: str, slash: int) -> bool:

@@ -131,7 +131,16 @@ class Timer:
             begin, end = spans[place[0]].begin, spans[place[-1]].end
             known = min(sure[i] for i in place) if sure else None
             start = entry.start + begin * FRAME_SHIFT
-            timed.append(TimedWord(file, channel, start, (end - begin) * FRAME_SHIFT, word, known))
+            timed.append(
+                TimedWord(
+                    file=file,
+                    channel=channel,
+                    begin=start,
+                    duration=(end - begin) * FRAME_SHIFT,
+                    word=word,
+                    confidence=known,
+                )
+            )
         return timed
 
 
@@ -142,5 +151,14 @@ def segments(data: DataDir, seconds: dict[str, float]) -> list[Segment]:
     for entry in data:
         file, channel = data.file_and_channel(entry)
         end = entry.end if entry.end is not None else entry.start + seconds.get(entry.id, 0.01)
-        made.append(Segment(file, channel, entry.speaker, entry.start, end, entry.text))
+        made.append(
+            Segment(
+                file=file,
+                channel=channel,
+                speaker=entry.speaker,
+                begin=entry.start,
+                end=end,
+                text=entry.text,
+            )
+        )
     return sorted(made, key=lambda s: (s.file, s.channel, s.begin))

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         for utterance, lattice in lattices(args.decode, data):
             utterances += 1
             seen: set[str] = set()
-            for each in nbest(lattice, scaling, _MORE * args.count):
+            for each in nbest(lattice, scaling, count=_MORE * args.count):
                 text = " ".join(words.spoken(each.words))
                 if text in seen or len(seen) == args.count:
                     continue

@@ -12,7 +12,7 @@ from hadpsgd.scoring.formats import TimedWord
 from hadpsgd.scoring.network import NetworkError, parse
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Options:
     """Sclite's options: fragments match what they begin (-F), (word) may be left out (-D)."""
 
@@ -20,7 +20,7 @@ class Options:
     optional_deletion: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sentence:
     """One scored segment. `words` are the CTM's."""
 
@@ -78,7 +78,9 @@ def score_ctm(
         number = numbers[speaker] = numbers.get(speaker, -1) + 1
         name = f"{speaker}-{number:03d}"
         edits = align_texts(segment.text, _text(mine), options, f"segment {name}")
-        sentences.append(Sentence(name, speaker, edits, segment, tuple(mine)))
+        sentences.append(
+            Sentence(name=name, speaker=speaker, edits=edits, segment=segment, words=tuple(mine))
+        )
     return sentences
 
 

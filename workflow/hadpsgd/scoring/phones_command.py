@@ -45,7 +45,15 @@ def run(args: argparse.Namespace) -> int:
                 raise UserError(what, where=args.decode, fix="Decode again")
             begin = entry.start + span.begin * FRAME_SHIFT
             seconds = (span.end - span.begin) * FRAME_SHIFT
-            rows.append(TimedWord(file, channel, begin, seconds, names[span.label]))
+            rows.append(
+                TimedWord(
+                    file=file,
+                    channel=channel,
+                    begin=begin,
+                    duration=seconds,
+                    word=names[span.label],
+                )
+            )
     with atomic_file(args.out) as temporary:
         formats.write_lines(temporary, formats.in_order(rows))
     print(f"{len(rows)} phones", file=sys.stderr)

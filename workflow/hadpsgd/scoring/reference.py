@@ -43,10 +43,10 @@ class Reference:
         glm_path = rules if rules.exists() else None
         if not stm.exists():
             return cls(segments(data, seconds), glm_path)
-        return cls.read(stm, glm_path)
+        return cls.read(stm=stm, glm_path=glm_path)
 
     @classmethod
-    def read(cls, stm: Path, glm_path: Path | None = None) -> Reference:
+    def read(cls, *, stm: Path, glm_path: Path | None = None) -> Reference:
         """Of an STM file and, where there is one, a GLM.
 
         Raises:
@@ -78,7 +78,7 @@ class Reference:
                 stm, ctm = Path(folder) / "stm", Path(folder) / "ctm"
                 formats.write_lines(stm, self.segments, self.comments)
                 formats.write_lines(ctm, words)
-                name, verdict = "hubscr", sclite.hubscr(self.glm, stm, ctm)
+                name, verdict = "hubscr", sclite.hubscr(glm=self.glm, stm=stm, ctm=ctm)
         if verdict is None:
             return {}
         if verdict.failure:

@@ -59,7 +59,7 @@ def run(
         return Verdict(table)
 
 
-def hubscr(glm: Path, stm: Path, ctm: Path) -> Verdict | None:
+def hubscr(*, glm: Path, stm: Path, ctm: Path) -> Verdict | None:
     """Score unfiltered files with NIST's hubscr (English, Hub5); None where it is not installed."""
     call = command("hubscr.pl")
     if call is None:
@@ -93,7 +93,14 @@ def parse_raw(text: str) -> dict[str, Counts]:
         row = _ROW.match(line)
         if row and row[1] not in _SUMMARIES and not row[1].startswith("Sum"):
             sentences, _words, correct, sub, dele, ins, _errors, wrong = map(int, row.groups()[1:])
-            table[row[1]] = Counts(correct, sub, dele, ins, sentences, wrong)
+            table[row[1]] = Counts(
+                correct=correct,
+                sub=sub,
+                dele=dele,
+                ins=ins,
+                sentences=sentences,
+                wrong_sentences=wrong,
+            )
     return table
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hadpsgd.corpus.stm import Segment
 from hadpsgd.errors import UserError
@@ -14,6 +15,7 @@ from hadpsgd.scoring.formats import TimedWord
 from hadpsgd.scoring.nist import Sentence
 
 FILE = "sentences.jsonl"
+T = TypeVar("T", Edit, Segment, TimedWord)
 
 
 def write(path: Path, sentences: Iterable[Sentence]) -> None:
@@ -59,14 +61,20 @@ def read(path: Path) -> list[Sentence]:
     return sentences
 
 
+def _of(kind: type[T], values: Sequence[Any]) -> T:
+    """A dataclass of its fields' values in their order, as `_row` writes them."""
+    names = [field.name for field in fields(kind)][: len(values)]
+    return kind(**dict(zip(names, values, strict=True)))
+
+
 def _sentence(row: dict[str, Any]) -> Sentence:
-    edits = [Edit(*edit) for edit in row["edits"]]
+    edits = [_of(Edit, edit) for edit in row["edits"]]
     if strange := {edit.kind for edit in edits}.difference("CSDI"):
         raise ValueError(f"no kind of edit: {strange.pop()}")
     return Sentence(
-        row["name"],
-        row["speaker"],
-        edits,
-        Segment(*row["segment"]) if "segment" in row else None,
-        tuple(TimedWord(*word) for word in row.get("words", ())),
+        name=row["name"],
+        speaker=row["speaker"],
+        edits=edits,
+        segment=_of(Segment, row["segment"]) if "segment" in row else None,
+        words=tuple(_of(TimedWord, word) for word in row.get("words", ())),
     )

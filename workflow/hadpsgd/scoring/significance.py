@@ -23,7 +23,7 @@ _GOOD = 2  # words right in both that end a segment
 _SPEAKERS = 5  # fewer say too little about how speakers differ
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Mapsswe:
     """Matched pairs: segments that hold errors, their mean difference, its z and p (two-sided).
 
@@ -36,7 +36,7 @@ class Mapsswe:
     p: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Interval:
     """A value with the bounds of its bootstrap interval."""
 
@@ -60,9 +60,9 @@ def mapsswe(first: Sequence[Sentence], second: Sequence[Sentence]) -> Mapsswe:
     spread = float(differences.std(ddof=1)) if count > 1 else 0.0
     if spread == 0.0:
         # nothing to tell apart, or every segment differs alike
-        return Mapsswe(count, mean, 0.0, 1.0 if mean == 0.0 or count < 2 else 0.0)
+        return Mapsswe(segments=count, mean=mean, z=0.0, p=1.0 if mean == 0.0 or count < 2 else 0.0)
     z = mean / (spread / math.sqrt(count))
-    return Mapsswe(count, mean, z, math.erfc(abs(z) / math.sqrt(2.0)))
+    return Mapsswe(segments=count, mean=mean, z=z, p=math.erfc(abs(z) / math.sqrt(2.0)))
 
 
 def _matched(
@@ -180,4 +180,4 @@ def _draw(size: int, seed: int, draws: int) -> NDArray[np.int64]:
 
 def _interval(value: float, samples: NDArray[np.float64], level: float) -> Interval:
     low, high = np.quantile(samples, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(value), float(low), float(high))
+    return Interval(value=float(value), low=float(low), high=float(high))

@@ -15,7 +15,7 @@ from hadpsgd.scoring.nist import align_texts
 from hadpsgd.scoring.reference import TextFilter
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Setting:
     """A language model weight (inverse acoustic scale) and a penalty a word."""
 
@@ -24,12 +24,18 @@ class Setting:
 
     def scaling(self, words: Words) -> Scaling:
         """As lattices of these words want it."""
-        return Scaling(1.0 / self.lm_weight, self.word_penalty, words.inside)
+        return Scaling(
+            acoustic_scale=1.0 / self.lm_weight, word_penalty=self.word_penalty, inside=words.inside
+        )
 
 
 def settings_of(config: Scoring) -> list[Setting]:
     """All combinations that the config names."""
-    return [Setting(w, p) for w in config.lm_weights for p in config.word_penalties]
+    return [
+        Setting(lm_weight=w, word_penalty=p)
+        for w in config.lm_weights
+        for p in config.word_penalties
+    ]
 
 
 def tune(folder: Path, data: DataDir, words: Words, settings: Sequence[Setting]) -> list[Counts]:
