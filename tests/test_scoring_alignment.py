@@ -79,9 +79,12 @@ def test_every_column_is_sclites(optional: bool, tmp_path: Path) -> None:
     texts = random_texts(1, 1500)
     segments, words = [], []
     for i, (ref, hyp) in enumerate(texts):
-        segments.append(Segment("f", "1", "s", i, i + 1, ref))
+        segments.append(Segment(file="f", channel="1", speaker="s", begin=i, end=i + 1, text=ref))
         step = 1.0 / (len(hyp) + 1)
-        words += [TimedWord("f", "1", i + step * j, step / 2, w) for j, w in enumerate(hyp)]
+        words += [
+            TimedWord(file="f", channel="1", begin=i + step * j, duration=step / 2, word=w)
+            for j, w in enumerate(hyp)
+        ]
     theirs = by_sclite(tmp_path, segments, words, *["-D"] * optional)
     assert len(theirs) == len(texts)
     for (ref, hyp), wanted in zip(texts, theirs, strict=True):
@@ -106,8 +109,16 @@ def test_alignments_that_sclite_gave(ref: str, hyp: str, wanted: str, tmp_path: 
     found = nist.align_texts(ref, hyp, Options(optional_deletion=True))
     assert " ".join(f"{k}:{r}/{h}" for k, r, h in columns(found)) == wanted
     if sclite.command("sclite") is not None:
-        words = [TimedWord("f", "1", 0.1 * i, 0.05, w) for i, w in enumerate(hyp.split())]
-        theirs = by_sclite(tmp_path, [Segment("f", "1", "s", 0, 2, ref)], words, "-D")
+        words = [
+            TimedWord(file="f", channel="1", begin=0.1 * i, duration=0.05, word=w)
+            for i, w in enumerate(hyp.split())
+        ]
+        theirs = by_sclite(
+            tmp_path,
+            [Segment(file="f", channel="1", speaker="s", begin=0, end=2, text=ref)],
+            words,
+            "-D",
+        )
         assert theirs == [columns(found)]
 
 

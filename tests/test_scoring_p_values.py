@@ -14,7 +14,7 @@ def run(errors: list[int]) -> list[Sentence]:
     """Sentences of one right word, each a segment of its own, with so many inserted after it."""
     texts = [" ".join(["a", *["x"] * count]) for count in errors]
     return [
-        Sentence(f"u{i:03d}", "s", nist.align_texts("a", text, Options()))
+        Sentence(name=f"u{i:03d}", speaker="s", edits=nist.align_texts("a", text, Options()))
         for i, text in enumerate(texts)
     ]
 

@@ -264,8 +264,8 @@ def test_the_beam_after_a_cut_is_kaldis(max_active: int, beam: float, wanted: se
     first, second = [0.0, 1.5, 2.0, 3.0], [0.0, 1.0, 2.0, 2.4, 2.6, 6.0]
     graph = SearchGraph.of(tree_of(first, second))
     scores = [np.zeros((2, 1), np.float32)]
-    passing = TokenPassing(graph, columns_of(graph), Lanes(scores, 1), 1.0,
-                           Beams(beam, 100.0, max_active))  # fmt: skip
+    passing = TokenPassing(graph, columns_of(graph), Lanes(scores, count=1), 1.0,
+                           Beams(beam=beam, lattice_beam=100.0, max_active=max_active))  # fmt: skip
     passing.advance()
     passing.advance()
     links = passing.frames[1].emitting

@@ -23,7 +23,7 @@ VARIABLE = "HADPSGD_CONFIG"
 module's name behind it, so that each has its own."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """A config and where it lies for jobs."""
 
@@ -74,7 +74,7 @@ def snapshot(workflow: Any, config: dict[str, Any]) -> Snapshot:
     variable = "_".join([VARIABLE, *_modules(workflow)])
     handed = "" if workflow.is_main_process else os.environ.get(variable, "")
     checked = load(handed) if handed else check(config, "config")
-    return Snapshot(checked, resolved(checked), variable)
+    return Snapshot(config=checked, text=resolved(checked), variable=variable)
 
 
 def _modules(workflow: Any) -> list[str]:
