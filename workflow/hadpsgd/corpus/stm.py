@@ -19,7 +19,7 @@ IGNORED = ("IGNORE_TIME_SEGMENT_IN_SCORING", "IGNORETIMESEGMENTINSCORING")
 _NAMED = 5
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Segment:
     """A line of an STM file: file, channel, speaker, begin and end in seconds, label, text."""
 
@@ -93,7 +93,12 @@ def _segment(line: str, where: str) -> Segment:
     text, label = (fields[5] if len(fields) > 5 else ""), ""
     if text.startswith("<"):
         label, _, text = text.partition(" ")
-    return Segment(file, channel, speaker, *times, text.strip(), label)
+    return 
+            Segment(
+                file=file, channel=channel, speaker=speaker, begin=times[0], end=times[1],
+                text=text.strip(), label=label,
+            )
+        
 
 
 def read_comments(path: Path) -> list[str]:

@@ -42,9 +42,19 @@ def run(args: argparse.Namespace) -> int:
     least = options.min_speaker_frames if isinstance(options, Ladder) else MIN_COUNT
     scale = args.acoustic_scale or gmm_scale(settings)
     skipped = settings.features.max_skipped.of(args.data.name)
-    scorer = GmmScorer(args.model, args.data, args.feats, args.trans, skipped)
+    scorer = GmmScorer(
+        folder=args.model,
+        data=args.data,
+        feats=args.feats,
+        transforms=args.trans,
+        max_skipped=skipped,
+    )
     found = estimate(
-        scorer, lattice_io.read(args.lattices), Scaling(scale), Lang(args.lang).silence, least
+        scorer,
+        lattice_io.read(args.lattices),
+        Scaling(acoustic_scale=scale),
+        Lang(args.lang).silence,
+        least,
     )
     print(found.summary, file=sys.stderr)
     with atomic_folder(args.out) as folder:

@@ -30,9 +30,17 @@ def run(args: argparse.Namespace) -> int:
     settings = config.load(args.config)
     options = settings.decoding
     searcher = Searcher(args.graph, options)
-    scorer = NetworkScorer(settings, args.model, args.data, args.streams, args.device)
+    scorer = NetworkScorer(
+        config=settings, model=args.model, data=args.data, streams=args.streams, device=args.device
+    )
     scorer.share()
-    work = Work(searcher, scorer)
+    work = Work(searcher=searcher, make_scorer=scorer)
     jobs = args.jobs or options.jobs
-    decode(work, scorer.utterances(), args.out, jobs, options.max_failed.of(args.data.name))
+    decode(
+        work,
+        scorer.utterances(),
+        args.out,
+        jobs=jobs,
+        max_failed=options.max_failed.of(args.data.name),
+    )
     return 0

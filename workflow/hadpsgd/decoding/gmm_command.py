@@ -40,8 +40,14 @@ def run(args: argparse.Namespace) -> int:
     scale = {"acoustic_scale": args.acoustic_scale or gmm_scale(settings)}
     options = settings.decoding.model_copy(update=scale)
     skipped = settings.features.max_skipped.of(args.data.name)
-    scorer = GmmScorer(args.model, args.data, args.feats, args.trans, skipped)
-    work = Work(Searcher(args.graph, options), scorer)
+    scorer = GmmScorer(
+        folder=args.model,
+        data=args.data,
+        feats=args.feats,
+        transforms=args.trans,
+        max_skipped=skipped,
+    )
+    work = Work(searcher=Searcher(args.graph, options), make_scorer=scorer)
     limit = options.max_failed.of(args.data.name)
-    decode(work, scorer.utterances(), args.out, args.jobs or options.jobs, limit)
+    decode(work, scorer.utterances(), args.out, jobs=args.jobs or options.jobs, max_failed=limit)
     return 0

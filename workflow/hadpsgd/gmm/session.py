@@ -74,7 +74,10 @@ class Session:
         """
         outcome = passes.align(model, search or self.search)
         check_failures(
-            outcome, len(self.space), self.options.max_failed.of(self.data.name), self.data
+            outcome,
+            total=len(self.space),
+            limit=self.options.max_failed.of(self.data.name),
+            where=self.data,
         )
         return outcome
 
@@ -107,7 +110,12 @@ def session(
         )
     data = DataDir.read(args.data, audio=False, text=text is None)
     lang = Lang(args.lang)
-    search = Search(options.beam, options.retry_beam, options.boost_silence, lang.optional_silence)
+    search = Search(
+        beam=options.beam,
+        retry_beam=options.retry_beam,
+        boost=options.boost_silence,
+        quiet=lang.optional_silence,
+    )
     with threadpool_limits(1), Workspace(args.out.parent) as space:
         fill(space, data, args.feats, Frontend(left=0, right=0))
         words = list(word_ids(data, space.names, lang, text))

@@ -10,7 +10,7 @@ from hadpsgd.corpus.stm import Segment, is_comment, lines_of
 from hadpsgd.errors import UserError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TimedWord:
     """A line of a CTM file: file, channel, begin and duration in seconds, word, confidence."""
 
@@ -88,9 +88,16 @@ def _ctm_word(fields: list[str], where: str) -> TimedWord:
     try:
         file, channel, begin, duration, word = fields[:5]
         if word.upper().startswith("<ALT"):
-            return TimedWord(file, channel, 0.0, 0.0, word)
+            return TimedWord(file=file, channel=channel, begin=0.0, duration=0.0, word=word)
         confidence = float(fields[5]) if len(fields) > 5 and fields[5] != "NA" else None
-        made = TimedWord(file, channel, float(begin), float(duration), word, confidence)
+        made = TimedWord(
+            file=file,
+            channel=channel,
+            begin=float(begin),
+            duration=float(duration),
+            word=word,
+            confidence=confidence,
+        )
     except ValueError:
         raise UserError("not `file channel begin duration word`", where=where) from None
     if made.duration < 0:
