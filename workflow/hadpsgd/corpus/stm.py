@@ -93,12 +93,15 @@ def _segment(line: str, where: str) -> Segment:
     text, label = (fields[5] if len(fields) > 5 else ""), ""
     if text.startswith("<"):
         label, _, text = text.partition(" ")
-    return 
-            Segment(
-                file=file, channel=channel, speaker=speaker, begin=times[0], end=times[1],
-                text=text.strip(), label=label,
-            )
-        
+    return Segment(
+        file=file,
+        channel=channel,
+        speaker=speaker,
+        begin=times[0],
+        end=times[1],
+        text=text.strip(),
+        label=label,
+    )
 
 
 def read_comments(path: Path) -> list[str]:
