@@ -11,12 +11,20 @@ import soundfile
 import yaml
 from corpus_data import RATE, tone, write_lines
 
+from hadpsgd.corpus.references import write_glm
+
 STM_HEAD = [
-    ";; ",
-    ';;  CATEGORY "0" "" ""',
-    ';;  LABEL "O" "Overall" "Overall"',
-    ';;  LABEL "en" "Callhome" "Callhome"',
-    ';;  LABEL "sw" "Switchboard" "Switchboard"',
+    ";;",
+    ';; CATEGORY "0" "" ""',
+    ';; LABEL "O" "Overall" "Overall"',
+    ';; CATEGORY "1" "Corpus" ""',
+    ';; LABEL "en" "Callhome" "Callhome"',
+    ';; LABEL "sw" "Switchboard" "Switchboard"',
+    ';; CATEGORY "2" "Sex" ""',
+    ';; LABEL "F" "Female" "Female"',
+    ';; CATEGORY "3" "Corpus and sex" ""',
+    ';; LABEL "en-F" "Callhome, female" ""',
+    ';; LABEL "sw-F" "Switchboard, female" ""',
 ]
 SAID = {
     ("en_4156", "A"): [(0.3, 1.5, "HELLO BOB"), (2.0, 3.0, "(%HESITATION) BYE")],
@@ -63,7 +71,7 @@ def make_eval2000(folder: Path) -> Path:
     write_lines(data / "wav.scp", recordings)
     write_lines(data / "reco2file_and_channel", files)
     write_lines(data / "stm", stm_lines())
-    write_lines(data / "glm", ['* name "x"', "[UH] => %HESITATION / [ ] __ [ ]"])
+    write_glm(data / "glm")
     words = ["ann", "bob", "bye", "hello", "hi"]
     write_lines(folder / "lexicon.txt", [f"{w} X" for w in words])
     return data

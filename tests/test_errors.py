@@ -47,6 +47,7 @@ from hadpsgd.reports.causes import (
 )
 from hadpsgd.reports.errors_command import page
 from hadpsgd.scoring.align import Edit
+from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.formats import TimedWord
 from hadpsgd.scoring.hypotheses import Words
 from hadpsgd.scoring.nist import Sentence
@@ -159,7 +160,7 @@ def graph(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_the_search_loses_is_a_search_error(shared: Path, graph: Path) -> None:
     """Kaldi's best words as references: the same cost with a wide beam, lost with a narrow one."""
     golden = shared / "kaldi_an4/golden"
-    words = Words.read(graph, ["<unk>"])
+    words = Words.read(graph, Filters(frozenset({"<unk>"})))
     scores = dict(list(kaldi_io.iterate(golden / "gmm_loglikes_test20.ark.gz"))[:5])
     lines = (golden / "bestpath_words_test20.txt").read_text().splitlines()
     texts = {line.split()[0]: " ".join(line.split()[1:]) for line in lines}

@@ -30,6 +30,7 @@ from hadpsgd.lm.graphones import of_letters
 from hadpsgd.lm.pieces import Pieces, whole, with_new_words
 from hadpsgd.scoring import sentences
 from hadpsgd.scoring.align import Edit
+from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.hypotheses import Timer, Words
 from hadpsgd.scoring.nist import Sentence
 from hadpsgd.scoring.tune import Setting
@@ -306,7 +307,7 @@ def test_a_model_without_new_words_is_refused(folder: Path, tmp_path: Path) -> N
 
 def test_timed_words_of_pieces() -> None:
     names = {1: "▁won", 2: "der", 3: "▁", 4: "it", 5: "▁<UNK>", 6: "</w>"}
-    words = Words(names, frozenset({"<unk>"}), pieces=True)
+    words = Words(names, Filters(frozenset({"<unk>"})), pieces=True)
     aligner = WordAligner({1: [(1,)], 2: [(2,)], 3: [()], 4: [(4,)], 5: [(5,)], 0: [(9,)]})
     flags = np.zeros(10, bool)
     transitions = Transitions(

@@ -31,6 +31,7 @@ rule tune:
     input:
         decode=f"{OUT}/decode/{{run}}/dev",
         data=f"{OUT}/corpus/data/dev",
+        acronyms=CONFIG.scoring.acronym_map or [],
     output:
         f"{OUT}/score/{{run}}/tuned.json",
     log:
@@ -55,6 +56,7 @@ rule score:
         decode=f"{OUT}/decode/{{run}}/{{set}}",
         data=f"{OUT}/corpus/data/{{set}}",
         tuned=f"{OUT}/score/{{run}}/tuned.json",
+        acronyms=CONFIG.scoring.acronym_map or [],
     output:
         directory(f"{OUT}/score/{{run}}/{{set}}"),
     log:

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from hadpsgd.config.base import DECIDES_NOTHING, PathText, Section
 from hadpsgd.config.limits import Limits
+
+
+def _compiles(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"not a regular expression: {error}") from None
+    return pattern
+
+
+Regex = Annotated[str, Field(min_length=1), AfterValidator(_compiles)]
+"""A regular expression of Python's."""
 
 
 class Lm(Section):
@@ -77,7 +90,15 @@ class Scoring(Section):
     """Language model weights (inverse acoustic scales) tried on the development set."""
     word_penalties: list[float] = Field([0.0, 0.5, 1.0], min_length=1)
     """Word insertion penalties tried on the development set."""
-    dropped_words: list[str] = Field(["!SIL", "<SIL>", "<UNK>", "[NOISE]", "[LAUGHTER]"])
+    dropped_words: list[str] = Field(
+        ["!SIL", "<SIL>", "<UNK>", "[NOISE]", "[LAUGHTER]", "[VOCALIZED-NOISE]"]
+    )
     """Words of the lexicon that are no words: left out of hypotheses, whatever their case."""
+    filters: list[Regex] = Field([])
+    """More of them as regular expressions of whole words, whatever their case: '.*-' are words
+    broken off, 'uh|um|hm' hesitations, '\\[laughter-.*' words said laughing."""
+    acronym_map: PathText | None = None
+    """Kaldi's acronyms.map: acronyms of the lexicon (u._c._l._a.) become the words that references
+    have (u c l a) before scoring."""
     nist_tools: bool = True
     """Check our counts with NIST's sclite, or hubscr where there is a GLM, if installed."""

@@ -20,6 +20,7 @@ from hadpsgd.reports.beam_curve import draw
 from hadpsgd.reports.curves import write_png
 from hadpsgd.scoring import nist
 from hadpsgd.scoring.command import hypothesise, read_tuned
+from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.hypotheses import Words
 from hadpsgd.scoring.reference import Reference
 from hadpsgd.scoring.significance import bootstrap
@@ -88,7 +89,7 @@ def _point(config: Config, args: argparse.Namespace, setting: Setting, beam: flo
         work = Work(searcher=Searcher(args.graph, options), make_scorer=scorer)
         # a narrow beam may lose many: they are counted as deleted
         report = decode(work, utterances, folder, jobs=args.jobs, max_failed=1.0)
-        words = Words.read(folder, config.scoring.dropped_words)
+        words = Words.read(folder, Filters.of(config.scoring))
         found = hypothesise(folder, data, words, setting)
         scored = Reference.of(data, found.seconds).score(found.words)
     total, interval = nist.total(scored), bootstrap(scored, seed=config.seed)

@@ -20,6 +20,7 @@ from hadpsgd.reports.errors import SetErrors
 from hadpsgd.reports.html import render
 from hadpsgd.scoring import sentences
 from hadpsgd.scoring.command import read_tuned
+from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.hypotheses import Words
 from hadpsgd.tracking.results import read_json
 
@@ -47,8 +48,8 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--listed {args.listed} is below 0")
     config = load(args.config)
     names = args.sets or list(config.tests)
-    words = Words.read(args.decode / names[0], config.scoring.dropped_words)
-    free = [n for n, word in words.names.items() if joined([word]).lower() in words.dropped]
+    words = Words.read(args.decode / names[0], Filters.of(config.scoring))
+    free = [n for n, word in words.names.items() if words.filters.drop(joined([word]))]
     graph = ReferenceGraph.read(args.graph, free)
     with atomic_folder(args.out) as folder:
         found = [_set(config, args, graph, words, name, folder) for name in names]

@@ -16,6 +16,7 @@ from hadpsgd.decoding.word_times import FRAME_SHIFT
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
 from hadpsgd.scoring import formats
+from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.formats import TimedWord
 from hadpsgd.scoring.hypotheses import Timer, Words, lattices
 from hadpsgd.scoring.reference import Reference
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     """Write OUT/{ctm,stm,hyp.txt,alignments.txt,sentences.jsonl,wer.json}."""
     settings = config.load(args.config).scoring
     data = DataDir.read(args.data, audio=False)
-    words = Words.read(args.decode, settings.dropped_words)
+    words = Words.read(args.decode, Filters.of(settings))
     setting = read_tuned(args.tuned)
     result = hypothesise(args.decode, data, words, setting)
     reference = Reference.of(data, result.seconds)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from hadpsgd.config import load
 from hadpsgd.files import atomic_folder
 from hadpsgd.scoring import formats
+from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.reference import Reference
 from hadpsgd.scoring.scored import Scored
 
@@ -16,6 +18,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stm", type=Path, required=True, help="reference segments")
     parser.add_argument("--ctm", type=Path, required=True, help="recognised words, in order")
     parser.add_argument("--glm", type=Path, help="filter both as hubscr does")
+    parser.add_argument(
+        "--config", type=Path, help="leave out of the words what its `scoring` says, map acronyms"
+    )
     parser.add_argument("--nist-tools", action="store_true", help="ask sclite or hubscr, too")
     parser.add_argument("--out", type=Path, required=True)
 
@@ -23,7 +28,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write OUT/{ctm,stm,alignments.txt,sentences.jsonl,wer.json}, with a GLM *.filt."""
     reference = Reference.read(stm=args.stm, glm_path=args.glm)
-    scored = Scored.of(reference, formats.read_ctm(args.ctm), nist_tools=args.nist_tools)
+    filters = Filters.of(load(args.config).scoring) if args.config else Filters()
+    words = list(filters.timed(formats.read_ctm(args.ctm)))
+    scored = Scored.of(reference, words, nist_tools=args.nist_tools)
     with atomic_folder(args.out) as folder:
         scored.write(folder, {})
     scored.say(args.ctm.name)

@@ -16,24 +16,25 @@ from hadpsgd.decoding.lattice import Path as LatticePath
 from hadpsgd.decoding.word_times import FRAME_SHIFT, WordAligner, phone_spans
 from hadpsgd.errors import UserError
 from hadpsgd.graph.transitions import Transitions
+from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.formats import TimedWord
 
 
 @dataclass(frozen=True)
 class Words:
-    """Names of word ids; `dropped` (lower case) are left out of hypotheses.
+    """Names of word ids; `filters` say which are left out of hypotheses.
 
     pieces: the names are pieces of words, which are put together.
     """
 
     names: dict[int, str]
-    dropped: frozenset[str]
+    filters: Filters
     pieces: bool = False
     path: Path | None = None
     """Where they are read from."""
 
     @classmethod
-    def read(cls, folder: Path, dropped: Sequence[str]) -> Words:
+    def read(cls, folder: Path, filters: Filters) -> Words:
         """Read `words.txt` of a decoding folder.
 
         Raises:
@@ -49,8 +50,7 @@ class Words:
             raise UserError("not lines of `word number`", where=path) from None
         if not names:
             raise UserError("no words", where=path, fix="Decode again")
-        lowered = frozenset(word.lower() for word in dropped)
-        return cls(names, lowered, joined.is_pieces(names.values()), path)
+        return cls(names, filters, joined.is_pieces(names.values()), path)
 
     @cached_property
     def inside(self) -> frozenset[int]:
@@ -72,11 +72,11 @@ class Words:
             raise UserError(what, where=self.path, fix="Decode again") from None
         places = joined.groups(names) if self.pieces else [range(i, i + 1) for i in range(len(ids))]
         found = [(joined.joined([names[i] for i in place]), place) for place in places]
-        return [(word, place) for word, place in found if word and word.lower() not in self.dropped]
+        return [(word, place) for word, place in found if word and not self.filters.drop(word)]
 
     def spoken(self, ids: Sequence[int]) -> list[str]:
-        """Names of the words that count."""
-        return [word for word, _ in self.words(ids)]
+        """Names of the words that count, acronyms as references write them."""
+        return [part for word, _ in self.words(ids) for part in self.filters.written(word)]
 
 
 def lattices(
@@ -126,21 +126,20 @@ class Timer:
         file, channel = self.data.file_and_channel(entry)
         self.transitions.check(path.transitions, f"lattice of {utterance}")
         spans = self.aligner.words(path, phone_spans(path, self.transitions))
-        timed = []
+        timed: list[TimedWord] = []
         for word, place in self.words.words(path.words.tolist()):
             begin, end = spans[place[0]].begin, spans[place[-1]].end
             known = min(sure[i] for i in place) if sure else None
             start = entry.start + begin * FRAME_SHIFT
-            timed.append(
-                TimedWord(
-                    file=file,
-                    channel=channel,
-                    begin=start,
-                    duration=(end - begin) * FRAME_SHIFT,
-                    word=word,
-                    confidence=known,
-                )
+            whole = TimedWord(
+                file=file,
+                channel=channel,
+                begin=start,
+                duration=(end - begin) * FRAME_SHIFT,
+                word=word,
+                confidence=known,
             )
+            timed += self.words.filters.spread(whole)
         return timed
 
 

@@ -12,6 +12,7 @@ from hadpsgd.decoding.nbest import nbest
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
 from hadpsgd.scoring.command import read_tuned
+from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.hypotheses import Words, lattices
 
 _MORE = 4  # sequences looked at for each one wanted, as dropped words make them equal
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--count {args.count} is below 1")
     settings = config.load(args.config).scoring
     data = DataDir.read(args.data, audio=False, text=False)
-    words = Words.read(args.decode, settings.dropped_words)
+    words = Words.read(args.decode, Filters.of(settings))
     scaling = read_tuned(args.tuned).scaling(words)
     utterances = total = 0
     with (

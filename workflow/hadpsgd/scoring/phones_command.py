@@ -15,6 +15,7 @@ from hadpsgd.files import atomic_file
 from hadpsgd.graph.transitions import Transitions
 from hadpsgd.scoring import formats
 from hadpsgd.scoring.command import read_tuned
+from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.formats import TimedWord
 from hadpsgd.scoring.hypotheses import Words, lattices
 
@@ -32,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     data = DataDir.read(args.data, audio=False, text=False)
     transitions = Transitions.read(args.decode / "transitions.npz")
     names = {number: name for name, number in read_symbols(args.decode / "phones.txt").items()}
-    scaling = read_tuned(args.tuned).scaling(Words.read(args.decode, ()))
+    scaling = read_tuned(args.tuned).scaling(Words.read(args.decode, Filters()))
     rows: list[TimedWord] = []
     for utterance, lattice in lattices(args.decode, data):
         entry = data.utterances[utterance]

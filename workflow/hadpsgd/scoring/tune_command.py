@@ -11,6 +11,7 @@ from pathlib import Path
 from hadpsgd import config
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.files import write_text
+from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.hypotheses import Words
 from hadpsgd.scoring.tune import Setting, choose, settings_of, tune
 
@@ -27,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     """Write OUT with the choice and all that was tried."""
     settings = config.load(args.config).scoring
     data = DataDir.read(args.data, audio=False)
-    words = Words.read(args.decode, settings.dropped_words)
+    words = Words.read(args.decode, Filters.of(settings))
     tried = settings_of(settings)
     counts = tune(args.decode, data, words, tried)
     best = choose(tried, counts)

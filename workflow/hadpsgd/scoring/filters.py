@@ -1,0 +1,100 @@
+"""What is left out of hypotheses before they are scored, and acronyms as references write them.
+
+Kaldi's egs/swbd/s5c does both to the CTM before hubscr sees it (local/score_sclite.sh,
+local/map_acronyms_ctm.py): noises, unknown words, hesitations and words broken off go, since the
+reference may lack them without loss; `u._c._l._a.` becomes four words that share its time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from hadpsgd.config.decoding import Scoring
+from hadpsgd.corpus.stm import lines_of
+from hadpsgd.errors import UserError
+from hadpsgd.scoring.formats import TimedWord
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Words that do not count, and acronyms; case aside.
+
+    dropped: whole words, lower case. patterns: regular expressions of whole words. acronyms:
+    lower-case words to the words that stand for them.
+    """
+
+    dropped: frozenset[str] = frozenset()
+    patterns: tuple[str, ...] = ()
+    acronyms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, settings: Scoring) -> Filters:
+        """What a config asks for.
+
+        Raises:
+            UserError: the map of acronyms is missing, or has a bad line.
+        """
+        acronyms = read_acronyms(Path(settings.acronym_map)) if settings.acronym_map else {}
+        dropped = frozenset(word.lower() for word in settings.dropped_words)
+        return cls(dropped, tuple(settings.filters), acronyms)
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return re.compile("|".join(f"(?:{one})" for one in self.patterns), re.IGNORECASE)
+
+    def drop(self, word: str) -> bool:
+        """Whether a word is none that counts."""
+        if word.lower() in self.dropped:
+            return True
+        return bool(self.patterns) and self._pattern.fullmatch(word) is not None
+
+    def written(self, word: str) -> tuple[str, ...]:
+        """A word that counts as references write it: itself, or an acronym's letters."""
+        return self.acronyms.get(word.lower(), (word,))
+
+    def spread(self, word: TimedWord) -> Iterator[TimedWord]:
+        """The words that a timed word stands for; they share its time, to hundredths of a second,
+        the last one having what is left."""
+        parts = self.written(word.word)
+        if len(parts) == 1:
+            yield word if parts[0] == word.word else replace(word, word=parts[0])
+            return
+        begin, whole = round(word.begin, 2), round(word.duration, 2)
+        slot = round(whole / len(parts), 2)
+        for number, part in enumerate(parts, 1):
+            length = slot if number < len(parts) else whole - slot * (len(parts) - 1)
+            yield replace(word, begin=begin, duration=max(length, 0.0), word=part)
+            begin += slot
+
+    def timed(self, words: Iterable[TimedWord]) -> Iterator[TimedWord]:
+        """A recogniser's words; marks of alternatives (<ALT>) stay."""
+        for word in words:
+            if word.word.upper().startswith("<ALT"):
+                yield word
+            elif not self.drop(word.word):
+                yield from self.spread(word)
+
+
+def read_acronyms(path: Path) -> dict[str, tuple[str, ...]]:
+    """Read Kaldi's acronyms.map: `word<tab>in the lexicon<tab>in references`, lower-cased keys.
+
+    Raises:
+        UserError: it is missing, empty, or a line has not three fields.
+    """
+    acronyms = {}
+    for number, line in enumerate(lines_of(path), 1):
+        fields = [field.strip() for field in line.split("\t")]
+        if len(fields) != 3 or not all(fields) or len(fields[1].split()) > 1:
+            raise UserError(
+                f"'{line.strip()}': not three fields with tabs between them",
+                where=f"{path}:{number}",
+                fix="Write: word, acronym of the lexicon, letters (local/format_acronyms_dict.py)",
+            )
+        acronyms[fields[1].lower()] = tuple(fields[2].split())
+    if not acronyms:
+        raise UserError("no acronyms", where=path, fix="Leave scoring.acronym_map out")
+    return acronyms
