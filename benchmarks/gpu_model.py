@@ -88,7 +88,7 @@ def loss_of(model: BLSTM, x: Tensor, targets: Tensor, variant: Variant) -> Tenso
 def training_step(batch: int, variant: Variant) -> Callable[[], Any]:
     """Forward, loss, backward and SGD with momentum on random data."""
     kind = torch.bfloat16 if variant.precision == "pure" else torch.float32
-    model = BLSTM(PAPER, INPUT, PDFS).cuda().to(kind).train()
+    model = BLSTM(PAPER, input_dim=INPUT, num_pdfs=PDFS).cuda().to(kind).train()
     x = torch.randn(batch, FRAMES, INPUT, device="cuda", dtype=kind)
     targets = torch.randint(PDFS, (batch, FRAMES), device="cuda")
     weights = list(model.parameters())
@@ -167,8 +167,8 @@ def correctness(bench: Bench) -> None:
     torch.set_num_threads(16)
     x = torch.randn(batch, FRAMES, INPUT)
     targets = torch.randint(PDFS, (batch, FRAMES))
-    model = BLSTM(PAPER, INPUT, PDFS, seed=3)
-    exact = BLSTM(PAPER, INPUT, PDFS, seed=3).double()
+    model = BLSTM(PAPER, input_dim=INPUT, num_pdfs=PDFS, seed=3)
+    exact = BLSTM(PAPER, input_dim=INPUT, num_pdfs=PDFS, seed=3).double()
     logits = exact(x.double())
     value = loss.cross_entropy(logits, targets)
     wanted = torch.autograd.grad(value, list(exact.parameters()))
@@ -181,7 +181,7 @@ def correctness(bench: Bench) -> None:
             p.grad = None
         subject = model
         if variant.precision == "pure":
-            subject = BLSTM(PAPER, INPUT, PDFS, seed=3).cuda().bfloat16()
+            subject = BLSTM(PAPER, input_dim=INPUT, num_pdfs=PDFS, seed=3).cuda().bfloat16()
         kind = next(subject.parameters()).dtype
         with precision(variant.precision):
             with torch.no_grad():

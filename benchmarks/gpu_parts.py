@@ -129,7 +129,9 @@ def fused_steps(bench: Bench) -> None:
         (64, 32, 64, 4, 3),
         (128, 32, 64, 8, 3),
     ):
-        plan = fast.Plan(True, rows=rows, cols=cols, depth=depth, warps=warps, stages=stages)
+        plan = fast.Plan(
+            fused_step=True, rows=rows, cols=cols, depth=depth, warps=warps, stages=stages
+        )
         timed(
             bench,
             f"step {rows}x{cols}x{depth} w{warps} s{stages}",
@@ -234,7 +236,7 @@ def compiled(bench: Bench) -> None:
 def decode(bench: Bench) -> None:
     """Log-posteriors of whole utterances of 200 to 1,500 frames, padded and packed."""
     generator = torch.Generator().manual_seed(0)
-    model = BLSTM(PAPER, INPUT, PDFS).cuda().eval()
+    model = BLSTM(PAPER, input_dim=INPUT, num_pdfs=PDFS).cuda().eval()
     for batch in (16, 64):
         lengths = torch.randint(200, 1501, (batch,), generator=generator)
         x = torch.randn(batch, int(lengths.max()), INPUT, device="cuda")

@@ -48,7 +48,7 @@ class Task:
         shape = SimpleNamespace(
             layers=self.layers, cells=self.cells, projection=self.projection, dropout=0.0
         )
-        return LossOf(BLSTM(shape, self.dim, self.pdfs, seed=1))
+        return LossOf(BLSTM(shape, input_dim=self.dim, num_pdfs=self.pdfs, seed=1))
 
     def batches(self, rank: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Endless; a pdf-id is the largest of fixed projections, so there is something to learn."""

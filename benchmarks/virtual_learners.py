@@ -36,7 +36,7 @@ class Random:
         shape = SimpleNamespace(
             layers=args.layers, cells=args.cells, projection=args.projection, dropout=0.0
         )
-        self.model = BLSTM(shape, args.dim, args.pdfs, seed=1).to(args.device)
+        self.model = BLSTM(shape, input_dim=args.dim, num_pdfs=args.pdfs, seed=1).to(args.device)
         self.module: nn.Module = self.model
         self.seconds = 0.0
         draws = torch.Generator().manual_seed(1)

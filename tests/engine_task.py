@@ -30,7 +30,7 @@ DIM, PDFS, FRAMES, BATCH = 3, 5, 4, 3
 
 def make_model(dtype: torch.dtype, seed: int = 0) -> BLSTM:
     """The model that all learners start from."""
-    return BLSTM(SHAPE, DIM, PDFS, seed=seed).to(dtype)
+    return BLSTM(SHAPE, input_dim=DIM, num_pdfs=PDFS, seed=seed).to(dtype)
 
 
 def batch(learner: int, step: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -20,11 +20,12 @@ IN_READING_ORDER = {
     ("begin", "end"), ("start", "end"), ("first", "last"), ("low", "high"), ("left", "right"),
     ("rows", "columns"), ("rows", "cols"), ("old", "new"), ("then", "now"), ("before", "after"),
     ("ref", "hyp"), ("source", "target"), ("source", "out"), ("source", "folder"),
+    ("path", "root"),
 }  # fmt: skip
 """Pairs that nobody swaps: time runs forwards, rows come before columns, from before to."""
 
 NOT_YET = {
-    "config", "decentralized", "models", "reports", "rerun", "tracking", "training",
+    "decentralized",
 }  # fmt: skip
 
 Parameter = tuple[str, ast.expr | None]

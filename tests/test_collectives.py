@@ -64,7 +64,7 @@ def test_a_super_learner_sends_each_weight_once(size: int) -> None:
 @settings(max_examples=25, deadline=None)
 def test_buckets_cover_the_gradient(size: int, layers: int, cells: int) -> None:
     shape = SimpleNamespace(layers=layers, cells=cells, projection=8, dropout=0.0)
-    flat = flatten(BLSTM(shape, 20, 30, seed=0), shards=size)
+    flat = flatten(BLSTM(shape, input_dim=20, num_pdfs=30, seed=0), shards=size)
     near, far = (bucket_edges(flat, size, apart=apart) for apart in (False, True))
     for edges in (near, far):
         assert (edges[0], edges[-1]) == (0, flat.with_control.numel())

@@ -274,8 +274,8 @@ def test_network_scores_are_log_posteriors_minus_log_priors(
     from hadpsgd.models.blstm import BLSTM
     from hadpsgd.models.build import ModelMeta, SavedShape, save_model
 
-    shape = SavedShape(1, 8, 6, 0.0)
-    model = BLSTM(shape, 5, 4, seed=3)
+    shape = SavedShape(layers=1, cells=8, projection=6, dropout=0.0)
+    model = BLSTM(shape, input_dim=5, num_pdfs=4, seed=3)
     priors = torch.tensor([0.5, 0.3, 0.2, 0.0]).log()
     meta = ModelMeta(shape, 5, ("logmel",), 4, priors)
     save_model(tmp_path / "final.pt", model, meta)
@@ -320,7 +320,12 @@ def test_scores_are_made_on_the_device(tmp_path: Path, monkeypatch: pytest.Monke
     from hadpsgd.models.blstm import BLSTM
     from hadpsgd.models.build import SavedShape
 
-    model = BLSTM(SavedShape(2, 4, 3, 0.0), 5, 7, device="meta").eval()
+    model = BLSTM(
+        SavedShape(layers=2, cells=4, projection=3, dropout=0.0),
+        input_dim=5,
+        num_pdfs=7,
+        device="meta",
+    ).eval()
     features, priors = torch.empty(11, 5), torch.empty(7)
     with torch.inference_mode():
         there = network.log_likelihoods(model, features.to("meta"), priors.to("meta"))

@@ -271,7 +271,7 @@ def test_the_page_and_its_audio(tmp_path: Path, scored: list[Sentence]) -> None:
     samples, rate = soundfile.read(tmp_path / "page" / made.wrong[0].audio, dtype="int16")
     assert rate == RATE
     np.testing.assert_array_equal(samples, np.rint(wanted))
-    html = page("demo", "single", True, [made])
+    html = page(name="demo", run="single", synthetic=True, found=[made])
     links = _Links()
     links.feed(html)
     local = [link for link in links.found if not link.startswith("#")]

@@ -34,7 +34,7 @@ def test_starts_that_get_no_further_are_given_up(
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     wanted = replace(launch_of(tmp_path, {"strategy": "ssgd", "learners": 4}), restarts=5)
     hash_ = identity(wanted.config, wanted.run_id, wanted.egs)
-    folder = checkpoint_folder(wanted.config, wanted.run_id, hash_)
+    folder = checkpoint_folder(wanted.config, run_id=wanted.run_id, hash_=hash_)
     made = []
 
     def crashes(_: Ranks) -> int:
@@ -86,7 +86,7 @@ def test_a_second_launch_is_refused_in_one_line(
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     wanted = launch_of(tmp_path, {"strategy": "single"})
     hash_ = identity(wanted.config, "single", wanted.egs)
-    checkpoints = checkpoint_folder(wanted.config, "single", hash_)
+    checkpoints = checkpoint_folder(wanted.config, run_id="single", hash_=hash_)
     folder = wanted.out if taken == "out" else checkpoints
     folder.mkdir(parents=True)
     with (

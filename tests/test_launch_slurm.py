@@ -154,4 +154,4 @@ def test_a_run_too_large_for_the_partition(
     monkeypatch.setattr(slurm_job, "_ask", lambda *_: PARTITIONS.strip())
     refused = pytest.raises(UserError, match=f"run 'r' wants {hosts} hosts, {gives}")
     with refused if gives else contextlib.nullcontext():
-        slurm_job.check_partition(hosts, partition, "r")
+        slurm_job.check_partition(hosts, partition=partition, run="r")

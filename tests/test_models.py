@@ -87,7 +87,7 @@ def test_initial_weights_depend_on_the_seed_alone() -> None:
     first = small()
     torch.manual_seed(2)
     second = small()
-    other = BLSTM(SMALL, 5, 11, seed=1)
+    other = BLSTM(SMALL, input_dim=5, num_pdfs=11, seed=1)
     for name, value in first.state_dict().items():
         assert torch.equal(value, second.state_dict()[name])
         if value.dim() == 2:
@@ -135,7 +135,7 @@ def test_saved_model_comes_back(tmp_path: Path) -> None:
 
 
 def test_meta_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    model = BLSTM(SMALL, 5, 12)
+    model = BLSTM(SMALL, input_dim=5, num_pdfs=12)
     with pytest.raises(ValueError, match="dimensions"):
         save_model(tmp_path / "final.pt", model, meta_of())
     assert not list(tmp_path.iterdir())

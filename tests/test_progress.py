@@ -30,7 +30,7 @@ def start(tmp_path: Path) -> Start:
         place = Place(rank, 3)
         meeting = Meeting(place, 3, "127.0.0.1", store, timedelta(seconds=5))
         engine: Any = SimpleNamespace(place=place, steps=step, alive=alive)
-        metrics = Metrics(tmp_path, rank, step)
+        metrics = Metrics(tmp_path, rank=rank, step=step)
         return Progress(
             Board(meeting), metrics, engine, steps_per_epoch=10, epochs=3, every_seconds=1.0
         )

@@ -270,7 +270,7 @@ class TestCommand:
         ]
         x, y = (torch.from_numpy(np.concatenate(part)) for part in zip(*examples, strict=True))
         shape = SavedShape(layers=1, cells=64, projection=64, dropout=0.0)
-        network = BLSTM(shape, x.shape[2], transitions.num_pdfs, seed=1)
+        network = BLSTM(shape, input_dim=x.shape[2], num_pdfs=transitions.num_pdfs, seed=1)
         optimiser = torch.optim.Adam(network.parameters(), 0.01)
         order = torch.Generator().manual_seed(1)
         for _ in range(250):

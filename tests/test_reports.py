@@ -52,7 +52,9 @@ def config(tmp_path: Path) -> Config:
 
 def test_one_row_a_run_one_column_a_set(config: Config) -> None:
     results = read_results(config)
-    made = rows.of_results(results, [Tracked("single", "k", "0123abcd", "1")])
+    made = rows.of_results(
+        results, [Tracked(run="single", key="k", mlflow_run="0123abcd", mlflow_experiment="1")]
+    )
     lines = table.error_rates(config, made).markdown().splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert cells[0][:6] == ["run", "strategy", "learners", "dev", "swb", "ch"]
@@ -99,7 +101,7 @@ def test_stages_from_snakemakes_benchmarks(config: Config) -> None:
     (folder / "short.tsv").write_text("s\th:m:s\tmax_rss\tmean_load\n0.1\t0:00:00\tNA\t-\n")
     jobs = {job.name: job for job in stages.read(folder)}
     train = f"train.{run_key(config, 'single')}"
-    assert jobs[train] == stages.Stage(train, 95.1, 402.0, 98.1)
+    assert jobs[train] == stages.Stage(name=train, seconds=95.1, peak_mib=402.0, cpu=98.1)
     assert jobs["short"].peak_mib is None
     assert f"| {train} |    95.1 |          402 |     98 |" in stages.page(
         "demo", list(jobs.values())

@@ -98,8 +98,13 @@ def test_the_report_names_what_differs() -> None:
 
 @pytest.mark.parametrize("what", ["weights", "word errors"])
 def test_one_other_result_is_a_different_run(what: str) -> None:
-    items = [Item("weights", "final.pt", "a", "a"), Item("word errors", "ch", "1 %", "1 %")]
-    items = [Item(i.kind, i.name, i.then, "b") if i.kind == what else i for i in items]
+    items = [
+        Item(kind="weights", name="final.pt", then="a", now="a"),
+        Item(kind="word errors", name="ch", then="1 %", now="1 %"),
+    ]
+    items = [
+        Item(kind=i.kind, name=i.name, then=i.then, now="b") if i.kind == what else i for i in items
+    ]
     assert comparison.page("x", items).startswith("# x: DIFFERENT")
 
 

@@ -115,7 +115,9 @@ def test_every_field_of_the_learning_rate_counts(field: str, value: float) -> No
     base = {"warmup_epochs": 1.0, "anneal_after": 4.0}
     one, two = LearningRate(**base), LearningRate(**{**base, field: value})
     epochs = [e / 4 for e in range(28)]
-    assert [rate(one, 512, e) for e in epochs] != [rate(two, 512, e) for e in epochs]
+    assert [rate(one, batch=512, epoch=e) for e in epochs] != [
+        rate(two, batch=512, epoch=e) for e in epochs
+    ]
     assert LearningRate.model_fields.keys() == {
         "base", "base_batch", "warmup_epochs", "anneal_after", "anneal_factor"
     }  # fmt: skip

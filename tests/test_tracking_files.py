@@ -56,7 +56,7 @@ def tag(value: object) -> Tags:
 
 
 def test_spool_keeps_order_over_outages(tmp_path: Path) -> None:
-    spool, store = Spool(tmp_path, "k"), Collector()
+    spool, store = Spool(tmp_path, key="k"), Collector()
     store.alive = False
     for number in range(3):
         with pytest.raises(ConnectionError):
@@ -73,7 +73,7 @@ def test_spool_keeps_all_of_what_was_refused(tmp_path: Path) -> None:
     """Several events at once, refused at the first, in the middle or at the last."""
     events = [tag(n) for n in range(4)]
     for accepted in range(4):
-        spool = Spool(tmp_path / str(accepted), "k")
+        spool = Spool(tmp_path / str(accepted), key="k")
         got: list[Event] = []
 
         def send(sent: Iterable[Event], got: list[Event] = got, room: int = accepted) -> None:
@@ -93,7 +93,7 @@ def test_spool_keeps_all_of_what_was_refused(tmp_path: Path) -> None:
 def test_spool_copies_artifacts_that_may_go(tmp_path: Path) -> None:
     original = tmp_path / "table.md"
     original.write_text("one")
-    spool, store = Spool(tmp_path / "spool", "k"), Collector()
+    spool, store = Spool(tmp_path / "spool", key="k"), Collector()
     spool.add([Artifact(path=str(original), folder="report")])
     original.unlink()
     seen: list[str] = []
@@ -103,7 +103,7 @@ def test_spool_copies_artifacts_that_may_go(tmp_path: Path) -> None:
 
 
 def test_spool_after_a_kill_in_mid_line(tmp_path: Path) -> None:
-    spool = Spool(tmp_path, "k")
+    spool = Spool(tmp_path, key="k")
     spool.add([tag(1)])
     with (tmp_path / "k/events.jsonl").open("a") as stream:
         stream.write('{"kind": "tags", "val')
@@ -112,7 +112,7 @@ def test_spool_after_a_kill_in_mid_line(tmp_path: Path) -> None:
 
 
 def test_spool_names_a_broken_line(tmp_path: Path) -> None:
-    spool = Spool(tmp_path, "k")
+    spool = Spool(tmp_path, key="k")
     spool.add([tag(1)])
     with (tmp_path / "k/events.jsonl").open("a") as stream:
         stream.write("nonsense\n")
@@ -122,7 +122,7 @@ def test_spool_names_a_broken_line(tmp_path: Path) -> None:
 
 def test_spool_shared_by_writers(tmp_path: Path) -> None:
     def write(number: int) -> None:
-        spool = Spool(tmp_path, "k")
+        spool = Spool(tmp_path, key="k")
         for count in range(20):
             spool.add([tag(f"{number}-{count}")])
 
@@ -131,16 +131,16 @@ def test_spool_shared_by_writers(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({to_json(event) for event in Spool(tmp_path, "k").waiting()}) == 100
+    assert len({to_json(event) for event in Spool(tmp_path, key="k").waiting()}) == 100
 
 
 def test_spool_of_a_run_that_was_killed_with_its_follower(tmp_path: Path) -> None:
     """Its last word is the follower's to say while there is one."""
-    spool, store = Spool(tmp_path, "k", "sqlite:///a"), Collector()
+    spool, store = Spool(tmp_path, key="k", store="sqlite:///a"), Collector()
     killed = Finish(status="KILLED", time_ms=1)
     with spool.followed():
         spool.leave_last_word(killed)
-        other = Spool(tmp_path, "k", "sqlite:///a")
+        other = Spool(tmp_path, key="k", store="sqlite:///a")
         assert other.is_followed() and keys_waiting(tmp_path) == []
         spool.deliver([tag(1)], store)
         other.upload(store)
@@ -310,7 +310,7 @@ def test_first_event_is_the_beginning(tmp_path: Path) -> None:
 def test_system_samples_of_a_rank(tmp_path: Path) -> None:
     config = make_config(tmp_path)
     who = identity.read_or_create(tmp_path)
-    with system.sampled(tmp_path, 3, 0.02):
+    with system.sampled(tmp_path, rank=3, every_seconds=0.02):
         threading.Event().wait(0.3)
     [event] = list(training_run.Curves(tmp_path / "metrics.jsonl", who).new())
     assert isinstance(event, Metrics)

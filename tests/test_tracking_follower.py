@@ -148,7 +148,7 @@ earlier.__enter__()
     who = identity.read(mlflow_folder / "checkpoints")
     assert (
         who is not None
-        and known_run(mlflow_folder / "tracking", who.key, config.tracking.uri) == {}
+        and known_run(mlflow_folder / "tracking", key=who.key, uri=config.tracking.uri) == {}
     )
     if next_one == "track":
         sync(config, None)

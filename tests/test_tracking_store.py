@@ -174,7 +174,7 @@ def test_registered_model_answers(tmp_path: Path) -> None:
 
     config = make_config(tmp_path)
     write_model(tmp_path / "final.pt", config)
-    registry.save(tmp_path / "model", tmp_path / "final.pt")
+    registry.save(folder=tmp_path / "model", model=tmp_path / "final.pt")
     code = """
 import sys, numpy, mlflow
 model = mlflow.pyfunc.load_model(sys.argv[1])

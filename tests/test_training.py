@@ -101,7 +101,7 @@ def test_missing_rank_is_named(egs: Path, tmp_path: Path) -> None:
 def rank_but_two(rank: int, config: Path, egs: Path, out: Path) -> None:
     """Rank 2 never starts."""
     if rank != 2:
-        assemble(load(config), "adpsgd-4", egs / "train", egs / "dev", out)
+        assemble(load(config), "adpsgd-4", egs=egs / "train", dev_egs=egs / "dev", out=out)
 
 
 def test_other_config_is_named(egs: Path, tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_other_config_is_named(egs: Path, tmp_path: Path) -> None:
 
 def rank_with_own_config(rank: int, configs: list[Path], egs: Path, out: Path) -> None:
     """Each rank reads its own config."""
-    assemble(load(configs[rank]), "adpsgd-4", egs / "train", egs / "dev", out)
+    assemble(load(configs[rank]), "adpsgd-4", egs=egs / "train", dev_egs=egs / "dev", out=out)
 
 
 def test_rank_0_that_never_starts(
@@ -147,7 +147,7 @@ def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_wrong_number_of_processes(egs: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path, RUNS)
     with pytest.raises(UserError, match="the run has 4 learners, but 1 processes were started"):
-        assemble(load(config), "ssgd-4", egs / "train", egs / "dev", tmp_path)
+        assemble(load(config), "ssgd-4", egs=egs / "train", dev_egs=egs / "dev", out=tmp_path)
 
 
 @pytest.mark.parametrize("policy", ["stop", "skip"])
@@ -170,7 +170,7 @@ def test_gradient_that_is_not_finite(run_id: str, policy: str, egs: Path, tmp_pa
 
 def rank_with_nan(rank: int, config: Path, run_id: str, egs: Path, out: Path, sick: int) -> int:
     """Learner `sick` has a NaN in its gradient number 4; the steps it skipped."""
-    job = assemble(load(config), run_id, egs / "train", egs / "dev", out)
+    job = assemble(load(config), run_id, egs=egs / "train", dev_egs=egs / "dev", out=out)
     parameter = next(iter(job.model.parameters()))
 
     def spoil(gradient: torch.Tensor) -> torch.Tensor:
@@ -194,15 +194,15 @@ def test_the_command_says_what_to_do_about_it(monkeypatch: pytest.MonkeyPatch) -
 
 def test_learning_rate_rule() -> None:
     settings = LearningRate(base=0.1, base_batch=256, warmup_epochs=10, anneal_after=10)
-    assert rate(settings, 2560, 0) == pytest.approx(0.1)
-    assert rate(settings, 2560, 5) == pytest.approx(0.55)
-    assert rate(settings, 2560, 9.999) == pytest.approx(1.0, rel=1e-3)
-    assert rate(settings, 8192, 9.9999) == pytest.approx(3.2, rel=1e-3)
-    assert rate(settings, 2560, 10) == pytest.approx(2**-0.5)
-    assert rate(settings, 2560, 10.99) == pytest.approx(2**-0.5)
-    assert rate(settings, 2560, 15.5) == pytest.approx(2**-3)
-    assert rate(settings, 256, 3) == pytest.approx(0.1)
-    assert rate(settings, 64, 0) == pytest.approx(0.025)
+    assert rate(settings, batch=2560, epoch=0) == pytest.approx(0.1)
+    assert rate(settings, batch=2560, epoch=5) == pytest.approx(0.55)
+    assert rate(settings, batch=2560, epoch=9.999) == pytest.approx(1.0, rel=1e-3)
+    assert rate(settings, batch=8192, epoch=9.9999) == pytest.approx(3.2, rel=1e-3)
+    assert rate(settings, batch=2560, epoch=10) == pytest.approx(2**-0.5)
+    assert rate(settings, batch=2560, epoch=10.99) == pytest.approx(2**-0.5)
+    assert rate(settings, batch=2560, epoch=15.5) == pytest.approx(2**-3)
+    assert rate(settings, batch=256, epoch=3) == pytest.approx(0.1)
+    assert rate(settings, batch=64, epoch=0) == pytest.approx(0.025)
 
 
 def test_run_sees_every_learner_once(egs: Path, tmp_path: Path) -> None:

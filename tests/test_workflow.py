@@ -196,7 +196,7 @@ def test_profiles_keep_off_what_snakemake_and_slurm_trip_over() -> None:
 def test_a_failed_training_keeps_its_checkpoints() -> None:
     """Snakemake deletes the outputs of a failed rule."""
     config = load(ROOT / "config/tiny.yaml")
-    folder = checkpoint_folder(config, "single", "0" * 12)
+    folder = checkpoint_folder(config, run_id="single", hash_="0" * 12)
     outputs = Path(config.results) / config.name
     assert outputs not in folder.parents
 

@@ -61,7 +61,7 @@ def metric_rows(run: str, start: float = 1_790_000_000.0) -> list[dict[str, floa
     rows: list[dict[str, float]] = []
     for step in range(5, EPOCHS * UPDATES + 1, 5):
         moment, epoch = start + step, step / UPDATES
-        lr = rate(LearningRate(), BATCH, (step - 1) / UPDATES)
+        lr = rate(LearningRate(), batch=BATCH, epoch=(step - 1) / UPDATES)
         row = {"step": step, "epoch": epoch, "lr": lr, "loss": 3 * lag / (1 + epoch)}
         rows.append(row | {"frames_per_second": 5000.0, "staleness": 0.5, "time": moment})
         if step % UPDATES == 0:
@@ -79,7 +79,7 @@ def write_rows(file: Path, rows: list[dict[str, float]]) -> None:
 
 def write_model(file: Path, config: Config, input_dim: int = 6, num_pdfs: int = 5) -> None:
     """A small untrained final.pt."""
-    model = BLSTM(config.model, input_dim, num_pdfs)
+    model = BLSTM(config.model, input_dim=input_dim, num_pdfs=num_pdfs)
     priors = torch.full((num_pdfs,), 1 / num_pdfs).log()
     meta = ModelMeta(SavedShape.of(config.model), input_dim, ("logmel",), num_pdfs, priors)
     save_model(file, model, meta)

@@ -76,5 +76,11 @@ def launch_of(tmp_path: Path, run: dict[str, Any], **cluster: Any) -> Launch:
     config = load(file)
     egs = tmp_path / "egs"
     return Launch(
-        file, config, config.training.runs[0].id, egs, egs, tmp_path / "o", tmp_path / "l"
+        config_file=file,
+        config=config,
+        run_id=config.training.runs[0].id,
+        egs=egs,
+        dev_egs=egs,
+        out=tmp_path / "o",
+        logs=tmp_path / "l",
     )

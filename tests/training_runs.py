@@ -51,7 +51,7 @@ def learners(run_id: str) -> int:
 
 def rank_of_run(_: int, config: Path, run_id: str, egs: Path, out: Path, pause: float = 0) -> int:
     """What one process of `hadpsgd train` does; `pause` seconds after each step."""
-    job = assemble(load(config), run_id, egs / "train", egs / "dev", out)
+    job = assemble(load(config), run_id, egs=egs / "train", dev_egs=egs / "dev", out=out)
     if pause:
         slow_down(job, pause)
     end = train(job)

@@ -70,4 +70,4 @@ def check_hosts(workflow: Any, rule: str) -> None:
     for job in workflow.dag.needrun_jobs():
         if job.rule.name == rule:
             where = job.resources.get("slurm_partition") or ""
-            check_partition(job.resources.nodes, where, job.wildcards.run)
+            check_partition(job.resources.nodes, partition=where, run=job.wildcards.run)

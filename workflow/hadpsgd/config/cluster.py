@@ -42,7 +42,7 @@ class Cluster(Section):
     continue the other hosts go on."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Shape:
     """A run laid over hosts."""
 
@@ -75,4 +75,10 @@ def shape(settings: Cluster, learners: int, device: str) -> Shape:
             "training.cluster.learners_per_node must divide them"
         )
     gpus = per_node if device == "cuda" and settings.gpus == "auto" else 0
-    return Shape(learners // per_node, per_node, settings.cpus, gpus, settings.gpu_type)
+    return Shape(
+        nodes=learners // per_node,
+        per_node=per_node,
+        cpus=settings.cpus,
+        gpus=gpus,
+        gpu_type=settings.gpu_type,
+    )

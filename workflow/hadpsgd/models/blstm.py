@@ -47,9 +47,9 @@ class BLSTM(nn.Module):
     def __init__(
         self,
         shape: Shape,
+        *,
         input_dim: int,
         num_pdfs: int,
-        *,
         seed: int = 0,
         device: torch.device | str | None = None,
     ) -> None:

@@ -17,7 +17,7 @@ FORMAT = 1
 """Version of the file's layout."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SavedShape:
     """The config's section `model`, as it was when the model was trained."""
 
@@ -29,7 +29,12 @@ class SavedShape:
     @classmethod
     def of(cls, shape: Shape) -> SavedShape:
         """Take the values from any object that has them."""
-        return cls(shape.layers, shape.cells, shape.projection, shape.dropout)
+        return cls(
+            layers=shape.layers,
+            cells=shape.cells,
+            projection=shape.projection,
+            dropout=shape.dropout,
+        )
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,8 @@ def _parse(content: dict[str, Any]) -> tuple[BLSTM, ModelMeta]:
         num_pdfs=content["num_pdfs"],
         log_priors=content["log_priors"],
     )
-    model = BLSTM(meta.model_config, meta.input_dim, meta.num_pdfs, device="meta")
+    model = BLSTM(
+        meta.model_config, input_dim=meta.input_dim, num_pdfs=meta.num_pdfs, device="meta"
+    )
     model.load_state_dict(content["state_dict"], assign=True)
     return model, meta

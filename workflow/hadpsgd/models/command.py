@@ -55,7 +55,9 @@ def run(args: argparse.Namespace) -> int:
         print(f"streams     {' '.join(meta.streams)}")
         return 0
     input_dim, num_pdfs = _dimensions(args.egs) if args.egs else (args.input_dim, args.num_pdfs)
-    print(table(BLSTM(load(args.config).model, input_dim, num_pdfs, device="meta")))
+    print(
+        table(BLSTM(load(args.config).model, input_dim=input_dim, num_pdfs=num_pdfs, device="meta"))
+    )
     return 0
 
 

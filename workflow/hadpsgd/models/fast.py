@@ -27,7 +27,7 @@ ROWS, COLS = 16, 128
 """Tile of the gate kernels: batch rows, cells."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """How to run a layer."""
 

@@ -26,8 +26,8 @@ class Tile(NamedTuple):
     stages: int
 
 
-NORMALISERS = Tile(128, 128, 8, 2)
-GRADIENT = Tile(128, 64, 8, 3)
+NORMALISERS = Tile(rows=128, cols=128, warps=8, stages=2)
+GRADIENT = Tile(rows=128, cols=64, warps=8, stages=3)
 PROGRAMS = 264
 """Programs that a kernel is cut into at least: two for each multiprocessor of an H100."""
 
@@ -74,7 +74,7 @@ def logit_gradient(
 
 
 def loss_and_gradients(
-    x: Tensor, w: Tensor, b: Tensor, targets: Tensor, chunk: int, ignore: int, gradients: bool
+    x: Tensor, w: Tensor, b: Tensor, targets: Tensor, *, chunk: int, ignore: int, gradients: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Mean loss, and its gradients of x, w and b (not computed without `gradients`)."""
     counts = targets != ignore

@@ -105,7 +105,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
         x, w, b = hidden.to(compute), weight.to(compute), bias.to(compute)
         if KERNELS and fused_loss.suits(x):
             needed = any(ctx.needs_input_grad[:3])
-            value, *grads = fused_loss.loss_and_gradients(x, w, b, targets, chunk, IGNORE, needed)
+            value, *grads = fused_loss.loss_and_gradients(
+                x, w, b, targets, chunk=chunk, ignore=IGNORE, gradients=needed
+            )
             types = (hidden.dtype, weight.dtype, bias.dtype)
             ctx.save_for_backward(*(g.to(t) for g, t in zip(grads, types, strict=True)))
             return value

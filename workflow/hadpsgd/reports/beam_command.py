@@ -27,7 +27,7 @@ from hadpsgd.scoring.significance import bootstrap
 from hadpsgd.scoring.tune import Setting
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Point:
     """One beam. Real-time factors are processor seconds a second of speech: what else runs
     on the machine matters little.
@@ -95,16 +95,16 @@ def _point(config: Config, args: argparse.Namespace, setting: Setting, beam: flo
     total, interval = nist.total(scored), bootstrap(scored, seed=config.seed)
     search = report["search_real_time_factor"]
     return Point(
-        beam,
-        round(total.wer, 3),
-        round(interval.low, 3),
-        round(interval.high, 3),
-        total.errors,
-        total.words,
-        round(search + report["scoring_real_time_factor"], 5),
-        search,
-        len(report["partial"]),
-        len(report["failed"]),
+        beam=beam,
+        wer=round(total.wer, 3),
+        low=round(interval.low, 3),
+        high=round(interval.high, 3),
+        errors=total.errors,
+        words=total.words,
+        real_time_factor=round(search + report["scoring_real_time_factor"], 5),
+        search_real_time_factor=search,
+        partial=len(report["partial"]),
+        failed=len(report["failed"]),
     )
 
 

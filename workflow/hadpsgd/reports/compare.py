@@ -22,7 +22,7 @@ LOCAL_SERVER = "http://127.0.0.1:5000"
 _SUMMARY = ("heldout_loss", "heldout_accuracy", "steps", "seconds", "consensus_distance")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Compared:
     """One column: `mlflow_run` is empty where the run is not in the store."""
 
@@ -70,7 +70,9 @@ def from_results(config: Config, here: str) -> list[Compared]:
     columns = []
     for result in read_results(config):
         who = identity.read(result.folder)
-        known = known_run(spool_folder(config), who.key, tracking_uri(config)) if who else {}
+        known = (
+            known_run(spool_folder(config), key=who.key, uri=tracking_uri(config)) if who else {}
+        )
         metrics = {STATUS: f"{result.state}: {result.why}" if result.why else str(result.state)}
         metrics |= {f"{WER} {name}": table.rate(score) for name, score in result.scores.items()}
         metrics |= {
@@ -78,13 +80,13 @@ def from_results(config: Config, here: str) -> list[Compared]:
         }
         columns.append(
             Compared(
-                prefix + result.run.id,
-                result.key,
-                training_run.parameters(config, result.run.id),
-                metrics,
-                known.get("run_id", ""),
-                known.get("experiment_id", ""),
-                result.scored,
+                label=prefix + result.run.id,
+                key=result.key,
+                settings=training_run.parameters(config, result.run.id),
+                metrics=metrics,
+                mlflow_run=known.get("run_id", ""),
+                mlflow_experiment=known.get("experiment_id", ""),
+                scores=result.scored,
             )
         )
     return columns
@@ -105,7 +107,14 @@ def from_store(run_id: str, config: Config) -> Compared:
         if metric.startswith(f"{WER}/") or metric in _SUMMARY
     }
     shown = told | {metric: rows.number(value) for metric, value in values.items()}
-    return Compared(f"{run.name} {run_id[:6]}", "", run.params, shown, run_id, run.experiment)
+    return Compared(
+        label=f"{run.name} {run_id[:6]}",
+        key="",
+        settings=run.params,
+        metrics=shown,
+        mlflow_run=run_id,
+        mlflow_experiment=run.experiment,
+    )
 
 
 def page(runs: Sequence[Compared]) -> str:

@@ -67,7 +67,7 @@ def learning_rates(config: Config, results: Sequence[RunResult]) -> Figure:
     settings, epochs = config.training, config.training.epochs
     figure, [axis] = figure_of(1)
     moments = [epochs * point / _RULE_POINTS for point in range(_RULE_POINTS)]
-    rule = [rate(settings.learning_rate, settings.batch, moment) for moment in moments]
+    rule = [rate(settings.learning_rate, batch=settings.batch, epoch=moment) for moment in moments]
     axis.plot(moments, rule, color=_GRID, linewidth=5, label="rule", solid_capstyle="butt")
     for index, result in enumerate(results):
         colour = COLOURS[index % len(COLOURS)]

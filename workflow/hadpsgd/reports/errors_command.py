@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     with atomic_folder(args.out) as folder:
         found = [_set(config, args, graph, words, name, folder) for name in names]
         synthetic = config.corpus.kind == "builtin"
-        made = page(config.name, args.score.name, synthetic, found)
+        made = page(name=config.name, run=args.score.name, synthetic=synthetic, found=found)
         (folder / "index.html").write_text(made, "utf-8")
         report = {each.name: each.as_json() for each in found}
         (folder / "errors.json").write_text(json.dumps(report, indent=1) + "\n", "utf-8")
@@ -98,7 +98,7 @@ def _set(
         return errors.with_audio(found, reader, folder)
 
 
-def page(name: str, run: str, synthetic: bool, found: list[SetErrors]) -> str:
+def page(*, name: str, run: str, synthetic: bool, found: list[SetErrors]) -> str:
     """The page as text: of a run of the config `name`."""
     return render(
         _TEMPLATE,

@@ -77,7 +77,7 @@ def _rows(
                 {
                     "score": row.scores.get(name),
                     "best": row.label in leaders.get(name, ()),
-                    "interval": significance.interval(tests, name, row.label),
+                    "interval": significance.interval(tests, name=name, run=row.label),
                 }
                 for name in sets(config)
             ],

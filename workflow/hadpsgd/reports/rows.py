@@ -13,7 +13,7 @@ MISSING = "-"
 NOT_UPLOADED = "not uploaded"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ResultRow:
     """One row: a run, how it ended, its scores by set."""
 

@@ -98,7 +98,7 @@ def leaders(test: Mapping[str, Any], level: float = 0.05) -> set[str]:
     return alike
 
 
-def interval(tests: Tests, name: str, run: str) -> str:
+def interval(tests: Tests, *, name: str, run: str) -> str:
     """`5.1 .. 7.0`, or nothing where it was not tested."""
     row = tests.get(name, {}).get("runs", {}).get(run)
     return f"{row['interval'][0]:.2f} .. {row['interval'][1]:.2f}" if row else ""

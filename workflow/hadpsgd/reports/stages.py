@@ -13,7 +13,7 @@ from hadpsgd.reports.table import Table
 from hadpsgd.tracking.results import results_folder, sets
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Stage:
     """One job: `peak_mib` is the largest resident set, `cpu` the mean load in percent."""
 
@@ -57,7 +57,12 @@ def _read(file: Path, name: str) -> Stage:
         rows = list(csv.DictReader(stream, delimiter="\t"))
     try:
         row = rows[-1]
-        return Stage(name, float(row["s"]), _number(row["max_rss"]), _number(row["mean_load"]))
+        return Stage(
+            name=name,
+            seconds=float(row["s"]),
+            peak_mib=_number(row["max_rss"]),
+            cpu=_number(row["mean_load"]),
+        )
     except (IndexError, KeyError, ValueError):
         raise UserError(
             "not a benchmark file of Snakemake", where=file, fix="Remove it and run again"

@@ -12,7 +12,7 @@ SHOWN = 12
 """Digits of a checksum that are shown."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Item:
     """One thing that was recorded then and measured now."""
 
@@ -30,20 +30,41 @@ class Item:
 def surroundings(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[Item]:
     """Code, lock, packages, machine and seed of two provenances."""
     items = [
-        Item("code", "commit", then["code"].get("commit", ""), now["code"].get("commit", "")),
-        Item("code", "source", then["code"].get("source", ""), now["code"].get("source", "")),
-        Item("code", "requirements.lock", then.get("lock", ""), now.get("lock", "")),
-        Item("seed", "seed", str(then["seed"]), str(now["seed"])),
+        Item(
+            kind="code",
+            name="commit",
+            then=then["code"].get("commit", ""),
+            now=now["code"].get("commit", ""),
+        ),
+        Item(
+            kind="code",
+            name="source",
+            then=then["code"].get("source", ""),
+            now=now["code"].get("source", ""),
+        ),
+        Item(
+            kind="code",
+            name="requirements.lock",
+            then=then.get("lock", ""),
+            now=now.get("lock", ""),
+        ),
+        Item(kind="seed", name="seed", then=str(then["seed"]), now=str(now["seed"])),
     ]
     for kind in ("packages", "machine"):
         names = dict.fromkeys([*then[kind], *now[kind]])
-        items += [Item(kind, n, _text(then[kind].get(n)), _text(now[kind].get(n))) for n in names]
+        items += [
+            Item(kind=kind, name=n, then=_text(then[kind].get(n)), now=_text(now[kind].get(n)))
+            for n in names
+        ]
     return items
 
 
 def data(then: Mapping[str, str], now: Mapping[str, str]) -> list[Item]:
     """Checksums of the files that the original was made from."""
-    return [Item("data", name, value, now.get(name, "missing")) for name, value in then.items()]
+    return [
+        Item(kind="data", name=name, then=value, now=now.get(name, "missing"))
+        for name, value in then.items()
+    ]
 
 
 def outcome(
@@ -53,9 +74,20 @@ def outcome(
     scores_now: Mapping[str, Mapping[str, int]],
 ) -> list[Item]:
     """Weights and word errors."""
-    items = [Item("weights", "final.pt", _text(then.get("weights")), _text(now.get("weights")))]
+    items = [
+        Item(
+            kind="weights",
+            name="final.pt",
+            then=_text(then.get("weights")),
+            now=_text(now.get("weights")),
+        )
+    ]
     for name, counts in scores_then.items():
-        items.append(Item("word errors", name, rate(counts), rate(scores_now.get(name, {}))))
+        items.append(
+            Item(
+                kind="word errors", name=name, then=rate(counts), now=rate(scores_now.get(name, {}))
+            )
+        )
     return items
 
 

@@ -53,7 +53,7 @@ def _follow(config: Config, args: argparse.Namespace) -> int:
 
     if not (args.run and args.dir and args.metrics):
         raise UserError("--follow needs --run, --dir and --metrics")
-    follow(config, args.run, args.dir, args.metrics, sys.stdin.buffer)
+    follow(config, args.run, checkpoints=args.dir, metrics=args.metrics, orders=sys.stdin.buffer)
     return 0
 
 

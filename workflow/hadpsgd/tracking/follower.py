@@ -44,7 +44,7 @@ class Session:
         self.status = "KILLED"
 
 
-def announce(config: Config, run_id: str, checkpoints: Path, out: Path) -> None:
+def announce(config: Config, run_id: str, *, checkpoints: Path, out: Path) -> None:
     """Note that the run exists, and that it was killed unless somebody says more.
 
     Called first thing, long before MLflow is connected. Whatever comes next with this store (a
@@ -65,7 +65,7 @@ def announce(config: Config, run_id: str, checkpoints: Path, out: Path) -> None:
 def failed(config: Config, checkpoints: Path) -> None:
     """An announced run ended in an error, which nobody has told MLflow."""
     who = identity.read(checkpoints)
-    if is_on(config) and who and Spool(spool_folder(config), who.key).has_last_word():
+    if is_on(config) and who and Spool(spool_folder(config), key=who.key).has_last_word():
         _leave_last_word(config, checkpoints, "FAILED")
 
 
@@ -83,7 +83,7 @@ def start(
     session = Session()
     with contextlib.ExitStack() as stack:
         if rank == 0:
-            announce(config, run_id, checkpoints, metrics.parent)
+            announce(config, run_id, checkpoints=checkpoints, out=metrics.parent)
             stack.callback(_publish_provenance, checkpoints, metrics.parent)
             if is_on(config):
                 follower = _follower(session, config, config_file, run_id, checkpoints, metrics)
@@ -91,7 +91,11 @@ def start(
             else:
                 training_run.write_provenance(config, checkpoints)
         if config.tracking.system_metrics:
-            stack.enter_context(system.sampled(metrics.parent, rank, config.tracking.every_seconds))
+            stack.enter_context(
+                system.sampled(
+                    metrics.parent, rank=rank, every_seconds=config.tracking.every_seconds
+                )
+            )
         yield session
 
 
@@ -157,7 +161,7 @@ def _leave_last_word(config: Config, checkpoints: Path, status: Status) -> None:
 
 
 def follow(
-    config: Config, run_id: str, checkpoints: Path, metrics: Path, orders: IO[bytes]
+    config: Config, run_id: str, *, checkpoints: Path, metrics: Path, orders: IO[bytes]
 ) -> None:
     """The follower: send what training writes until `orders` ends, then its last word as status.
 

@@ -68,7 +68,7 @@ class Recorder:
         """`key` is the run's identity."""
         self.key = key
         self._connection = connection
-        self.spool = Spool(connection.spool, key, redacted(connection.uri))
+        self.spool = Spool(connection.spool, key=key, store=redacted(connection.uri))
 
     def send(self, events: Iterable[Event], *, now: bool = False) -> bool:
         """Send events after those that wait; True where the store has them all.
@@ -93,7 +93,7 @@ class Recorder:
         """Let a run that the store does not know wait in the spool, its end included."""
         try:
             if self.spool.is_empty() and not known_run(
-                self._connection.spool, self.key, self._connection.uri
+                self._connection.spool, key=self.key, uri=self._connection.uri
             ):
                 self.spool.add(events)
             self.spool.leave_last_word(last_word)

@@ -29,14 +29,14 @@ def register(client: Any, run_id: str, model: Path, name: str) -> None:
         return
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / ARTIFACT
-        save(folder, model)
+        save(folder=folder, model=model)
         client.log_artifacts(run_id, str(folder), ARTIFACT)
     _create_registered(client, name)
     client.create_model_version(name, source=f"runs:/{run_id}/{ARTIFACT}", run_id=run_id)
     client.set_tag(run_id, _CHECKSUM_TAG, checksum)
 
 
-def save(folder: Path, model: Path) -> None:
+def save(*, folder: Path, model: Path) -> None:
     """Write the model as MLflow's pyfunc, our package inside, so that it loads anywhere."""
     import mlflow.pyfunc
     from mlflow.models import ModelSignature

@@ -32,7 +32,7 @@ class State(StrEnum):
     """Nothing else is known of it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Score:
     """Word errors of one run on one set."""
 
@@ -53,7 +53,7 @@ class Score:
         return 100 * self.errors / self.words if self.words else float("nan")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RunResult:
     """A training run and its scores; what is not there yet is left out."""
 

@@ -33,7 +33,7 @@ PATIENCE_SECONDS = 120.0
 class Spool:
     """The waiting events of one run."""
 
-    def __init__(self, root: Path, key: str, store: str = "") -> None:
+    def __init__(self, root: Path, *, key: str, store: str = "") -> None:
         """`root` is the spool folder of a config, `key` names the run in every store."""
         self.key = key
         self._store = store
@@ -200,7 +200,7 @@ def keys_waiting(root: Path, store: str | None = None) -> list[str]:
     """Keys of the runs of which something waits (for one store), oldest first."""
     events = {file.parent: file.stat().st_mtime for file in root.glob("*/events.jsonl")}
     words = {file.parent: file.stat().st_mtime for file in root.glob(f"*/{LAST_WORD}")}
-    left = {f: t for f, t in words.items() if not Spool(root, f.name).is_followed()}
+    left = {f: t for f, t in words.items() if not Spool(root, key=f.name).is_followed()}
     found = left | events
     return [
         folder.name

@@ -40,7 +40,7 @@ class NotStoredError(Exception):
     """The store could not be reached or refused a record; one line says why."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StoredRun:
     """A run as the store has it: parameters, latest metrics, tags."""
 
@@ -90,7 +90,7 @@ class Store:
 
     def run_id(self, key: str) -> str:
         """MLflow's id of a run; raises NotStoredError where it has not begun."""
-        found = self._runs.get(key) or known_run(self._spool, key, self.uri).get("run_id")
+        found = self._runs.get(key) or known_run(self._spool, key=key, uri=self.uri).get("run_id")
         if not found:
             raise NotStoredError(f"run {key} is not in {redacted(self.uri)}")
         self._runs[key] = found
@@ -101,7 +101,13 @@ class Store:
         with _explained(self.uri):
             run = self.client.get_run(run_id)
         info, data = run.info, run.data
-        return StoredRun(info.run_name, info.experiment_id, data.params, data.metrics, data.tags)
+        return StoredRun(
+            name=info.run_name,
+            experiment=info.experiment_id,
+            params=data.params,
+            metrics=data.metrics,
+            tags=data.tags,
+        )
 
     def download(self, run_id: str, folder: Path) -> tuple[dict[str, str], dict[str, float]]:
         """Tags and metrics of a run; its artifacts `provenance/` and `summary.json` go to a folder.
@@ -164,7 +170,7 @@ class Store:
 
     def _begin(self, key: str, event: Begin) -> None:
         experiment = self.experiment(event.experiment)
-        known = known_run(self._spool, key, self.uri).get("run_id")
+        known = known_run(self._spool, key=key, uri=self.uri).get("run_id")
         found = known if known and self._exists(known) else self._find(experiment, key)
         if not found:
             tags = {KEY_TAG: key}
@@ -175,7 +181,7 @@ class Store:
             )
             found = run.info.run_id
         self._runs[key] = found
-        remember_run(self._spool, key, self.uri, experiment, found)
+        remember_run(self._spool, key=key, uri=self.uri, experiment=experiment, run_id=found)
 
     def _exists(self, run_id: str) -> bool:
         from mlflow.exceptions import MlflowException
@@ -252,7 +258,7 @@ def batches(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
         yield batch
 
 
-def known_run(spool: Path, key: str, uri: str) -> dict[str, str]:
+def known_run(spool: Path, *, key: str, uri: str) -> dict[str, str]:
     """Where a run was written in this store: `run_id`, `experiment_id`; empty if unknown."""
     try:
         runs: dict[str, Any] = json.loads((spool / key / "run.json").read_text(encoding="utf-8"))
@@ -261,9 +267,9 @@ def known_run(spool: Path, key: str, uri: str) -> dict[str, str]:
     return runs.get(redacted(uri), {})
 
 
-def remember_run(spool: Path, key: str, uri: str, experiment: str, run_id: str) -> None:
+def remember_run(spool: Path, *, key: str, uri: str, experiment: str, run_id: str) -> None:
     """Keep a run's id in the spool, so that reports need not ask the store."""
-    if known_run(spool, key, uri).get("run_id") == run_id:
+    if known_run(spool, key=key, uri=uri).get("run_id") == run_id:
         return
     file = spool / key / "run.json"
     runs = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}

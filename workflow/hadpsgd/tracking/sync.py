@@ -29,7 +29,7 @@ PICTURES = ("curves.png", "learning_rate.png")
 TABLES = ("wer.md", "report.html", "stages.md", SIGNIFICANCE, *PICTURES)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Tracked:
     """Where a training run is found; `mlflow_run` is empty while its records wait."""
 
@@ -68,9 +68,14 @@ def tracked_runs(config: Config) -> list[Tracked]:
         who = identity.read(results_folder(config) / "runs" / run_key(config, run.id))
         if who is None:
             continue
-        place = known_run(spool_folder(config), who.key, tracking_uri(config))
+        place = known_run(spool_folder(config), key=who.key, uri=tracking_uri(config))
         found.append(
-            Tracked(run.id, who.key, place.get("run_id", ""), place.get("experiment_id", ""))
+            Tracked(
+                run=run.id,
+                key=who.key,
+                mlflow_run=place.get("run_id", ""),
+                mlflow_experiment=place.get("experiment_id", ""),
+            )
         )
     return found
 

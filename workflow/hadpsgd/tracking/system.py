@@ -16,7 +16,7 @@ PATTERN = "system.*.jsonl"
 
 
 @contextmanager
-def sampled(folder: Path, rank: int, every_seconds: float) -> Iterator[None]:
+def sampled(folder: Path, *, rank: int, every_seconds: float) -> Iterator[None]:
     """Append a line to `<folder>/system.<rank>.jsonl` every so often; never raises.
 
     A sample costs well under a millisecond. Memory in MiB; processor in percent of one core.

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     if done(args.out, identity(config, run_id, args.egs)):
         say(f"{args.out / 'final.pt'} is there, of the same config and examples: nothing to do")
         return End.DONE
-    job = assemble(config, run_id, args.egs, args.dev_egs, args.out)
+    job = assemble(config, run_id, egs=args.egs, dev_egs=args.dev_egs, out=args.out)
     rank = job.meeting.place.rank
     args.out.mkdir(parents=True, exist_ok=True)
     tracked = follower.start(

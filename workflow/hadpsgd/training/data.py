@@ -23,9 +23,9 @@ class Feed:
         self,
         dataset: Dataset,
         plan: Plan,
+        *,
         rank: int,
         learners: int,
-        *,
         device: torch.device,
         dtype: torch.dtype = torch.float32,
     ) -> None:
@@ -47,13 +47,13 @@ class Feed:
                 yield self.tensors(batch)
             epoch, within = epoch + 1, 0
 
-    def example(self, step: int, rank: int) -> Example:
+    def example(self, *, step: int, rank: int) -> Example:
         """Any learner's part of any step."""
         epoch, within = divmod(step, self.plan.steps)
         part = self.plan.part(epoch=epoch, step=within, rank=rank, learners=self.learners)
         return self.tensors(Batch(within, *self.dataset.gather(part)))
 
-    def share(self, rank: int, learners: int) -> Iterator[Example]:
+    def share(self, *, rank: int, learners: int) -> Iterator[Example]:
         """This rank's share of all examples, once, in batches (evaluation)."""
         first, last = (len(self.dataset) * r // learners for r in (rank, rank + 1))
         for start in range(first, last, EVALUATION_BATCH):

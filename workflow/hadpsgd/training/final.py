@@ -72,7 +72,7 @@ def save(out: Path, model: BLSTM, shape: Shape, examples: Dataset) -> None:
 def write(job: Job, seconds: float) -> None:
     """Average, score on all held-out examples, write final.pt and summary.json (the leader)."""
     distance = consensus(job)
-    held_out = named(evaluate(job.model, job.dev_feed.share(0, 1)))
+    held_out = named(evaluate(job.model, job.dev_feed.share(rank=0, learners=1)))
     summary: dict[str, Any] = {
         "run": job.run.id,
         "identity": job.identity,

@@ -25,7 +25,7 @@ class Gradients:
         self.bf16 = config.training.precision == "bf16"
         self.device = device
 
-    def take(self, x: Tensor, targets: Tensor, rank: int, step: int) -> float:
+    def take(self, x: Tensor, targets: Tensor, *, rank: int, step: int) -> float:
         """Backward of learner `rank`'s minibatch number `step`; its loss."""
         if self.draws:  # masks depend on the step alone, so a resumed run draws the same
             words = np.random.SeedSequence([self.seed, rank, step]).generate_state(1, np.uint64)

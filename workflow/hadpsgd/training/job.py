@@ -79,7 +79,7 @@ def identity(config: Config, run_id: str, egs: Path) -> str:
     return fingerprint([run_fingerprint(config, run_id), sha256(meta)])
 
 
-def checkpoint_folder(config: Config, run_id: str, hash_: str) -> Path:
+def checkpoint_folder(config: Config, *, run_id: str, hash_: str) -> Path:
     """Where the checkpoints of a run lie, apart from the outputs of its rule."""
     return Path(config.results) / "checkpoints" / config.name / f"{run_id}-{hash_}"
 
@@ -103,7 +103,7 @@ def share_of_cores(processes: int) -> int:
     return max(1, len(os.sched_getaffinity(0)) // processes)
 
 
-def assemble(config: Config, run_id: str, egs: Path, dev_egs: Path, out: Path) -> Job:
+def assemble(config: Config, run_id: str, *, egs: Path, dev_egs: Path, out: Path) -> Job:
     """Meet the other ranks and build everything.
 
     Raises:
@@ -125,15 +125,17 @@ def assemble(config: Config, run_id: str, egs: Path, dev_egs: Path, out: Path) -
     torch.backends.cuda.matmul.allow_tf32 = settings.precision == "tf32"
     torch.backends.cudnn.allow_tf32 = settings.precision == "tf32"
     torch.manual_seed(config.seed)
-    model = BLSTM(config.model, train.dim, train.num_pdfs, seed=config.seed).to(device, dtype)
+    model = BLSTM(config.model, input_dim=train.dim, num_pdfs=train.num_pdfs, seed=config.seed).to(
+        device, dtype
+    )
     plan = Plan(size=len(train), batch=settings.batch, seed=config.seed)
     checkpoints = Checkpoints(
-        checkpoint_folder(config, run_id, hash_), meeting, settings.keep_checkpoints
+        checkpoint_folder(config, run_id=run_id, hash_=hash_), meeting, settings.keep_checkpoints
     )
     engine = _engine(config, run, LossOf(model), meeting, plan.steps, checkpoints.folder)
 
     def feed(data: Dataset) -> Feed:
-        return Feed(data, plan, place.rank, place.world, device=device, dtype=dtype)
+        return Feed(data, plan, rank=place.rank, learners=place.world, device=device, dtype=dtype)
 
     return Job(
         config=config,

@@ -46,7 +46,7 @@ REQUEUE_SECONDS = 120.0
 """How long a job that goes back into the queue waits for Slurm to end it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Launch:
     """A run to be started."""
 
@@ -88,7 +88,7 @@ def launch(wanted: Launch) -> int:
         UserError: too few hosts, no examples, no permission to write; another launch of the run.
     """
     hash_ = identity(wanted.config, wanted.run_id, wanted.egs)
-    folder = checkpoint_folder(wanted.config, wanted.run_id, hash_)
+    folder = checkpoint_folder(wanted.config, run_id=wanted.run_id, hash_=hash_)
     for path in (folder, wanted.out, wanted.logs):
         with explain_os_errors(path):
             path.mkdir(parents=True, exist_ok=True)
@@ -104,7 +104,7 @@ def launch(wanted: Launch) -> int:
         if done(wanted.out, hash_):
             say(f"{wanted.out}: trained already, of the same config and examples: nothing to do")
             return End.DONE
-        follower.announce(wanted.config, wanted.run_id, folder, wanted.out)
+        follower.announce(wanted.config, wanted.run_id, checkpoints=folder, out=wanted.out)
         descriptors = [lock for lock in held if lock is not None]
         address = os.environ.get("MASTER_ADDR") or (job.address if job else "127.0.0.1")
         code, asked = _until_it_ends(wanted, hash_, job, address, nodes, descriptors)
@@ -177,7 +177,7 @@ def _until_it_ends(
     Exit status, and whether somebody asked for the end (a signal, Slurm).
     """
     store = _serve(address)
-    checkpoints = checkpoint_folder(wanted.config, wanted.run_id, hash_)
+    checkpoints = checkpoint_folder(wanted.config, run_id=wanted.run_id, hash_=hash_)
     got_to: list[list[Saved]] = []
     attempts = 1 if wanted.config.training.cluster.lost_learner == "stop" else 1 + wanted.restarts
     for attempt in range(attempts):

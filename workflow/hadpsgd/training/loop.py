@@ -31,7 +31,7 @@ def train(job: Job) -> End:
     place, steps_per_epoch = engine.place, job.steps_per_epoch
     progress = Progress(
         Board(job.meeting),
-        Metrics(job.out, place.rank, engine.steps),
+        Metrics(job.out, rank=place.rank, step=engine.steps),
         engine,
         steps_per_epoch=steps_per_epoch,
         epochs=settings.epochs,
@@ -46,14 +46,18 @@ def train(job: Job) -> End:
             with meter.waiting_for_data():
                 x, y = next(batches)
             begin = time.monotonic()
-            loss = job.gradients.take(x, y, place.rank, engine.steps)
+            loss = job.gradients.take(x, y, rank=place.rank, step=engine.steps)
             time.sleep(job.injection.pause(place.rank, engine.steps, time.monotonic() - begin))
-            lr = rate(settings.learning_rate, settings.batch, engine.steps / steps_per_epoch)
+            lr = rate(
+                settings.learning_rate, batch=settings.batch, epoch=engine.steps / steps_per_epoch
+            )
             report = engine.step(lr, last=engine.steps + 1 == job.total)
-            meter.add(loss, y.numel(), report)
-            progress.tell(engine.steps, lr, meter)
+            meter.add(loss=loss, frames=y.numel(), report=report)
+            progress.tell(step=engine.steps, lr=lr, meter=meter)
             if engine.steps % steps_per_epoch == 0:
-                score = evaluate(job.model, job.dev_feed.share(place.rank, place.world))
+                score = evaluate(
+                    job.model, job.dev_feed.share(rank=place.rank, learners=place.world)
+                )
                 progress.evaluated(score, engine.steps)
             if time.monotonic() - saved > 60 * settings.checkpoint_minutes:
                 saved = time.monotonic()

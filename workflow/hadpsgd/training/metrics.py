@@ -25,7 +25,7 @@ class Metrics:
         step: updates done so far; rows of an attempt that got further are cut off, others `kept`.
     """
 
-    def __init__(self, folder: Path, rank: int, step: int) -> None:
+    def __init__(self, folder: Path, *, rank: int, step: int) -> None:
         self.path = folder / ("metrics.jsonl" if rank == 0 else f"metrics.rank{rank}.jsonl")
         with explain_os_errors(self.path):
             self.kept = [row for row in _lines(self.path) if row.get("step", 0) <= step]
@@ -66,7 +66,7 @@ class Meter:
         yield
         self.data += time.perf_counter() - begin
 
-    def add(self, loss: float, frames: int, report: Report) -> None:
+    def add(self, *, loss: float, frames: int, report: Report) -> None:
         """One step."""
         self.steps += 1
         self.frames += frames

@@ -51,7 +51,7 @@ class Progress:
         self._waiting = [step // steps_per_epoch for step in sorted(shares.keys() - told)]
         board.post("epoch", engine.steps // steps_per_epoch)
 
-    def tell(self, step: int, lr: float, meter: Meter) -> None:
+    def tell(self, *, step: int, lr: float, meter: Meter) -> None:
         """A row if it is time, and a line."""
         if meter.seconds < self.every_seconds and step % self.steps_per_epoch:
             return

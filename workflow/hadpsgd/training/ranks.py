@@ -35,7 +35,7 @@ _POLL_SECONDS = 0.05
 _PR_SET_PDEATHSIG = 1
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Rank:
     """One process and its log, to which every attempt appends."""
 
@@ -152,7 +152,9 @@ class Ranks:
                 preexec_fn=_prepare_rank(),  # noqa: PLW1509  no lock is taken in it
             )
         joins_until = time.monotonic() + JOIN_SECONDS if newcomer else 0.0
-        self.ranks[number] = Rank(number, process, log, begin, joins_until)
+        self.ranks[number] = Rank(
+            number=number, process=process, log=log, begin=begin, joins_until=joins_until
+        )
 
     def _look(self) -> None:
         for rank in self._running():

@@ -14,7 +14,7 @@ def scaled(settings: LearningRate, batch: int) -> float:
     return settings.base * batch / settings.base_batch
 
 
-def rate(settings: LearningRate, batch: int, epoch: float) -> float:
+def rate(settings: LearningRate, *, batch: int, epoch: float) -> float:
     """Learning rate at a moment of training.
 
     Args:

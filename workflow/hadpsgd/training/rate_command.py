@@ -26,7 +26,9 @@ def run(args: argparse.Namespace) -> int:
     training = load(args.config).training
     print("epoch  learning rate")
     for epoch in range(training.epochs):
-        print(f"{epoch + 1:5}  {rate(training.learning_rate, training.batch, epoch):.6g}")
+        print(
+            f"{epoch + 1:5}  {rate(training.learning_rate, batch=training.batch, epoch=epoch):.6g}"
+        )
     if args.plot:
         plot(training, args.plot)
     return 0
@@ -40,7 +42,7 @@ def plot(training: Training, path: Path) -> None:
     from matplotlib import pyplot
 
     epochs = np.linspace(0, training.epochs, training.epochs * POINTS_PER_EPOCH, endpoint=False)
-    rates = [rate(training.learning_rate, training.batch, epoch) for epoch in epochs]
+    rates = [rate(training.learning_rate, batch=training.batch, epoch=epoch) for epoch in epochs]
     figure, axes = pyplot.subplots(figsize=(6, 3), layout="constrained")
     axes.plot(epochs, rates)
     axes.set(xlabel="epoch", ylabel="learning rate", title=f"batch {training.batch}")

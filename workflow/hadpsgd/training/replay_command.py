@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     config = load(args.config)
     run_ = run_of(config, args.run)
     hash_ = identity(config, run_.id, args.egs)
-    folder = args.checkpoints or checkpoint_folder(config, run_.id, hash_)
+    folder = args.checkpoints or checkpoint_folder(config, run_id=run_.id, hash_=hash_)
     processes = int(rendezvous.environment()["WORLD_SIZE"])
     meeting = rendezvous.meet(processes, 1, hash_, config.training.rendezvous_seconds)
     if processes > 1:
@@ -115,10 +115,10 @@ def replay(
     mine = [node for node in records if node % processes == meeting.place.rank]
     device = pick_device(config.training.device, meeting.place.rank % meeting.local_world)
     dtype = torch.float64 if config.training.precision == "fp64" else torch.float32
-    model = BLSTM(config.model, dataset.dim, dataset.num_pdfs, seed=config.seed)
+    model = BLSTM(config.model, input_dim=dataset.dim, num_pdfs=dataset.num_pdfs, seed=config.seed)
     flat = flatten(model.to(device, dtype), shards=run_.learners)
     gradients = Gradients(LossOf(model), config, device)
-    feed = Feed(dataset, plan, 0, run_.learners, device=device, dtype=dtype)
+    feed = Feed(dataset, plan, rank=0, learners=run_.learners, device=device, dtype=dtype)
 
     def gradient(node: int, learner: Learner) -> float:
         shared = learner.steps < strategy.shared_steps and size == 1
@@ -150,7 +150,8 @@ def _average_gradient(
     rows = []
     for member in members:
         flat.gradient.zero_()
-        gradients.take(*feed.example(learner.steps, member), member, learner.steps)
+        x, targets = feed.example(step=learner.steps, rank=member)
+        gradients.take(x, targets, rank=member, step=learner.steps)
         rows.append(flat.gradient.clone() if len(members) > 1 else flat.gradient)
     if len(rows) > 1:
         mean_of(rows, learner.gradient)
@@ -162,7 +163,7 @@ def _average_gradient(
 def _write(config: Config, run_: Run, egs: Path, learners: dict[int, Learner], out: Path) -> None:
     """What training leaves, of the replayed learners."""
     dataset = Dataset(egs)
-    model = BLSTM(config.model, dataset.dim, dataset.num_pdfs, seed=config.seed)
+    model = BLSTM(config.model, input_dim=dataset.dim, num_pdfs=dataset.num_pdfs, seed=config.seed)
     flat = flatten(model.to(pick_device(config.training.device, 0)), shards=run_.learners)
     mean, distance = final.average([learners[node].weights.cpu() for node in sorted(learners)])
     with torch.no_grad():

@@ -79,7 +79,7 @@ def current(env: Mapping[str, str] = os.environ) -> SlurmJob | None:
     return SlurmJob(job, hosts, address, "SLURM_STEP_ID" in env)
 
 
-def check_partition(hosts: int, partition: str, run: str) -> None:
+def check_partition(hosts: int, *, partition: str, run: str) -> None:
     """Refuse a run for which no partition is large enough, where Slurm would let it wait for ever.
 
     `partition` is what sbatch gets, a list with commas perhaps; empty for Slurm's default. Nothing
