@@ -33,7 +33,7 @@ def test_an_import_keeps_what_belongs_to_the_data_set(
 ) -> None:
     wanted = dict(list(lengths.items())[::3])
     done = import_alignments(
-        source=kaldi,
+        sources=[kaldi],
         lang=shared / "kaldi_an4/lang",
         num_frames=wanted,
         max_failed=0.0,
@@ -103,7 +103,7 @@ def test_a_spoiled_folder_is_refused(
     spoil(kaldi)
     with pytest.raises(UserError) as refusal:
         import_alignments(
-            source=kaldi,
+            sources=[kaldi],
             lang=shared / "kaldi_an4/lang",
             num_frames=lengths,
             max_failed=0.05,
@@ -121,19 +121,23 @@ def test_alignments_of_another_data_set_are_refused(
     other = {f"other-{utt}": frames for utt, frames in lengths.items()}
     with pytest.raises(UserError, match="948 of 948 utterances have no alignment: other-"):
         import_alignments(
-            source=kaldi, lang=lang, num_frames=other, max_failed=0.05, out=tmp_path / "ali"
+            sources=[kaldi], lang=lang, num_frames=other, max_failed=0.05, out=tmp_path / "ali"
         )
     utterance = next(iter(lengths))
     for longer, fits in ((1, True), (2, False)):
         data = lengths | {utterance: lengths[utterance] + longer}
         if fits:
             import_alignments(
-                source=kaldi, lang=lang, num_frames=data, max_failed=0.0, out=tmp_path / "ali"
+                sources=[kaldi], lang=lang, num_frames=data, max_failed=0.0, out=tmp_path / "ali"
             )
         else:
             with pytest.raises(UserError, match=f"utterance {utterance}: .* frames of alignment"):
                 import_alignments(
-                    source=kaldi, lang=lang, num_frames=data, max_failed=0.0, out=tmp_path / "ali"
+                    sources=[kaldi],
+                    lang=lang,
+                    num_frames=data,
+                    max_failed=0.0,
+                    out=tmp_path / "ali",
                 )
 
 
@@ -146,7 +150,7 @@ def test_some_missing_alignments_are_counted_and_named(
 ) -> None:
     data = lengths | {"zz-new": 100}
     import_alignments(
-        source=kaldi,
+        sources=[kaldi],
         lang=shared / "kaldi_an4/lang",
         num_frames=data,
         max_failed=0.01,

@@ -6,13 +6,18 @@ if CONFIG.alignment.kind == "kaldi":
         input:
             feats=f"{OUT}/feats/logmel/{{set}}",
             lang=f"{OUT}/lang",
-            model=f"{CONFIG.alignment.ali_dir}/final.mdl",
+            model=lambda wildcards: [
+                f"{folder}/final.mdl"
+                for folder in CONFIG.alignment.folders(wildcards.set)
+            ],
         output:
             directory(f"{OUT}/ali/{{set}}"),
         log:
             f"{OUT}/logs/import_alignment.{{set}}.log",
         benchmark:
             f"{OUT}/benchmarks/import_alignment.{{set}}.tsv"
+        wildcard_constraints:
+            set="train" if CONFIG.alignment.align_dev else "train|dev",
         conda:
             "../../envs/hadpsgd.yaml"
         resources:
@@ -25,7 +30,8 @@ if CONFIG.alignment.kind == "kaldi":
             "hadpsgd import-alignment --config {params.config} --feats {input.feats}"
             " --lang {input.lang} --out {output} 2> {log}"
 
-else:
+
+if CONFIG.alignment.kind != "kaldi" or CONFIG.alignment.align_dev:
 
     rule align:
         input:

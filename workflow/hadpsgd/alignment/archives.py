@@ -16,7 +16,10 @@ from hadpsgd.gmm.transition_model import TransitionModel
 from hadpsgd.kaldi_io import iterate
 
 Ids = NDArray[np.int32]
-_MODEL = ("final.mdl", "tree", "final.occs", "final.mat", "full.mat", "splice_opts", "cmvn_opts")
+_MODEL = (
+    *("final.mdl", "final.alimdl", "tree", "final.occs", "final.mat", "full.mat"),
+    *("splice_opts", "cmvn_opts", "delta_opts"),
+)
 
 
 def copy_model(*, source: Path, folder: Path) -> None:

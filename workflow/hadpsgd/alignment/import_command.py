@@ -28,9 +28,9 @@ def run(args: argparse.Namespace) -> int:
     if not isinstance(settings, KaldiAlignment):
         raise UserError("alignment.kind is not 'kaldi'", where=args.config)
     counts = read_counts(args.feats / "utt2num_frames")
-    source = Path(settings.ali_dir)
+    sources = [Path(place) for place in settings.folders(args.feats.name)]
     done = import_alignments(
-        source=source,
+        sources=sources,
         lang=args.lang,
         num_frames=counts,
         max_failed=settings.max_failed.of(args.feats.name),
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     )
     print(
         f"import-alignment: {done.utterances} utterances, {done.frames:,} frames, "
-        f"{done.pdfs} pdf-ids from {source}",
+        f"{done.pdfs} pdf-ids from {', '.join(map(str, sources))}",
         file=sys.stderr,
     )
     return 0

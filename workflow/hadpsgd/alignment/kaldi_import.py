@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from hadpsgd.alignment.archives import copy_model, read_alignments
 from hadpsgd.corpus.lang.directory import read_symbols
@@ -27,29 +29,41 @@ class Imported:
 
 
 def import_alignments(
-    *, source: Path, lang: Path, num_frames: Mapping[str, int], max_failed: float, out: Path
+    *,
+    sources: Sequence[Path],
+    lang: Path,
+    num_frames: Mapping[str, int],
+    max_failed: float,
+    out: Path,
 ) -> Imported:
     """Write `ali.1.gz`, `final.mdl`, `tree` and the rest of a Kaldi alignment folder.
 
     Args:
-        source: Kaldi's folder with ali.*.gz, final.mdl and tree.
+        sources: Kaldi's folders with ali.*.gz, final.mdl and tree, all of one model. The first
+            alignment of an utterance is taken.
         lang: the lang folder, whose phones must be those of the alignments.
         num_frames: frames of every utterance of the data set; others are left out.
         max_failed: share of utterances that may have no alignment.
         out: folder to write.
 
     Raises:
-        UserError: a file is missing or broken; phones, tree or ids do not fit; an alignment and
-            its features differ by more than one frame; too many utterances have no alignment.
+        UserError: a file is missing or broken; phones, tree or ids do not fit; the folders have
+            different models; an alignment and its features differ by more than one frame; too many
+            utterances have no alignment.
     """
-    model, alignments = read_alignments(source)
-    _check_phones(source, lang, model)
-    _check_tree(source / "tree", model)
+    first = sources[0]
+    opened = [(source, *read_alignments(source)) for source in sources]
+    model = opened[0][1]
+    for source, own, _ in opened:
+        _check_phones(source, lang, own)
+        _check_tree(source / "tree", own)
+        _check_same(first, model, source, own)
     missing = dict.fromkeys(num_frames)
     frames = 0
     with atomic_folder(out) as folder:
         with Writer(ark=folder / "ali.1.gz") as writer:
-            for utterance, ids in alignments:
+            found = ((source, *item) for source, _, items in opened for item in items)
+            for source, utterance, ids in found:
                 if utterance not in missing:
                     continue
                 if abs(len(ids) - num_frames[utterance]) > 1:
@@ -66,13 +80,37 @@ def import_alignments(
             total=len(num_frames),
             limit=max_failed,
             what="utterances have no alignment",
-            where=source,
-            fix="Is it another data set's? Else align them, or raise alignment.max_failed",
+            where=", ".join(map(str, sources)),
+            fix="Is it another data set's? Name a folder that has them (alignment.ali_dir: [A, B]),"
+            " align dev here (alignment.align_dev: true), or raise alignment.max_failed",
         )
-        copy_model(source=source, folder=folder)
+        copy_model(source=first, folder=folder)
+        _mark_adapted(first, folder)
         shutil.copyfile(lang / "phones.txt", folder / "phones.txt")
         write_text(folder / "num_jobs", "1\n")
     return Imported(utterances=len(num_frames) - len(missing), frames=frames, pdfs=model.num_pdfs)
+
+
+def _check_same(first: Path, model: TransitionModel, other: Path, others: TransitionModel) -> None:
+    """Refuse alignments of two models: their pdf-ids mean different things.
+
+    Raises:
+        UserError: transition models or trees differ.
+    """
+    same = np.array_equal(model.tuples, others.tuples)
+    if not same or (first / "tree").read_bytes() != (other / "tree").read_bytes():
+        raise UserError(
+            f"its alignments are of another model than those of {first}",
+            where=other,
+            fix="Align both data sets with one model (steps/align_fmllr.sh)",
+        )
+
+
+def _mark_adapted(source: Path, folder: Path) -> None:
+    """A model whose folder has FMLLR transforms is of adapted features, and aligns what is not
+    adapted yet with final.alimdl; without one final.mdl has to (as in steps/align_fmllr.sh)."""
+    if any(source.glob("trans.*")) and not (folder / "final.alimdl").is_file():
+        shutil.copyfile(source / "final.mdl", folder / "final.alimdl")
 
 
 def _check_phones(source: Path, lang: Path, model: TransitionModel) -> None:

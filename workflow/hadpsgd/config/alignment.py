@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from hadpsgd.config.base import DECIDES_NOTHING, PathText, Section
+from hadpsgd.config.imports import Paths
 from hadpsgd.config.limits import Limits
 
 
@@ -116,8 +117,12 @@ class KaldiAlignment(Section):
     """Import of Kaldi's alignments (`ali.*.gz`, `final.mdl`, `tree`)."""
 
     kind: Literal["kaldi"]
-    ali_dir: PathText
-    """Folder with ali.*.gz, final.mdl and tree."""
+    ali_dir: Paths
+    """Folder with ali.*.gz, final.mdl and tree; or several of one model. `{set}` in a path stands
+    for train and dev."""
+    align_dev: bool = False
+    """Align the development set here with that model (final.mdl, and final.alimdl for FMLLR),
+    where Kaldi has aligned the training speech alone."""
     lang_dir: PathText
     """The Kaldi lang folder that the alignments were made with."""
     max_failed: Limits = Field(Limits({"default": 0.05}), json_schema_extra=DECIDES_NOTHING)
@@ -127,6 +132,10 @@ class KaldiAlignment(Section):
     def stages(self) -> tuple[str, ...]:
         """No stages of ours."""
         return ()
+
+    def folders(self, name: str) -> list[str]:
+        """The folders that have alignments of a set."""
+        return [path.replace("{set}", name) for path in self.ali_dir]
 
 
 Alignment = Annotated[Mono | Ladder | KaldiAlignment, Field(discriminator="kind")]

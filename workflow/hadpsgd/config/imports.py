@@ -18,7 +18,11 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-Paths = Annotated[list[PathText], BeforeValidator(_listed), Field(min_length=1)]
+Paths = Annotated[
+    list[PathText],
+    BeforeValidator(_listed, json_schema_input_type=str | list[str]),
+    Field(min_length=1),
+]
 """A path or several."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +35,8 @@ def frontend_of(folder: Path, dim: int) -> Frontend:
     if (folder / "final.mat").is_file():
         return Frontend.read(folder)
     pipeline = deltas(dim=dim // 3)
-    return Frontend(left=pipeline.context, right=pipeline.context, transform=pipeline.matrix)
+    reach = pipeline.context
+    return replace(Frontend.unspliced(folder), left=reach, right=reach, transform=pipeline.matrix)
 
 
 def first_pass_model(folder: Path) -> Model:

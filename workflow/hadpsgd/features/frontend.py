@@ -6,7 +6,7 @@ The folder of a model keeps what belongs to it, as Kaldi's do: final.mat, splice
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +72,18 @@ class Frontend:
         write_text(folder / "cmvn_opts", f"--norm-means={means} --norm-vars={variances}\n")
 
     @classmethod
+    def unspliced(cls, folder: Path | None) -> Frontend:
+        """Normalisation alone, by the cmvn_opts of a model's folder, where there is one.
+
+        Raises:
+            UserError: cmvn_opts is broken.
+        """
+        means, variances = True, False
+        if folder and (folder / "cmvn_opts").is_file():
+            means, variances = cmvn.read_cmvn_opts(folder / "cmvn_opts")
+        return cls(left=0, right=0, means=means, variances=variances)
+
+    @classmethod
     def read(cls, folder: Path) -> Frontend:
         """Read what `write` wrote, or a folder of Kaldi's (lda_mllt.mat too; cmvn_opts may lack).
 
@@ -79,12 +91,10 @@ class Frontend:
             UserError: splice_opts is missing, or something is broken.
         """
         left, right = splice.read_splice_opts(folder / "splice_opts")
-        options = folder / "cmvn_opts"
-        means, variances = cmvn.read_cmvn_opts(options) if options.is_file() else (True, False)
         files = [folder / name for name in ("final.mat", "lda_mllt.mat")]
         found = next((path for path in files if path.is_file()), None)
         transform = None if found is None else read(found).astype(np.float32)
-        return cls(left=left, right=right, means=means, variances=variances, transform=transform)
+        return replace(cls.unspliced(folder), left=left, right=right, transform=transform)
 
 
 class Inputs:

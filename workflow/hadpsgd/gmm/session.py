@@ -89,19 +89,20 @@ class Session:
 
 @contextmanager
 def session(
-    args: argparse.Namespace, text: Path | None = None, *, trains: bool = True
+    args: argparse.Namespace, text: Path | None = None, *, model: Path | None = None
 ) -> Iterator[Session]:
     """Open data, lang folder and workspace; `text` replaces the transcripts.
 
-    What does not train may have Kaldi's model, which aligns with the defaults of our own stages.
+    model: folder of a trained model, for what does not train; Kaldi's aligns with Kaldi's
+    defaults. Its cmvn_opts say how features are normalised.
 
     Raises:
         UserError: something is missing, damaged or does not fit.
     """
     config = load(args.config)
     options = config.alignment
-    if isinstance(options, KaldiAlignment) and not trains:
-        options = Ladder(kind="sat", max_failed=options.max_failed)
+    if isinstance(options, KaldiAlignment) and model:
+        options = Ladder(kind="sat", max_failed=options.max_failed, boost_silence=1.0)
     if not isinstance(options, Mono | Ladder):
         raise UserError(
             f"alignment.kind is {options.kind}",
@@ -117,7 +118,7 @@ def session(
         quiet=lang.optional_silence,
     )
     with threadpool_limits(1), Workspace(args.out.parent) as space:
-        fill(space, data, args.feats, Frontend(left=0, right=0))
+        fill(space, data, args.feats, Frontend.unspliced(model))
         words = list(word_ids(data, space.names, lang, text))
         jobs = args.jobs or options.jobs
         yield Session(config, options, lang, args.data, space, words, search, jobs, args.out)

@@ -126,7 +126,7 @@ def run_sat(args: argparse.Namespace) -> int:
     front = read_front(args.ali)
     with session(args) as work:
         previous = load_previous(work, args.ali)
-        passes = work.passes(pipeline_of(front, work.space.dim))
+        passes = work.passes(pipeline_of(front, work.space.dim, args.ali))
         setting = replace(_setting(work, "sat", work.ladder.sat), power=SAT_POWER)
         trained = train_sat(work, setting, passes, previous)
         passes, model = trained.state
