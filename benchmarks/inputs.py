@@ -64,7 +64,7 @@ def measure(
     content.setdefault("training", {})["epochs"] = config.training.epochs
     common = ("--config", work / "config.yaml")
     (work / "config.yaml").write_text(yaml.safe_dump(content))
-    run = config.training.runs[0].id
+    run = config.training.members[0].id
     perturbed = [("--perturbed", out / "corpus/data" / name) for name in copies(config)]
     for name, more in (("train", sum(perturbed, ())), ("dev", ("--held-out",))):
         hadpsgd("egs", *common, "--data", out / "corpus/data" / name, "--streams", out / "feats",

@@ -38,7 +38,7 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     page = (results_folder(config) / "report.html").absolute().as_uri()
     browser.screenshot(page, args.out / "report.png", 1200, 1700)
-    runs = [run for entry in config.training.runs for run in compare.find(entry.id, config)]
+    runs = [run for entry in config.training.members for run in compare.find(entry.id, config)]
     uri = tracking_uri(config)
     file = database_file(uri)  # the server runs elsewhere
     with (

@@ -38,7 +38,6 @@ CONFIG: dict[str, Any] = {
         "batch": 8,
         "threads": 1,
         "learning_rate": {"base": 0.2, "base_batch": 16, "anneal_after": 4},
-        "cluster": {"learners_per_node": 2},
         "runs": [SYNCHRONOUS, ASYNCHRONOUS],
     },
     "decoding": {"beam": 10, "jobs": 1},

@@ -139,9 +139,10 @@ def test_what_decides_nothing_renames_nothing() -> None:
         "training": {
             "checkpoint_minutes": 1,
             "keep_checkpoints": 5,
-            "rendezvous_seconds": 7,
-            "cluster": {"cpus": 9, "lost_learner": "stop"},
+            "lost_learner": "stop",
+            "runs": [{"checkpoint_minutes": 2, "name": "single"}],
         },
+        "site": {"cpus": 9, "rendezvous_seconds": 7},
         "decoding": {"jobs": 7, "max_failed": 0.5},
         "tracking": {"uri": "none"},
     }

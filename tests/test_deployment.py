@@ -148,8 +148,21 @@ def test_a_module_starts_as_the_workflow_does(tmp_path: Path) -> None:
 def test_a_module_that_wants_too_many_hosts(tmp_path: Path) -> None:
     """Said before anything is submitted; Slurm would let the training wait for ever."""
     runs = [{"strategy": "ssgd", "learners": 8}]
-    module(tmp_path, training={"cluster": {"learners_per_node": 2}, "runs": runs})
-    scontrol = tmp_path / "bin" / "scontrol"
+    module(tmp_path, training={"runs": runs})
+    (tmp_path / "site.yaml").write_text("learners_per_node: 2\n")
+    said = refused_by_slurm(tmp_path, "site=site.yaml")
+    assert re.match(r"run 'ssgd-8-\w+' wants 4 hosts, partition 'small' gives 2 at most", said)
+
+
+def test_slurm_without_a_site(tmp_path: Path) -> None:
+    """`--config` hides the profile's: all learners would share one host, without GPUs."""
+    module(tmp_path)
+    assert refused_by_slurm(tmp_path, "name=mine").startswith("no site is named")
+
+
+def refused_by_slurm(folder: Path, config: str) -> str:
+    """The one line of a workflow that may not start on Slurm; nothing is submitted."""
+    scontrol = folder / "bin" / "scontrol"
     scontrol.parent.mkdir()
     scontrol.write_text("#!/bin/sh\necho PartitionName=small TotalNodes=3 MaxNodes=2\n")
     scontrol.chmod(0o755)
@@ -157,8 +170,9 @@ def test_a_module_that_wants_too_many_hosts(tmp_path: Path) -> None:
         [
             *(sys.executable, str(ROOT / "tests/sbatch_lines.py"), "--executor", "slurm"),
             *("--jobs", "9", "--default-resources", "slurm_partition=small"),
+            *("--config", config),
         ],
-        cwd=tmp_path,
+        cwd=folder,
         env={**os.environ, "PATH": f"{scontrol.parent}{os.pathsep}{os.environ['PATH']}"},
         capture_output=True,
         text=True,
@@ -167,8 +181,8 @@ def test_a_module_that_wants_too_many_hosts(tmp_path: Path) -> None:
     assert done.returncode == 1 and done.stdout.strip() == "", done.stdout
     said = done.stderr.split("WorkflowError:\n")[1].strip().splitlines()
     assert len(said) == 2 and "File" in said[1], done.stderr[-2000:]  # where it was raised
-    assert re.match(r"run 'ssgd-8-\w+' wants 4 hosts, partition 'small' gives 2 at most", said[0])
-    assert not (tmp_path / "mine.starts").exists()
+    assert not (folder / "mine.starts").exists()
+    return said[0]
 
 
 def test_container_and_catalog() -> None:
@@ -193,11 +207,14 @@ def sbatch_lines(folder: Path) -> str:
         pattern = rf"# (slurm_\w+: your-{name})\b.*"
         profile, count = re.subn(pattern, r"\1", profile)
         assert count == 1, f"{name} has its place in the profile"
-    (folder / "profile").mkdir()
-    (folder / "profile/config.yaml").write_text(profile.replace("# qos: your", "qos: your"))
     many = [{"strategy": "hadpsgd", "learners": n, "super_learner": 8} for n in (64, 128)]
     training = {"device": "cuda", "batch": 2560, "runs": [*many, {"strategy": "single"}]}
-    training["cluster"] = {"learners_per_node": 8, "cpus": 4, "memory_mb": 16000}
+    site = {"learners_per_node": 8, "cpus": 4, "memory_mb": 16000}
+    (folder / "site.yaml").write_text(yaml.safe_dump(site))
+    assert "site=profiles/slurm/site.yaml" in profile
+    profile = profile.replace("profiles/slurm/site.yaml", "site.yaml")
+    (folder / "profile").mkdir()
+    (folder / "profile/config.yaml").write_text(profile.replace("# qos: your", "qos: your"))
     config = {"name": "many", "corpus": {"kind": "builtin"}, "training": training}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     soon = ("--slurm-init-seconds-before-status-checks", "1")

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from hadpsgd.cli import main
-from hadpsgd.config.training import Model
+from hadpsgd.config.settings import Model
 from hadpsgd.errors import UserError
 from hadpsgd.models import fast
 from hadpsgd.models.blstm import BLSTM

@@ -11,12 +11,13 @@ from hadpsgd.errors import UserError
 from hadpsgd.training.job import share_of_cores
 
 
-def settings(runs: list[dict[str, Any]], **training: Any) -> Any:
+def settings(runs: list[dict[str, Any]], site: dict[str, Any], **training: Any) -> Any:
     return check(
         {
             "name": "x",
             "corpus": {"kind": "builtin"},
             "training": {"batch": 256, "runs": runs, **training},
+            "site": site,
         },
         "test",
     )
@@ -27,7 +28,7 @@ GPUS = {"learners_per_node": 8, "cpus": 4, "memory_mb": 16000}
 
 
 def test_request_of_many_gpus() -> None:
-    config = settings([SIXTY_FOUR], device="cuda", cluster=GPUS)
+    config = settings([SIXTY_FOUR], GPUS, device="cuda")
     wanted = {"nodes": 8, "tasks": 8, "mpi": "srun", "cpus_per_task": 32, "gres": "gpu:8"}
     wanted |= {"tasks_per_gpu": 0, "mem_mb": 128000, "runtime": 1440}
     assert request_of(config, config.training.runs[0].id) == wanted
@@ -35,8 +36,8 @@ def test_request_of_many_gpus() -> None:
 
 
 def test_request_of_one_learner_and_of_a_type_of_gpu() -> None:
-    cluster = {**GPUS, "gpu_type": "a100", "hours": 1.5}
-    config = settings([{"strategy": "single"}], device="cuda", cluster=cluster)
+    site = {**GPUS, "gpu_type": "a100", "hours": 1.5}
+    config = settings([{"strategy": "single"}], site, device="cuda")
     request = request_of(config, "single")
     assert request["nodes"] == request["tasks"] == 1
     assert request["mpi"] == ""  # the executor starts the script without srun
@@ -44,18 +45,18 @@ def test_request_of_one_learner_and_of_a_type_of_gpu() -> None:
     assert request["runtime"] == 90
 
 
-@pytest.mark.parametrize(("device", "gpus"), [("cpu", "auto"), ("auto", "auto"), ("cuda", "none")])
+@pytest.mark.parametrize(
+    ("device", "gpus"), [("cpu", "auto"), ("auto", "auto"), ("cuda", "none"), ("cpu", "each")]
+)
 def test_no_gpu_is_asked_for_unasked(device: str, gpus: str) -> None:
-    config = settings([SIXTY_FOUR], device=device, cluster={**GPUS, "gpus": gpus})
+    config = settings([SIXTY_FOUR], {**GPUS, "gpus": gpus}, device=device)
     request = request_of(config, config.training.runs[0].id)
     assert request["gres"] is request["tasks_per_gpu"] is None
 
 
 def test_learners_that_cannot_be_laid_out_are_refused() -> None:
     with pytest.raises(UserError, match="6 learners cannot be laid out 4 to a host"):
-        settings(
-            [{"strategy": "adpsgd", "learners": 6}], batch=60, cluster={"learners_per_node": 4}
-        )
+        settings([{"strategy": "adpsgd", "learners": 6}], {"learners_per_node": 4}, batch=60)
 
 
 @pytest.mark.parametrize(("processes", "threads"), [(1, 8), (2, 4), (3, 2), (8, 1), (9, 1)])

@@ -51,8 +51,7 @@ class Training:
             epochs=100_000,
             learning_rate={"base": 0.01, "base_batch": 40},
             checkpoint_minutes=0.02,
-            rendezvous_seconds=120,
-            cluster={"learners_per_node": 2},
+            site={"learners_per_node": 2, "rendezvous_seconds": 120},
         )
         self.out = folder / "results/tiny/runs" / run_key(load(self.config), "hadpsgd-2x2")
         self.job = ""
@@ -192,7 +191,10 @@ AT_ONCE = ("--slurm-init-seconds-before-status-checks", "2", "--seconds-between-
 
 def submission(config: Path, *arguments: str) -> list[str]:
     """`snakemake --profile slurm`, asking Slurm more often than on a real cluster."""
+    site = config.with_name("site.yaml")
+    site.write_text("learners_per_node: 2\n")
     command = ["snakemake", "--profile", "slurm", "--configfile", str(config), *AT_ONCE]
+    command += ["--config", f"site={site}"]
     return [*command, "--latency-wait", "5", *arguments]
 
 

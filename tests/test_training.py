@@ -24,7 +24,7 @@ from training_runs import (
 )
 
 from hadpsgd.config import load
-from hadpsgd.config.training import LearningRate
+from hadpsgd.config.settings import LearningRate
 from hadpsgd.decentralized import rendezvous
 from hadpsgd.decentralized.engine import NotFiniteError
 from hadpsgd.errors import UserError
@@ -91,7 +91,7 @@ def failures(outcomes: dict[int, Outcome]) -> list[str]:
 
 
 def test_missing_rank_is_named(egs: Path, tmp_path: Path) -> None:
-    config = write_config(tmp_path, RUNS, rendezvous_seconds=1)
+    config = write_config(tmp_path, RUNS, site={"rendezvous_seconds": 1})
     started = launch(4, rank_but_two, config, egs, tmp_path / "out")
     errors = failures(collect(started))
     assert len(errors) == 3

@@ -9,7 +9,7 @@ import torch
 
 from hadpsgd.config import Config, check, run_key
 from hadpsgd.config.command import resolved
-from hadpsgd.config.training import LearningRate
+from hadpsgd.config.settings import LearningRate
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.models.build import ModelMeta, SavedShape, save_model
 from hadpsgd.scoring import sentences

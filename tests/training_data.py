@@ -43,7 +43,13 @@ def write_egs(folder: Path, subsequences: int, seed: int) -> Path:
     return folder
 
 
-def write_config(folder: Path, runs: list[dict[str, Any]], **training: Any) -> Path:
+def write_config(
+    folder: Path,
+    runs: list[dict[str, Any]],
+    *,
+    site: dict[str, Any] | None = None,
+    **training: Any,
+) -> Path:
     """A config of a tiny BLSTM on these examples."""
     content = {
         "name": "tiny",
@@ -57,10 +63,10 @@ def write_config(folder: Path, runs: list[dict[str, Any]], **training: Any) -> P
             "learning_rate": {"base": 1.0, "base_batch": 40, "anneal_after": 2},
             "momentum": 0.5,
             "threads": 1,
-            "rendezvous_seconds": 30,
             "runs": runs,
             **training,
         },
+        "site": {"rendezvous_seconds": 30, **(site or {})},
         "tracking": {"every_seconds": 0.2},
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -69,10 +75,10 @@ def write_config(folder: Path, runs: list[dict[str, Any]], **training: Any) -> P
     return path
 
 
-def launch_of(tmp_path: Path, run: dict[str, Any], **cluster: Any) -> Launch:
+def launch_of(tmp_path: Path, run: dict[str, Any], **training: Any) -> Launch:
     """A run to be started, on hosts of two learners."""
     write_egs(tmp_path / "egs", 50, 1)
-    file = write_config(tmp_path, [run], batch=64, cluster={"learners_per_node": 2, **cluster})
+    file = write_config(tmp_path, [run], site={"learners_per_node": 2}, batch=64, **training)
     config = load(file)
     egs = tmp_path / "egs"
     return Launch(

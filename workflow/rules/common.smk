@@ -14,13 +14,13 @@ from hadpsgd.config import (
     stage_fingerprints,
     stage_folders,
 )
+from hadpsgd.sites import check_site, with_site
 from hadpsgd.snapshot import snapshot
 from hadpsgd.starting import before_start, check_hosts, hold
 
 guard.announce()  # stages end with this process
-SNAPSHOT = snapshot(
-    workflow, config
-)  # names the wrong key, which the JSON Schema does not
+# names the wrong key, which the JSON Schema does not
+SNAPSHOT = snapshot(workflow, with_site(workflow, config))
 CONFIG = SNAPSHOT.config
 validate(
     CONFIG.model_dump(mode="json"), "../schemas/config.schema.json", set_default=False
@@ -32,7 +32,7 @@ SETS = ["train", "dev", *CONFIG.tests]
 # Training speech at other speeds (corpus.speeds) is a set of its own, for egs alone.
 PERTURBED = ["train_perturbed"] if CONFIG.corpus.speeds != [1.0] else []
 # Names of the runs' folders: two configs of one name keep their runs apart.
-RUNS = [run_key(CONFIG, run.id) for run in CONFIG.training.runs]
+RUNS = [run_key(CONFIG, run.id) for run in CONFIG.training.members]
 TRAIN = workflow.modifier.modify_rulename("train")  # another workflow may rename it
 
 
@@ -46,6 +46,7 @@ def config_file(wildcards: object, output: object) -> str:
 
 
 def starts() -> None:
+    check_site(workflow, config)
     hold(Path(OUT))
     check_hosts(workflow, TRAIN)
     SNAPSHOT.write()

@@ -1,14 +1,23 @@
 """The configuration: one typed schema with defaults; `load` reads and checks a YAML file."""
 
 from hadpsgd.config.command import write_resolved
+from hadpsgd.config.effective import RunSettings
 from hadpsgd.config.ladder import copies_adapted_by, ivector_transform, label_folder, stage_folders
 from hadpsgd.config.load import check, fingerprint, load
 from hadpsgd.config.requests import asked, request_of, shape_of
 from hadpsgd.config.schema import Config
-from hadpsgd.config.stages import run_fingerprint, run_key, run_of, stage_fingerprints
+from hadpsgd.config.stages import (
+    row_of,
+    run_fingerprint,
+    run_key,
+    run_of,
+    settings_of,
+    stage_fingerprints,
+)
 
 __all__ = [
     "Config",
+    "RunSettings",
     "asked",
     "check",
     "copies_adapted_by",
@@ -17,9 +26,11 @@ __all__ = [
     "label_folder",
     "load",
     "request_of",
+    "row_of",
     "run_fingerprint",
     "run_key",
     "run_of",
+    "settings_of",
     "shape_of",
     "stage_fingerprints",
     "stage_folders",

@@ -46,7 +46,22 @@ def check(content: dict[str, Any], where: object) -> Config:
     try:
         return Config.model_validate(content)
     except ValidationError as error:
-        raise UserError("; ".join(map(_explain, error.errors())), where=where) from None
+        told = [_explain(fault) + _belonging(fault["loc"], content) for fault in error.errors()]
+        raise UserError("; ".join(told), where=where) from None
+
+
+def _belonging(place: tuple[int | str, ...], content: dict[str, Any]) -> str:
+    """Of which run a key is, or of which file, where its name does not tell."""
+    try:
+        match place:
+            case ("training", "runs", int(number), _, *_):
+                run = content["training"]["runs"][number]
+                return f" (run {number + 1}, '{run.get('name') or run.get('strategy', 'single')}')"
+            case ("site", _, *_):
+                return "" if isinstance(content["site"], dict) else f" ({content['site']})"
+    except (LookupError, TypeError, AttributeError):
+        pass
+    return ""
 
 
 def _explain(error: Any) -> str:

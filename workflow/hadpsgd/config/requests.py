@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from hadpsgd.config.cluster import Shape, shape
 from hadpsgd.config.schema import Config
-from hadpsgd.config.stages import run_of
+from hadpsgd.config.site import Shape, shape
+from hadpsgd.config.stages import settings_of
 
 
 def shape_of(config: Config, run_id: str) -> Shape:
@@ -17,8 +17,8 @@ def shape_of(config: Config, run_id: str) -> Shape:
     Raises:
         UserError: the config has no such run.
     """
-    training = config.training
-    return shape(training.cluster, run_of(config, run_id).learners, training.device)
+    settings = settings_of(config, run_id)
+    return shape(config.site, settings.run.learners, settings.training.device)
 
 
 def request_of(config: Config, run_id: str, attempt: int = 1) -> dict[str, int | str | None]:
@@ -29,7 +29,7 @@ def request_of(config: Config, run_id: str, attempt: int = 1) -> dict[str, int |
     executor starts a job with the key `mpi` once, on its first host, and leaves the rest to us;
     on one host, where it takes no `mpi` job, an empty string does the same.
     """
-    cluster, laid = config.training.cluster, shape_of(config, run_id)
+    site, laid = config.site, shape_of(config, run_id)
     return {
         "nodes": laid.nodes,
         "tasks": laid.nodes,
@@ -37,8 +37,8 @@ def request_of(config: Config, run_id: str, attempt: int = 1) -> dict[str, int |
         "cpus_per_task": laid.per_node * laid.cpus,
         "gres": laid.gres or None,
         "tasks_per_gpu": 0 if laid.gpus else None,
-        "mem_mb": attempt * cluster.memory_mb * laid.per_node,
-        "runtime": math.ceil(60 * cluster.hours),
+        "mem_mb": attempt * site.memory_mb * laid.per_node,
+        "runtime": math.ceil(60 * site.hours),
     }
 
 

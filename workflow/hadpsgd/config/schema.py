@@ -8,12 +8,15 @@ from hadpsgd.config.alignment import Alignment, Egs, Mono
 from hadpsgd.config.base import DECIDES_NOTHING, PathText, Section
 from hadpsgd.config.corpus import Corpus
 from hadpsgd.config.decoding import Decoding, Graph, Lm, Scoring
+from hadpsgd.config.effective import effective
 from hadpsgd.config.features import Features
 from hadpsgd.config.lang import Lang
 from hadpsgd.config.limits import OTHERS, Limits
 from hadpsgd.config.realign import Realign
+from hadpsgd.config.settings import Model
+from hadpsgd.config.site import Site, SiteOrFile, shape
 from hadpsgd.config.tracking import Tracking
-from hadpsgd.config.training import Model, Training
+from hadpsgd.config.training import Training
 
 
 class Config(Section):
@@ -22,7 +25,8 @@ class Config(Section):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", json_schema_extra=DECIDES_NOTHING)
     """Name of the results folder."""
     seed: int = Field(1, ge=0)
-    """Seed of everything that draws random numbers."""
+    """Seed of the data: corpus, dither, alignment, examples; and of training, as long as
+    `training.seed` does not say otherwise."""
     results: PathText = Field("results", json_schema_extra=DECIDES_NOTHING)
     """Folder under which `<name>/` is written."""
     corpus: Corpus
@@ -38,6 +42,8 @@ class Config(Section):
     decoding: Decoding = Decoding()
     scoring: Scoring = Scoring()
     tracking: Tracking = Field(Tracking(), json_schema_extra=DECIDES_NOTHING)
+    site: SiteOrFile = Field(Site(), json_schema_extra=DECIDES_NOTHING)
+    """Facts of the machines, or the file that holds them; profiles name one."""
 
     @model_validator(mode="after")
     def _test_names(self) -> Config:
@@ -67,17 +73,26 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _realigned_by_a_run(self) -> Config:
-        names = [run.id for run in self.training.runs]
+        names = [run.id for run in self.training.members]
         if self.realign.run and self.realign.run not in names:
             raise ValueError(
                 f"realign.run: no training run '{self.realign.run}'; there are {', '.join(names)}"
             )
         return self
 
+    @model_validator(mode="after")
+    def _fits_the_site(self) -> Config:
+        for run in self.training.members:
+            try:
+                shape(self.site, run.learners, effective(self, run).training.device)
+            except ValueError as error:
+                raise ValueError(f"run '{run.id}': {error}") from None
+        return self
+
     @property
     def realigner(self) -> str:
         """Name of the training run whose network aligns."""
-        return self.realign.run or self.training.runs[0].id
+        return self.realign.run or self.training.members[0].id
 
     @property
     def estimates_fmllr(self) -> bool:

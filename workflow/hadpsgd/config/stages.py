@@ -6,6 +6,7 @@ import re
 
 from pydantic import BaseModel
 
+from hadpsgd.config.effective import RunSettings, effective
 from hadpsgd.config.load import fingerprint
 from hadpsgd.config.schema import Config
 from hadpsgd.config.training import Run
@@ -46,8 +47,19 @@ def stage_fingerprints(config: Config) -> dict[str, str]:
 
 def run_fingerprint(config: Config, run_id: str) -> str:
     """Hash of what decides a training run's weights, data aside."""
-    training = config.training.model_copy(update={"runs": [run_of(config, run_id)]})
-    return fingerprint([training, config.model, config.egs, config.seed])
+    settings = settings_of(config, run_id)
+    return fingerprint([settings.training, settings.run.together, settings.model, config.egs])
+
+
+def settings_of(config: Config, name: str) -> RunSettings:
+    """What the run of that id or key is trained with; raises as `run_of`."""
+    return effective(config, run_of(config, name))
+
+
+def row_of(config: Config, name: str) -> str:
+    """The row of the tables to which the run of that id or key belongs; raises as `run_of`."""
+    run = run_of(config, name).id
+    return next(row for row, runs in config.training.rows.items() if run in {r.id for r in runs})
 
 
 def run_key(config: Config, run_id: str) -> str:
@@ -70,7 +82,7 @@ def run_of(config: Config, name: str) -> Run:
     Raises:
         UserError: the config has no such run, or had it with other settings.
     """
-    runs = {run.id: run for run in config.training.runs}
+    runs = {run.id: run for run in config.training.members}
     if name in runs:
         return runs[name]
     former = _KEY.fullmatch(name)

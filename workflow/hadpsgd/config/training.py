@@ -1,13 +1,15 @@
-"""The acoustic model and how it is trained."""
+"""Training runs: how learners work together, and what a run has otherwise than the others."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from hadpsgd.config.base import DECIDES_NOTHING, Section
-from hadpsgd.config.cluster import Cluster, shape
+from hadpsgd.config.changes import changed, changes_of, given
+from hadpsgd.config.settings import Model, Settings
 
 STRATEGIES = Literal["single", "ssgd", "ddp", "dpsgd", "adpsgd", "rand", "d1d", "local", "hadpsgd"]
 SCHEDULES = Literal[
@@ -15,33 +17,19 @@ SCHEDULES = Literal[
 ]
 DEFAULT_SCHEDULE = {"rand": "random-ring", "d1d": "complete", "local": "complete"}
 """Mixing schedules of the strategies that do not take the ring."""
+LONGEST_ID = 80
+"""Characters of a run's id, which names files."""
 
+if TYPE_CHECKING:
+    from hadpsgd.config.changes import Changes as ModelChanges
+    from hadpsgd.config.changes import Changes as SettingsChanges
+else:
+    ModelChanges = changes_of(Model)
+    SettingsChanges = changes_of(Settings)
 
-class Model(Section):
-    """Bidirectional LSTM, linear projection, softmax over tied HMM states."""
-
-    layers: int = Field(6, ge=1)
-    """Bidirectional LSTM layers."""
-    cells: int = Field(512, ge=1)
-    """LSTM cells per direction."""
-    projection: int = Field(256, ge=1)
-    """Units of the linear projection before the softmax."""
-    dropout: float = Field(0.0, ge=0, lt=1)
-    """Dropout between layers."""
-
-
-class LearningRate(Section):
-    """The papers' rule: linear scaling, warm-up, annealing by 1/sqrt(2) an epoch."""
-
-    base: float = Field(0.1, gt=0)
-    """Learning rate at `base_batch`."""
-    base_batch: int = Field(256, ge=1)
-    """Batch (subsequences) at which `base` holds; larger batches scale it linearly."""
-    warmup_epochs: float = Field(0.0, ge=0)
-    """Epochs of linear warm-up from `base` to the scaled rate."""
-    anneal_after: float = Field(10.0, ge=0)
-    """Epochs before the rate is multiplied by `anneal_factor` every epoch."""
-    anneal_factor: float = Field(2**-0.5, gt=0, le=1)
+_SHORT = {"learning_rate.base": "lr", "precision": "", "device": ""}
+"""Names of keys in a run's id, where they are not the keys themselves."""
+Seeds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 
 
 class Injected(Section):
@@ -71,11 +59,20 @@ class Injected(Section):
         return factors
 
 
-class Run(Section):
-    """One training run; several share every stage before training."""
+class Run(SettingsChanges):
+    """One training run; several share every stage before training.
 
-    name: str = Field("", pattern=r"^[A-Za-z0-9_-]*$")
-    """Name of the run; made of strategy, learners and schedule where it is empty."""
+    Every key of `training` but `runs`, and under `model` every key of `model`, may be given for
+    this run alone. Keys left out are the common ones: `settings_of` puts both together.
+    """
+
+    name: str = Field("", pattern=r"^[A-Za-z0-9_-]*$", json_schema_extra=DECIDES_NOTHING)
+    """Name of the run; made of strategy, learners, schedule and the keys that it has otherwise
+    where it is empty."""
+    seed: int | None = Field(None, ge=0)
+    seeds: Seeds | None = None
+    """Train once with each seed: `single-s1`, `single-s2`, one row with their mean."""
+    model: ModelChanges | None = None
     strategy: STRATEGIES = "single"
     """How learners work together: see the README's table of strategies."""
     learners: int = Field(1, ge=1, le=256)
@@ -109,8 +106,17 @@ class Run(Section):
     @property
     def id(self) -> str:
         """Name of the run's folder, its rule wildcard and its row in the tables."""
-        if self.name or self.strategy == "single":
-            return self.name or "single"
+        return self.name or "-".join([self._strategy_id(), *self._changes_id()])
+
+    def _changes_id(self) -> list[str]:
+        """The keys that this run has otherwise: `layers4`, `lr0.2`, `bf16`, `no-nesterov`."""
+        own = list(given(self, set(SettingsChanges.model_fields) - {"seed"} | {"model"}))
+        parts = [_short(key, value) for key, value in own]
+        return parts if self.seed is None else [*parts, f"s{self.seed}"]
+
+    def _strategy_id(self) -> str:
+        if self.strategy == "single":
+            return "single"
         if self.strategy == "hadpsgd":
             parts = [f"hadpsgd-{self.learners // self.super_learner}x{self.super_learner}"]
             parts += [self.among] if self.among != "adpsgd" else []
@@ -173,48 +179,103 @@ class Run(Section):
         if self.strategy == "hadpsgd" and self.synchronous_epochs:
             raise ValueError("synchronous_epochs are for strategy local alone")
 
+    @model_validator(mode="after")
+    def _one_way_of_seeding(self) -> Run:
+        _check_seeds(self.seed, self.seeds, "")
+        return self
 
-class Training(Section):
-    """Optimisation; batches count subsequences over all learners."""
+    @model_validator(mode="after")
+    def _named(self) -> Run:
+        if len(self.id) > LONGEST_ID:
+            raise ValueError(f"'{self.id}' is too long for names of files: give the run a `name`")
+        return self
+
+    def members(self, seeds: Sequence[int]) -> list[Run]:
+        """The runs that it stands for: one for each of its seeds; `seeds` are the common ones."""
+        wanted = self.seeds or (seeds if self.seed is None else ())
+        return [
+            self.model_copy(
+                update={
+                    "seed": seed,
+                    "seeds": None,
+                    "name": f"{self.name}-s{seed}" if self.name else "",
+                }
+            )
+            for seed in wanted
+        ] or [self]
+
+    @property
+    def together(self) -> Run:
+        """How its learners work together, without what it has otherwise."""
+        changes = dict.fromkeys(SettingsChanges.model_fields)
+        return self.model_copy(update={**changes, "model": None, "seeds": None})
+
+
+def _short(key: str, value: object) -> str:
+    """A key and its value as part of an id."""
+    name = _SHORT.get(key, key.rpartition(".")[2])
+    if isinstance(value, bool):
+        return name if value else f"no-{name}"
+    if isinstance(value, str):
+        return f"{name}-{value}".removeprefix("-")
+    return f"{name}{value:g}".replace("+", "")
+
+
+def _check_seeds(seed: int | None, seeds: Sequence[int] | None, where: str) -> None:
+    if seed is not None and seeds:
+        raise ValueError(f"give {where}seed or {where}seeds, not both")
+    if seeds and len(set(seeds)) < len(seeds):
+        raise ValueError(f"{where}seeds: {list(seeds)} has one twice")
+
+
+class Training(Settings):
+    """Optimisation, of all runs and of each."""
 
     runs: list[Run] = Field([Run()], min_length=1)
-    epochs: int = Field(16, ge=1)
-    batch: int = Field(256, ge=1)
-    """Total batch, in subsequences, over all learners."""
-    learning_rate: LearningRate = LearningRate()
-    momentum: float = Field(0.9, ge=0, lt=1)
-    """Momentum of SGD. The papers do not state theirs; 0.9 is ours."""
-    nesterov: bool = False
-    weight_decay: float = Field(0.0, ge=0)
-    clip_norm: float = Field(0.0, ge=0)
-    """Clip the gradient to this norm; 0 does not."""
-    precision: Literal["fp32", "tf32", "bf16", "fp64"] = "fp32"
-    """Of the model's arithmetic; weights are kept in fp32 (fp64: all in double precision)."""
-    not_finite: Literal["stop", "skip"] = "stop"
-    """A gradient that is NaN or infinite stops the run, or is left out (and counted)."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    threads: int = Field(0, ge=0)
-    """Threads of a learner; 0 takes cores / learners of the host, at least 1."""
-    checkpoint_minutes: float = Field(5.0, gt=0, json_schema_extra=DECIDES_NOTHING)
-    """Minutes between checkpoints; a kill loses at most the work since the last."""
-    keep_checkpoints: int = Field(2, ge=1, json_schema_extra=DECIDES_NOTHING)
-    """Checkpoints kept; a damaged newest one is passed over for the one before."""
-    rendezvous_seconds: float = Field(300.0, gt=0, json_schema_extra=DECIDES_NOTHING)
-    """Seconds that ranks wait for each other, at the start and in a silent exchange."""
-    cluster: Cluster = Field(Cluster(), json_schema_extra=DECIDES_NOTHING)
-    """Hosts, cores, GPUs and time of a training job."""
+    seeds: Seeds | None = None
+    """Train every run once with each seed; a run's own `seed` or `seeds` go before these."""
+
+    @property
+    def common(self) -> Settings:
+        """What all runs share."""
+        return Settings.model_validate({key: getattr(self, key) for key in Settings.model_fields})
+
+    @property
+    def rows(self) -> dict[str, list[Run]]:
+        """Rows of the tables and the runs in each: several where a run has `seeds`."""
+        return {run.id: run.members(self.seeds or ()) for run in self.runs}
+
+    @property
+    def members(self) -> list[Run]:
+        """Every run that is trained."""
+        return [run for row in self.rows.values() for run in row]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _moved(cls, values: Any) -> Any:
+        given_here = values if isinstance(values, dict) else {}
+        gone = [key for key in ("cluster", "rendezvous_seconds") if key in given_here]
+        if gone:
+            raise ValueError(
+                f"`{gone[0]}` is not here any more. Facts of the machines are in the section "
+                "`site`, or in the file that the profile names (profiles/slurm/site.yaml); "
+                "`lost_learner` is training.lost_learner"
+            )
+        return values
 
     @model_validator(mode="after")
     def _names(self) -> Training:
-        ids = [run.id for run in self.runs]
-        for name in ids:
-            if ids.count(name) > 1:
-                raise ValueError(f"two runs have the name '{name}'")
-        for run in self.runs:
-            shape(self.cluster, run.learners, self.device)
-            if self.batch % run.learners:
+        _check_seeds(self.seed, self.seeds, "training.")
+        # the rows' names first: two rows that are alike would hide one another
+        rows, ids = [run.id for run in self.runs], [run.id for run in self.members]
+        for name in [*rows, *ids]:
+            if rows.count(name) > 1 or ids.count(name) > 1:
+                raise ValueError(f"two runs have the name '{name}': give one of them a `name`")
+        for run in self.members:
+            batch = changed(self.common, run).batch
+            if batch % run.learners:
                 raise ValueError(
-                    f"batch {self.batch} cannot be divided among {run.learners} learners "
+                    f"batch {batch} cannot be divided among {run.learners} learners "
                     f"of run '{run.id}'"
                 )
         return self

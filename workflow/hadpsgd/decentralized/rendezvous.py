@@ -267,7 +267,7 @@ def _greet(store: dist.Store, rank: int, world: int, agree_on: str, seconds: flo
     if waiting:
         raise UserError(
             f"rank {', '.join(map(str, waiting))} did not come within {seconds:g} s",
-            fix="See its log; a longer wait is training.rendezvous_seconds",
+            fix="See its log; a longer wait is site.rendezvous_seconds",
         )
     if others:
         raise UserError(

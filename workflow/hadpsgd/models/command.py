@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from hadpsgd.config import load
+from hadpsgd.config import load, settings_of
 from hadpsgd.errors import UserError
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.models.build import load_model
@@ -19,6 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--config", type=Path, help="YAML config")
     source.add_argument("--model", type=Path, help="trained model (final.pt)")
+    parser.add_argument("--run-id", "--run", dest="run", help="of the config; the first without it")
     parser.add_argument("--egs", type=Path, help="examples that give input and outputs")
     parser.add_argument("--input-dim", type=int, default=260, help="without --egs (default 260)")
     parser.add_argument(
@@ -55,9 +56,10 @@ def run(args: argparse.Namespace) -> int:
         print(f"streams     {' '.join(meta.streams)}")
         return 0
     input_dim, num_pdfs = _dimensions(args.egs) if args.egs else (args.input_dim, args.num_pdfs)
-    print(
-        table(BLSTM(load(args.config).model, input_dim=input_dim, num_pdfs=num_pdfs, device="meta"))
-    )
+    config = load(args.config)
+    settings = settings_of(config, args.run or config.training.members[0].id)
+    model = BLSTM(settings.model, input_dim=input_dim, num_pdfs=num_pdfs, device="meta")
+    print(table(model))
     return 0
 
 

@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
     config = load(args.config)
-    names = args.runs or [run.id for run in config.training.runs]
+    names = args.runs or [run.id for run in config.training.members]
     runs = [run for name in names for run in compare.find(name, config)]
     if len(runs) < 2:
         raise UserError(f"a comparison needs two runs, not {len(runs)}")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hadpsgd.config import Config
+from hadpsgd.config import Config, settings_of
 from hadpsgd.files import atomic_file
 from hadpsgd.tracking.metrics_file import Row
 from hadpsgd.tracking.results import RunResult, State
@@ -63,12 +63,16 @@ def _limit(axis: Any, names: Sequence[str], results: Sequence[RunResult]) -> Non
 
 
 def learning_rates(config: Config, results: Sequence[RunResult]) -> Figure:
-    """The config's rule (broad), and the rates that the runs recorded, which lie on it."""
-    settings, epochs = config.training, config.training.epochs
+    """The runs' rules (broad), and the rates that they recorded, which lie on them."""
     figure, [axis] = figure_of(1)
-    moments = [epochs * point / _RULE_POINTS for point in range(_RULE_POINTS)]
-    rule = [rate(settings.learning_rate, batch=settings.batch, epoch=moment) for moment in moments]
-    axis.plot(moments, rule, color=_GRID, linewidth=5, label="rule", solid_capstyle="butt")
+    trained = [settings_of(config, result.run.id).training for result in results]
+    # most runs have one rule in common: drawn once
+    rules = dict.fromkeys((t.learning_rate, t.batch, t.epochs) for t in trained)
+    for number, (rule, batch, epochs) in enumerate(rules):
+        moments = [epochs * point / _RULE_POINTS for point in range(_RULE_POINTS)]
+        rates = [rate(rule, batch=batch, epoch=moment) for moment in moments]
+        label = None if number else "rule" if len(rules) == 1 else "rules"
+        axis.plot(moments, rates, color=_GRID, linewidth=5, label=label, solid_capstyle="butt")
     for index, result in enumerate(results):
         colour = COLOURS[index % len(COLOURS)]
         xs, ys = series(result.metrics, "lr")

@@ -35,7 +35,7 @@ def of_config(config: Config) -> list[Stage]:
     Raises:
         UserError: a file is not one of Snakemake's.
     """
-    keys = {run_key(config, run.id) for run in config.training.runs}
+    keys = {run_key(config, run.id) for run in config.training.members}
     names = set(sets(config))
 
     def ours(stage: Stage) -> bool:

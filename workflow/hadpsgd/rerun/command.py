@@ -55,7 +55,9 @@ def run(args: argparse.Namespace) -> int:
     config = original.config.model_copy(
         update={
             "results": str(out),
-            "training": original.config.training.model_copy(update={"runs": [original.run]}),
+            "training": original.config.training.model_copy(
+                update={"runs": [original.run], "seeds": None}
+            ),
         }
     )
     items = _around(original, config, anyway=args.anyway)

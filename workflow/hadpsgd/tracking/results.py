@@ -131,7 +131,7 @@ def read_result(config: Config, run: Run) -> RunResult:
 
 def read_results(config: Config) -> list[RunResult]:
     """All runs of a config, in its order; raises as `read_result`."""
-    return [read_result(config, run) for run in config.training.runs]
+    return [read_result(config, run) for run in config.training.members]
 
 
 def _state(summary: Row, failed: Row, *, all_scored: bool) -> tuple[State, str]:

@@ -64,7 +64,7 @@ def sync(config: Config, out: Path | None) -> list[Tracked]:
 def tracked_runs(config: Config) -> list[Tracked]:
     """The runs of a config as the spool knows them; does not ask the store."""
     found = []
-    for run in config.training.runs:
+    for run in config.training.members:
         who = identity.read(results_folder(config) / "runs" / run_key(config, run.id))
         if who is None:
             continue

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from hadpsgd.config import Config, fingerprint, run_fingerprint, run_key, run_of
+from hadpsgd.config import Config, fingerprint, row_of, run_fingerprint, run_key, settings_of
 from hadpsgd.config.command import resolved
 from hadpsgd.files import write_text
 from hadpsgd.tracking import metrics_file, provenance, system
@@ -25,10 +25,13 @@ PROVENANCE = (CONFIG, provenance.FILE, provenance.DIFF)
 
 
 def parameters(config: Config, run_id: str) -> dict[str, str]:
-    """The resolved config as flat names, this run's settings under `run.`."""
-    values = config.model_dump(mode="json", exclude={"results", "tracking"})
-    values["run"] = run_of(config, run_id).model_dump(mode="json")
-    del values["training"]["runs"]
+    """The resolved config as flat names: `model.` and `training.` as this run has them, how its
+    learners work together under `run.`."""
+    settings = settings_of(config, run_id)
+    values = config.model_dump(mode="json", exclude={"results", "tracking", "site"})
+    values["model"] = settings.model.model_dump(mode="json")
+    values["training"] = settings.training.model_dump(mode="json")
+    values["run"] = settings.run.together.model_dump(mode="json")
     return dict(flatten(values))
 
 
@@ -49,7 +52,8 @@ def run_name(config: Config, run_id: str) -> str:
 
 def tags(config: Config, run_id: str) -> dict[str, str]:
     """What runs are searched and grouped by."""
-    run = run_of(config, run_id)
+    settings = settings_of(config, run_id)
+    run = settings.run
     return {
         "kind": "training",
         "corpus": config.corpus.kind,
@@ -57,10 +61,12 @@ def tags(config: Config, run_id: str) -> dict[str, str]:
         "learners": str(run.learners),
         "super_learner": str(run.super_learner),
         "schedule": run.schedule,
-        "batch": str(config.training.batch),
+        "batch": str(settings.training.batch),
+        "seed": str(settings.seed),
         "config": config.name,
         "config_hash": fingerprint([config]),
         "run": run_id,
+        "row": row_of(config, run_id),
         "run_key": run_key(config, run_id),
         "run_hash": run_fingerprint(config, run_id),
     }

@@ -80,15 +80,17 @@ def write(job: Job, seconds: float) -> None:
         "learners": job.run.learners,
         "super_learner": job.run.super_learner,
         "schedule": job.run.schedule,
-        "epochs": job.config.training.epochs,
+        "epochs": job.settings.training.epochs,
         "steps": job.engine.steps,
         "mixes": job.engine.rounds,
         "mixes_per_step": job.engine.rounds / max(1, job.engine.steps),
+        "device": job.device.type,
+        "threads": torch.get_num_threads(),
         "parameters": sum(p.numel() for p in job.model.parameters()),
         "seconds": seconds,
         "consensus_distance": distance,
         "weights": checksum(job.model.float()),
         **held_out,
     }
-    save(job.out, job.model, job.config.model, job.train)
+    save(job.out, job.model, job.settings.model, job.train)
     write_text(job.out / "summary.json", json.dumps(summary, indent=2) + "\n")

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hadpsgd.config import Config
+from hadpsgd.config import RunSettings
 
 
 class Gradients:
@@ -14,15 +14,15 @@ class Gradients:
 
     Args:
         module: gives the loss of (features, pdf-ids).
-        config: precision, dropout and seed.
+        settings: precision, dropout and seed.
         device: of the model.
     """
 
-    def __init__(self, module: nn.Module, config: Config, device: torch.device) -> None:
+    def __init__(self, module: nn.Module, settings: RunSettings, device: torch.device) -> None:
         self.module = module
-        self.seed = config.seed
-        self.draws = bool(config.model.dropout)
-        self.bf16 = config.training.precision == "bf16"
+        self.seed = settings.seed
+        self.draws = bool(settings.model.dropout)
+        self.bf16 = settings.training.precision == "bf16"
         self.device = device
 
     def take(self, x: Tensor, targets: Tensor, *, rank: int, step: int) -> float:

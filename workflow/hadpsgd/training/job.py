@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from hadpsgd.config import Config, fingerprint, run_fingerprint, run_of
+from hadpsgd.config import Config, RunSettings, fingerprint, run_fingerprint, settings_of
+from hadpsgd.config.settings import Settings
 from hadpsgd.config.training import Run
 from hadpsgd.decentralized import assembly, rendezvous, strategies
 from hadpsgd.decentralized.ddp import DdpEngine
@@ -47,8 +48,7 @@ class LossOf(nn.Module):
 class Job:
     """Everything that the training loop works with."""
 
-    config: Config
-    run: Run
+    settings: RunSettings
     out: Path
     identity: str
     """Hash of all that decides the weights: settings and examples."""
@@ -64,11 +64,18 @@ class Job:
     device: torch.device
     gradients: Gradients
     injection: Injection
+    every_seconds: float
+    """Between points of the curves."""
+
+    @property
+    def run(self) -> Run:
+        """How its learners work together."""
+        return self.settings.run
 
     @property
     def total(self) -> int:
         """Updates of each learner."""
-        return self.config.training.epochs * self.steps_per_epoch
+        return self.settings.training.epochs * self.steps_per_epoch
 
 
 def identity(config: Config, run_id: str, egs: Path) -> str:
@@ -109,37 +116,39 @@ def assemble(config: Config, run_id: str, *, egs: Path, dev_egs: Path, out: Path
     Raises:
         UserError: examples, processes or settings do not fit together.
     """
-    run, settings = run_of(config, run_id), config.training
+    settings = settings_of(config, run_id)
+    run, training, seed = settings.run, settings.training, settings.seed
     hash_ = identity(config, run_id, egs)
     train, dev = Dataset(egs), Dataset(dev_egs)
     _check_alike(train, dev)
     meeting = rendezvous.meet(
-        run.learners, run.shared_gradients, hash_, settings.rendezvous_seconds
+        run.learners, run.shared_gradients, hash_, config.site.rendezvous_seconds
     )
     place = meeting.place
-    torch.set_num_threads(settings.threads or share_of_cores(meeting.local_world))
-    device = pick_device(settings.device, place.rank % meeting.local_world)
+    torch.set_num_threads(training.threads or share_of_cores(meeting.local_world))
+    device = pick_device(training.device, place.rank % meeting.local_world)
     if device.type == "cuda":
         torch.cuda.set_device(device)  # streams, events and NCCL go by the current one
-    dtype = torch.float64 if settings.precision == "fp64" else torch.float32
-    torch.backends.cuda.matmul.allow_tf32 = settings.precision == "tf32"
-    torch.backends.cudnn.allow_tf32 = settings.precision == "tf32"
-    torch.manual_seed(config.seed)
-    model = BLSTM(config.model, input_dim=train.dim, num_pdfs=train.num_pdfs, seed=config.seed).to(
-        device, dtype
-    )
-    plan = Plan(size=len(train), batch=settings.batch, seed=config.seed)
+    dtype = torch.float64 if training.precision == "fp64" else torch.float32
+    torch.backends.cuda.matmul.allow_tf32 = training.precision == "tf32"
+    torch.backends.cudnn.allow_tf32 = training.precision == "tf32"
+    torch.manual_seed(seed)
+    model = BLSTM(settings.model, input_dim=train.dim, num_pdfs=train.num_pdfs, seed=seed)
+    model = model.to(device, dtype)
+    plan = Plan(size=len(train), batch=training.batch, seed=seed)
     checkpoints = Checkpoints(
-        checkpoint_folder(config, run_id=run_id, hash_=hash_), meeting, settings.keep_checkpoints
+        checkpoint_folder(config, run_id=run_id, hash_=hash_), meeting, training.keep_checkpoints
     )
-    engine = _engine(config, run, LossOf(model), meeting, plan.steps, checkpoints.folder)
+    by_host = device.type == "cuda" and config.site.between_gpus == "host"
+    engine = _engine(
+        settings, LossOf(model), meeting, plan.steps, checkpoints.folder, by_host=by_host
+    )
 
     def feed(data: Dataset) -> Feed:
         return Feed(data, plan, rank=place.rank, learners=place.world, device=device, dtype=dtype)
 
     return Job(
-        config=config,
-        run=run,
+        settings=settings,
         out=out,
         identity=hash_,
         meeting=meeting,
@@ -152,14 +161,14 @@ def assemble(config: Config, run_id: str, *, egs: Path, dev_egs: Path, out: Path
         checkpoints=checkpoints,
         steps_per_epoch=plan.steps,
         device=device,
-        gradients=Gradients(engine.module, config, device),
-        injection=injection_of(run, config.seed),
+        gradients=Gradients(engine.module, settings, device),
+        injection=injection_of(run, seed),
+        every_seconds=config.tracking.every_seconds,
     )
 
 
-def sgd_of(config: Config) -> Sgd:
+def sgd_of(settings: Settings) -> Sgd:
     """The optimiser's settings."""
-    settings = config.training
     return Sgd(settings.momentum, settings.nesterov, settings.weight_decay, settings.clip_norm)
 
 
@@ -184,23 +193,23 @@ def record_file(folder: Path, node: int) -> Path:
 
 
 def _engine(
-    config: Config,
-    run: Run,
+    settings: RunSettings,
     module: nn.Module,
     meeting: Meeting,
     steps_per_epoch: int,
     folder: Path,
+    *,
+    by_host: bool,
 ) -> Engine:
-    skip = config.training.not_finite == "skip"
-    on_gpu = next(module.parameters()).is_cuda
-    by_host = on_gpu and config.training.cluster.between_gpus == "host"
+    run, seed, sgd = settings.run, settings.seed, sgd_of(settings.training)
+    skip = settings.training.not_finite == "skip"
     if run.strategy == "ddp":
-        return DdpEngine(module, sgd_of(config), meeting, skip_not_finite=skip, by_host=by_host)
+        return DdpEngine(module, sgd, meeting, skip_not_finite=skip, by_host=by_host)
     header = {
         "run": run.id,
         "nodes": meeting.place.nodes,
         "schedule": run.schedule,
-        "seed": config.seed,
+        "seed": seed,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "cpu": torch.backends.cpu.get_cpu_capability(),
@@ -212,13 +221,13 @@ def _engine(
 
     return assembly.build(
         module,
-        sgd_of(config),
+        sgd,
         strategy_of(run, steps_per_epoch),
         run.schedule,
         meeting,
-        seed=config.seed,
+        seed=seed,
         recorder=recorder,
-        injection=injection_of(run, config.seed),
+        injection=injection_of(run, seed),
         skip_not_finite=skip,
         by_host=by_host,
     )

@@ -23,7 +23,7 @@ from types import FrameType
 
 import torch.distributed as dist
 
-from hadpsgd.config import Config, run_of, shape_of
+from hadpsgd.config import Config, RunSettings, settings_of, shape_of
 from hadpsgd.config.training import Run
 from hadpsgd.decentralized import rendezvous
 from hadpsgd.errors import UserError
@@ -63,9 +63,14 @@ class Launch:
     """Wait where another launch trains this run, as long as it takes."""
 
     @property
+    def settings(self) -> RunSettings:
+        """What it is trained with."""
+        return settings_of(self.config, self.run_id)
+
+    @property
     def run(self) -> Run:
-        """Its settings."""
-        return run_of(self.config, self.run_id)
+        """How its learners work together."""
+        return self.settings.run
 
     @property
     def arguments(self) -> list[str]:
@@ -140,7 +145,7 @@ def _stopped_key(attempt: int | None = None) -> str:
 def srun_command(wanted: Launch, nodes: int) -> list[str]:
     """One process on each host, with all that the job has there."""
     laid = shape_of(wanted.config, wanted.run_id)
-    go_on = elastic(wanted.run) and wanted.config.training.cluster.lost_learner != "stop"
+    go_on = elastic(wanted.run) and wanted.settings.training.lost_learner != "stop"
     return [
         *("srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"),
         f"--cpus-per-task={laid.per_node * laid.cpus}",
@@ -159,7 +164,7 @@ def _hosts(wanted: Launch, job: SlurmJob | None) -> int:
         raise UserError(
             f"run '{wanted.run_id}' wants {laid.nodes} hosts ({wanted.run.learners} learners, "
             f"{laid.per_node} on each), Slurm's job {job.id} has {len(job.hosts)}",
-            fix="Ask for more hosts, or set training.cluster.learners_per_node",
+            fix="Ask for more hosts, or set site.learners_per_node",
         )
     return laid.nodes if job else 1
 
@@ -179,7 +184,7 @@ def _until_it_ends(
     store = _serve(address)
     checkpoints = checkpoint_folder(wanted.config, run_id=wanted.run_id, hash_=hash_)
     got_to: list[list[Saved]] = []
-    attempts = 1 if wanted.config.training.cluster.lost_learner == "stop" else 1 + wanted.restarts
+    attempts = 1 if wanted.settings.training.lost_learner == "stop" else 1 + wanted.restarts
     for attempt in range(attempts):
         if interrupt.asked():
             return End.REQUEUE, True
@@ -231,7 +236,7 @@ def _serve(address: str) -> dist.TCPStore:
 
 def _ranks(wanted: Launch, env: dict[str, str], numbers: range, descriptors: list[int]) -> Ranks:
     """The ranks that this host runs."""
-    lost = wanted.config.training.cluster.lost_learner if elastic(wanted.run) else "stop"
+    lost = wanted.settings.training.lost_learner if elastic(wanted.run) else "stop"
     return Ranks(
         [sys.executable, "-m", "hadpsgd", "train", *wanted.arguments],
         env,

@@ -25,7 +25,7 @@ class End(IntEnum):
 
 def train(job: Job) -> End:
     """Train until the last step or an interruption; resumes from the newest checkpoint."""
-    engine, settings = job.engine, job.config.training
+    engine, settings = job.engine, job.settings.training
     if resume(job):
         return End.DONE
     place, steps_per_epoch = engine.place, job.steps_per_epoch
@@ -35,7 +35,7 @@ def train(job: Job) -> End:
         engine,
         steps_per_epoch=steps_per_epoch,
         epochs=settings.epochs,
-        every_seconds=job.config.tracking.every_seconds,
+        every_seconds=job.every_seconds,
     )
     meter = Meter(engine)
     interrupt = Interrupt(engine.request_stop)

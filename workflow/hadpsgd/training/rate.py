@@ -6,7 +6,7 @@ the scaled rate, stays there, and is multiplied by 1/sqrt(2) every epoch after t
 
 from __future__ import annotations
 
-from hadpsgd.config.training import LearningRate
+from hadpsgd.config.settings import LearningRate
 
 
 def scaled(settings: LearningRate, batch: int) -> float:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hadpsgd.config import load
-from hadpsgd.config.training import Training
+from hadpsgd.config import load, settings_of
+from hadpsgd.config.settings import Settings
 from hadpsgd.files import atomic_file
 from hadpsgd.training.rate import rate
 
@@ -18,12 +18,14 @@ POINTS_PER_EPOCH = 50
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     parser.add_argument("--config", type=Path, required=True, help="YAML config")
+    parser.add_argument("--run-id", "--run", dest="run", help="of the config; the first without it")
     parser.add_argument("--plot", type=Path, help="picture to write (.png, .svg or .pdf)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the rate at the start of each epoch; draw the curve where --plot asks."""
-    training = load(args.config).training
+    config = load(args.config)
+    training = settings_of(config, args.run or config.training.members[0].id).training
     print("epoch  learning rate")
     for epoch in range(training.epochs):
         print(
@@ -34,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def plot(training: Training, path: Path) -> None:
+def plot(training: Settings, path: Path) -> None:
     """The curve over all epochs."""
     import matplotlib
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from hadpsgd.config import Config, load, run_of
-from hadpsgd.config.training import Run
+from hadpsgd.config import Config, RunSettings, load, settings_of
 from hadpsgd.decentralized import rendezvous
 from hadpsgd.decentralized.buffers import Flat, flatten
 from hadpsgd.decentralized.collectives import mean_of
@@ -61,15 +60,15 @@ def run(args: argparse.Namespace) -> int:
     Under torchrun, several processes share the learners out.
     """
     config = load(args.config)
-    run_ = run_of(config, args.run)
-    hash_ = identity(config, run_.id, args.egs)
-    folder = args.checkpoints or checkpoint_folder(config, run_id=run_.id, hash_=hash_)
+    settings = settings_of(config, args.run)
+    hash_ = identity(config, settings.run.id, args.egs)
+    folder = args.checkpoints or checkpoint_folder(config, run_id=settings.run.id, hash_=hash_)
     processes = int(rendezvous.environment()["WORLD_SIZE"])
-    meeting = rendezvous.meet(processes, 1, hash_, config.training.rendezvous_seconds)
+    meeting = rendezvous.meet(processes, 1, hash_, config.site.rendezvous_seconds)
     if processes > 1:
         rendezvous.process_group("replay", meeting, meeting.place.rank, processes)
     saved = newest(folder)
-    learners = replay(config, run_, args.egs, saved, meeting)
+    learners = replay(settings, args.egs, saved, meeting)
     different = compare(saved, learners)
     for node in different:
         say(f"learner {node}: weights differ from the checkpoint's")
@@ -78,31 +77,30 @@ def run(args: argparse.Namespace) -> int:
     if args.out and processes > 1:
         raise UserError("--out needs all learners in one process: leave torchrun away")
     if args.out:
-        _write(config, run_, args.egs, learners, args.out)
+        _write(config, settings, args.egs, learners, args.out)
     if processes > 1:
         dist.barrier()
         dist.destroy_process_group()
     return DIFFERENT if different else 0
 
 
-def replay(
-    config: Config, run_: Run, egs: Path, saved: Saved, meeting: Meeting
-) -> dict[int, Learner]:
+def replay(settings: RunSettings, egs: Path, saved: Saved, meeting: Meeting) -> dict[int, Learner]:
     """This process's learners after all that the record says up to a checkpoint.
 
     Raises:
         UserError: the record loses a gradient, applies one twice or uses what is not there yet.
     """
+    run_, training, seed = settings.run, settings.training, settings.seed
     folder = saved.folder.parent
     header = read_header(record_file(folder, 0))
     nodes, size = header["nodes"], run_.learners // header["nodes"]
     _warn_if_other(header)
     torch.set_num_threads(header["threads"])
     dataset = Dataset(egs)
-    plan = Plan(size=len(dataset), batch=config.training.batch, seed=config.seed)
+    plan = Plan(size=len(dataset), batch=training.batch, seed=seed)
     strategy = strategy_of(run_, plan.steps)
-    schedule = create(run_.schedule, nodes, config.seed) if strategy.mixes else Complete(nodes)
-    schedule = injection_of(run_, config.seed).on(schedule)
+    schedule = create(run_.schedule, nodes, seed) if strategy.mixes else Complete(nodes)
+    schedule = injection_of(run_, seed).on(schedule)
     lengths = {node: saved.load(node)["record_bytes"] for node in saved.parts()}
     for node in saved.parts():
         lengths |= saved.load(node)["dead"]
@@ -113,11 +111,11 @@ def replay(
         raise UserError("; ".join(faults), where=folder / "record", fix="The record is damaged")
     processes = meeting.place.world
     mine = [node for node in records if node % processes == meeting.place.rank]
-    device = pick_device(config.training.device, meeting.place.rank % meeting.local_world)
-    dtype = torch.float64 if config.training.precision == "fp64" else torch.float32
-    model = BLSTM(config.model, input_dim=dataset.dim, num_pdfs=dataset.num_pdfs, seed=config.seed)
+    device = pick_device(training.device, meeting.place.rank % meeting.local_world)
+    dtype = torch.float64 if training.precision == "fp64" else torch.float32
+    model = BLSTM(settings.model, input_dim=dataset.dim, num_pdfs=dataset.num_pdfs, seed=seed)
     flat = flatten(model.to(device, dtype), shards=run_.learners)
-    gradients = Gradients(LossOf(model), config, device)
+    gradients = Gradients(LossOf(model), settings, device)
     feed = Feed(dataset, plan, rank=0, learners=run_.learners, device=device, dtype=dtype)
 
     def gradient(node: int, learner: Learner) -> float:
@@ -126,7 +124,9 @@ def replay(
         return _average_gradient(flat, learner, gradients, feed, members)
 
     learners = {
-        node: Learner(flat.another(own_gradient=strategy.late), sgd_of(config), late=strategy.late)
+        node: Learner(
+            flat.another(own_gradient=strategy.late), sgd_of(training), late=strategy.late
+        )
         for node in mine
     }
     again = Replay(
@@ -160,16 +160,21 @@ def _average_gradient(
     return float(torch.linalg.vector_norm(learner.gradient))
 
 
-def _write(config: Config, run_: Run, egs: Path, learners: dict[int, Learner], out: Path) -> None:
+def _write(
+    config: Config, settings: RunSettings, egs: Path, learners: dict[int, Learner], out: Path
+) -> None:
     """What training leaves, of the replayed learners."""
+    run_, training = settings.run, settings.training
     dataset = Dataset(egs)
-    model = BLSTM(config.model, input_dim=dataset.dim, num_pdfs=dataset.num_pdfs, seed=config.seed)
-    flat = flatten(model.to(pick_device(config.training.device, 0)), shards=run_.learners)
+    model = BLSTM(
+        settings.model, input_dim=dataset.dim, num_pdfs=dataset.num_pdfs, seed=settings.seed
+    )
+    flat = flatten(model.to(pick_device(training.device, 0)), shards=run_.learners)
     mean, distance = final.average([learners[node].weights.cpu() for node in sorted(learners)])
     with torch.no_grad():
         flat.weights.copy_(mean)
     out.mkdir(parents=True, exist_ok=True)
-    final.save(out, model, config.model, dataset)
+    final.save(out, model, settings.model, dataset)
     first = learners[min(learners)]
     summary = {
         "run": run_.id,
@@ -177,7 +182,7 @@ def _write(config: Config, run_: Run, egs: Path, learners: dict[int, Learner], o
         "replayed": True,
         "strategy": run_.strategy,
         "learners": run_.learners,
-        "epochs": config.training.epochs,
+        "epochs": training.epochs,
         "steps": first.steps,
         "mixes": first.rounds,
         "consensus_distance": distance,

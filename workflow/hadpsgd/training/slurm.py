@@ -99,7 +99,7 @@ def check_partition(hosts: int, *, partition: str, run: str) -> None:
         most = ", ".join(f"partition '{name}' gives {size}" for name, size in sizes.items())
         raise UserError(
             f"run '{run}' wants {hosts} hosts, {most} at most",
-            fix="Set training.cluster.learners_per_node, or train's slurm_partition in the profile",
+            fix="Set site.learners_per_node, or train's slurm_partition in the profile",
         )
 
 

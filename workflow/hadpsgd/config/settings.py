@@ -1,0 +1,74 @@
+"""The acoustic model and how a run trains it: what every run may have otherwise."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from hadpsgd.config.base import DECIDES_NOTHING, Section
+
+
+class Model(Section):
+    """Bidirectional LSTM, linear projection, softmax over tied HMM states."""
+
+    layers: int = Field(6, ge=1)
+    """Bidirectional LSTM layers."""
+    cells: int = Field(512, ge=1)
+    """LSTM cells per direction."""
+    projection: int = Field(256, ge=1)
+    """Units of the linear projection before the softmax."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """Dropout between layers."""
+
+
+class LearningRate(Section):
+    """The papers' rule: linear scaling, warm-up, annealing by 1/sqrt(2) an epoch."""
+
+    base: float = Field(0.1, gt=0)
+    """Learning rate at `base_batch`."""
+    base_batch: int = Field(256, ge=1)
+    """Batch (subsequences) at which `base` holds; larger batches scale it linearly."""
+    warmup_epochs: float = Field(0.0, ge=0)
+    """Epochs of linear warm-up from `base` to the scaled rate."""
+    anneal_after: float = Field(10.0, ge=0)
+    """Epochs before the rate is multiplied by `anneal_factor` every epoch."""
+    anneal_factor: float = Field(2**-0.5, gt=0, le=1)
+
+
+class Settings(Section):
+    """How a run is trained; batches count subsequences over all learners."""
+
+    seed: int | None = Field(None, ge=0)
+    """Seed of the first weights, the order of examples, dropout and random schedules; the config's
+    `seed`, which makes the data, where it is not given."""
+    epochs: int = Field(16, ge=1)
+    batch: int = Field(256, ge=1)
+    """Total batch, in subsequences, over all learners."""
+    learning_rate: LearningRate = LearningRate()
+    momentum: float = Field(0.9, ge=0, lt=1)
+    """Momentum of SGD. The papers do not state theirs; 0.9 is ours."""
+    nesterov: bool = False
+    weight_decay: float = Field(0.0, ge=0)
+    clip_norm: float = Field(0.0, ge=0)
+    """Clip the gradient to this norm; 0 does not."""
+    precision: Literal["fp32", "tf32", "bf16", "fp64"] = "fp32"
+    """Of the model's arithmetic; weights are kept in fp32 (fp64: all in double precision)."""
+    not_finite: Literal["stop", "skip"] = "stop"
+    """A gradient that is NaN or infinite stops the run, or is left out (and counted)."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto takes a GPU where there is one. CPU and GPU give other bits: results record which."""
+    threads: int = Field(0, ge=0)
+    """Threads of a learner, which decide bits; 0 takes cores / learners of the host, at least 1."""
+    checkpoint_minutes: float = Field(5.0, gt=0, json_schema_extra=DECIDES_NOTHING)
+    """Minutes between checkpoints; a kill loses at most the work since the last."""
+    keep_checkpoints: int = Field(2, ge=1, json_schema_extra=DECIDES_NOTHING)
+    """Checkpoints kept; a damaged newest one is passed over for the one before."""
+    lost_learner: Literal["continue", "replace", "stop"] = Field(
+        "replace", json_schema_extra=DECIDES_NOTHING
+    )
+    """When a learner dies: a new process joins the others, which go on (replace); the others go
+    on without it (continue); or the job fails, to be tried again (stop). Where the strategy cannot
+    go on without one (all but adpsgd and rand), replace and continue start all learners again
+    from the last checkpoint. A host that dies takes its learners with it: with replace and
+    continue the other hosts go on."""
