@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from hadpsgd.config import check
-from hadpsgd.config.schema import Config
-from hadpsgd.config.training import Injected, LearningRate, Run
+from hadpsgd.config import check, settings_of
+from hadpsgd.config.settings import LearningRate, Settings
+from hadpsgd.config.training import Injected, Run
 from hadpsgd.decentralized.sgd import Sgd
 from hadpsgd.decentralized.strategies import Choice, Strategy, create
 from hadpsgd.training.job import injection_of, sgd_of, strategy_of
@@ -75,7 +75,8 @@ def test_every_injected_trouble_reaches_the_engine(field: str) -> None:
 
 
 def test_no_field_is_forgotten_here() -> None:
-    assert {*CHANGES, "name"} == Run.model_fields.keys()
+    own = {"name", "model", "seeds", *Settings.model_fields}  # test_runs.py has these
+    assert {*CHANGES, *own} == Run.model_fields.keys()
     assert INJECTED.keys() == Injected.model_fields.keys()
     assert SGD.keys() == {field.name for field in fields(Sgd)}
 
@@ -96,14 +97,18 @@ def test_a_strategy_gets_the_values_of_its_run() -> None:
     )
 
 
-def config(**training: Any) -> Config:
-    return check({"name": "x", "corpus": {"kind": "builtin"}, "training": training}, "test")
+def settings(training: dict[str, Any]) -> Settings:
+    content = {"name": "x", "corpus": {"kind": "builtin"}, "training": training}
+    return settings_of(check(content, "test"), "r").training
 
 
-def test_the_optimiser_gets_the_values_of_the_config() -> None:
+def test_the_optimiser_gets_the_values_of_the_run() -> None:
+    """Those of all runs, and its own."""
     for field, value in SGD.items():
-        assert getattr(sgd_of(config(**{field: value})), field) == value
-    assert sgd_of(config(**SGD)) == Sgd(**SGD)
+        common = settings({field: value, "runs": [{"name": "r"}]})
+        own = settings({"runs": [{"name": "r", field: value}]})
+        assert getattr(sgd_of(common), field) == getattr(sgd_of(own), field) == value
+    assert sgd_of(settings({**SGD, "runs": [{"name": "r"}]})) == Sgd(**SGD)
 
 
 @pytest.mark.parametrize(
