@@ -26,6 +26,7 @@ from hadpsgd.config.base import DECIDES_NOTHING, Section
 from hadpsgd.config.settings import LearningRate, Model, Settings
 from hadpsgd.errors import UserError
 from hadpsgd.models.build import load_model
+from hadpsgd.training.job import assemble
 
 ROOT = Path(__file__).resolve().parents[1]
 OTHER: dict[str, Any] = {
@@ -314,12 +315,11 @@ def test_a_profile_names_its_site(name: str) -> None:
 
 def test_members_start_alike_only_with_one_seed(tmp_path: Path) -> None:
     """The first weights and the order of examples follow training's seed, examples do not."""
-    from hadpsgd.training.job import assemble
 
     egs = write_egs(tmp_path / "egs", 80, 1)
     file = write_config(tmp_path, [{"seeds": [3, 4]}])
     jobs = [
-        assemble(load(file), run.id, egs, egs, tmp_path / run.id)
+        assemble(load(file), run.id, egs=egs, dev_egs=egs, out=tmp_path / run.id)
         for run in load(file).training.members
     ]
     first, second = (torch.cat([p.flatten() for p in job.model.parameters()]) for job in jobs)

@@ -67,7 +67,7 @@ SiteOrFile = Annotated[Site, BeforeValidator(read_site, json_schema_input_type=S
 """The section, or the path of a YAML file that holds it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Shape:
     """A run laid over hosts."""
 
@@ -101,4 +101,10 @@ def shape(site: Site, learners: int, device: str) -> Shape:
         )
     wanted = {"auto": ("cuda",), "each": ("cuda", "auto"), "none": ()}[site.gpus]
     gpus = per_node if device in wanted else 0
-    return Shape(learners // per_node, per_node, site.cpus, gpus, site.gpu_type)
+    return Shape(
+        nodes=learners // per_node,
+        per_node=per_node,
+        cpus=site.cpus,
+        gpus=gpus,
+        gpu_type=site.gpu_type,
+    )
