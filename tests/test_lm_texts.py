@@ -193,6 +193,12 @@ def test_gzipped_texts(folder: Path) -> None:
         (b"\n\n", "text: no words"),
         (None, "text: no such text"),
     ],
+    ids=[
+        "damaged",
+        "latin1",
+        "empty",
+        "missing",
+    ],  # gzip packs the time: an id of its own each time
 )
 def test_texts_that_cannot_be_read(tmp_path: Path, content: bytes | None, message: str) -> None:
     if content is not None:
