@@ -1,7 +1,8 @@
-FIRST_PASS = f"{OUT}/lm/first_pass.arpa.gz" if CONFIG.lm.first_pass_threshold else []
+FIRST_PASS = f"{OUT}/lm/first_pass.arpa.gz" if CONFIG.lm.rescores else []
 LM_SOURCES = [
     *CONFIG.lm.sources.values(),
     *([CONFIG.lm.arpa] if CONFIG.lm.arpa else []),
+    *([CONFIG.lm.first_pass_arpa] if CONFIG.lm.first_pass_arpa else []),
 ]
 # An open vocabulary: new words are spelled in pieces.
 LM_LANG = f"{OUT}/pieces/lang" if CONFIG.lm.pieces else f"{OUT}/lang"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from hadpsgd.config.base import DECIDES_NOTHING, PathText, Section
 from hadpsgd.config.limits import Limits
@@ -41,9 +41,25 @@ class Lm(Section):
     sources: dict[str, PathText] = Field(default_factory=dict)
     """More sources by name, each a text or an ARPA file, gzipped or not: interpolated with the
     corpus' own model, weights tuned on the development text."""
+    first_pass_arpa: PathText | None = None
+    """An ARPA file (gzipped too) for the graph alone; its lattices are rescored with the full model
+    (lm.arpa, or what is trained here)."""
     first_pass_threshold: float | None = Field(None, gt=0)
     """Entropy pruning (relative change of perplexity, such as 1e-7) of a model for the graph; its
     lattices are rescored with the full model. Left out: the graph has the full model."""
+
+    @model_validator(mode="after")
+    def _one_first_pass(self) -> Lm:
+        if self.first_pass_arpa and self.first_pass_threshold:
+            raise ValueError("first_pass_arpa and first_pass_threshold: give one of them")
+        if self.first_pass_arpa and self.pieces:
+            raise ValueError("first_pass_arpa: it has no new words (pieces); leave one of them out")
+        return self
+
+    @property
+    def rescores(self) -> bool:
+        """Whether the graph has a smaller model than the one that decides."""
+        return bool(self.first_pass_arpa or self.first_pass_threshold)
 
 
 class Graph(Section):

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import tempfile
+from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hadpsgd import config
 from hadpsgd.config.decoding import Lm
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
-from hadpsgd.lm import arpa, backoff, perplexity, train
+from hadpsgd.lm import arpa, backoff, first_pass, perplexity, train
 from hadpsgd.lm.mix import mix_tuned
 from hadpsgd.lm.prune import prune
 from hadpsgd.lm.vocabulary import Vocabulary
@@ -40,24 +41,35 @@ def run(args: argparse.Namespace) -> int:
         "sources": build(settings, text=args.text, dev=args.dev, lang=args.lang, out=out)
     }
     counts = arpa.check(out)
-    unigrams = {n.words[0] for n in _unigrams(out)}
+    unigrams = first_pass.unigrams(out)
     report |= {
         "order": len(counts),
         "ngrams": counts,
         "words_without_pronunciation": _some(unigrams - vocabulary.words - _MARKS),
-        "lexicon_words_without_probability": _some(set(vocabulary.words - unigrams)),
+        "lexicon_words_without_probability": _some(vocabulary.words - unigrams),
     }
     if args.dev:
         report["dev"] = _dev(out, args.dev, args.lang)
-    if settings.first_pass_threshold:
+    if settings.rescores:
         first = args.out / FIRST_PASS
-        prune(out, settings.first_pass_threshold, first)
-        report["first_pass"] = {"ngrams": arpa.check(first)}
+        report["first_pass"] = _first_pass(settings, out, vocabulary, first)
+        report["first_pass"]["ngrams"] = arpa.check(first)
         if args.dev:
             report["first_pass"]["perplexity"] = _dev(first, args.dev, args.lang)["perplexity"]
     write_text(args.out / "report.json", json.dumps(report, indent=2) + "\n")
     _say(report)
     return 0
+
+
+def _first_pass(settings: Lm, full: Path, vocabulary: Vocabulary, out: Path) -> dict[str, Any]:
+    """Write the model of the graph, given or pruned."""
+    if settings.first_pass_arpa:
+        given = Path(settings.first_pass_arpa)
+        differ = first_pass.take(path=given, full=full, known=vocabulary.words, out=out)
+        return {"source": settings.first_pass_arpa, **differ}
+    assert settings.first_pass_threshold is not None
+    prune(full, settings.first_pass_threshold, out)
+    return {}
 
 
 FULL, FIRST_PASS = "full.arpa.gz", "first_pass.arpa.gz"
@@ -113,16 +125,7 @@ def _one(settings: Lm, text: Path, lang: Path, out: Path, given: str | None) -> 
 _MARKS = {arpa.BOS, arpa.EOS, arpa.UNK}
 
 
-def _unigrams(path: Path) -> list[arpa.Ngram]:
-    found = []
-    for ngram in arpa.read(path):
-        if len(ngram.words) > 1:
-            break
-        found.append(ngram)
-    return found
-
-
-def _some(words: set[str], limit: int = 50) -> dict[str, Any]:
+def _some(words: Set[str], limit: int = 50) -> dict[str, Any]:
     return {"count": len(words), "words": sorted(words)[:limit]}
 
 
