@@ -38,12 +38,12 @@ def half(folder: Path, part: int) -> Path:
 
 
 def fold(
-    folder: Path, config: dict[str, object], halves: tuple[Path, Path], last: str
+    folder: Path, config: dict[str, object], halves: tuple[Path, Path], last: str, jobs: int
 ) -> dict[str, Score]:
     """Train on the first half, score on the second; errors by stage."""
     model = folder / "lm"
     text = yaml.safe_dump(config)
-    ladder = Ladder(folder, text, *halves, ("--arpa", model / "4gram.arpa.gz"))
+    ladder = Ladder(folder, text, *halves, ("--arpa", model / "4gram.arpa.gz"), jobs)
     hadpsgd("lm", "--config", ladder.config, "--text", halves[0] / "lm.txt",
             "--lang", KALDI / "lang", "--out", model)  # fmt: skip
     stages = STAGES[: STAGES.index(last) + 1]
@@ -62,16 +62,16 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    config = yaml.safe_load(CONFIG.format(jobs=args.jobs, seed=args.seed))
+    config = yaml.safe_load(CONFIG.format(seed=args.seed))
     for key, value in (yaml.safe_load(args.alignment) or {}).items():
         old = config["alignment"].get(key)
         config["alignment"][key] = {**old, **value} if isinstance(value, dict) and old else value
     with tempfile.TemporaryDirectory() as scratch:
         halves = [half(Path(scratch) / f"half{part}", part) for part in (0, 1)]
-        both = [
-            fold(Path(scratch) / f"fold{part}", config, (halves[part], halves[1 - part]), args.last)
-            for part in (0, 1)
-        ]
+        both = []
+        for part in (0, 1):
+            folder, pair = Path(scratch) / f"fold{part}", (halves[part], halves[1 - part])
+            both.append(fold(folder, config, pair, args.last, args.jobs))
     for stage, first in both[0].items():
         second = both[1][stage]
         total = Score(first.errors + second.errors, first.words + second.words)

@@ -28,11 +28,9 @@ seed: {seed}
 corpus: {{kind: an4}}
 alignment:
   kind: sat
-  jobs: {jobs}
   tri: {{leaves: 500, gaussians: 5000}}
   lda_mllt: {{leaves: 500, gaussians: 5000}}
   sat: {{leaves: 500, gaussians: 5000}}
-decoding: {{jobs: {jobs}}}
 """
 
 
@@ -43,11 +41,12 @@ class Ladder:
     """
 
     def __init__(
-        self, folder: Path, config: str, train: Path, test: Path, grammar: Sequence[object]
-    ) -> None:
+        self, folder: Path, config: str, train: Path, test: Path, grammar: Sequence[object],
+        jobs: int,
+    ) -> None:  # fmt: skip
         """Write the config."""
         self.folder, self.train_set, self.test_set = folder, train, test
-        self.grammar = tuple(grammar)
+        self.grammar, self.jobs = tuple(grammar), ("--jobs", jobs)
         folder.mkdir(parents=True, exist_ok=True)
         self.config = folder / "config.yaml"
         self.config.write_text(config)
@@ -57,7 +56,7 @@ class Ladder:
         previous = ("--ali", self.folder / before) if before else ()
         return hadpsgd(
             stage, "--config", self.config, *data(self.train_set), "--lang", KALDI / "lang",
-            *previous, "--out", self.folder / stage,
+            *previous, "--out", self.folder / stage, *self.jobs,
         )  # fmt: skip
 
     def score(self, stage: str) -> Score:
@@ -69,14 +68,15 @@ class Ladder:
         hadpsgd("graph", "--config", self.config, *lang, "--ali", model,
                 *self.grammar, "--out", graph)  # fmt: skip
         last = work / "first"
-        hadpsgd("decode-gmm", *common, "--graph", graph, "--out", last)
+        hadpsgd("decode-gmm", *common, "--graph", graph, "--out", last, *self.jobs)
         if stage == "sat":
             trans: tuple[object, ...] = ()
             for number in ("second", "third"):
                 new = work / f"trans_{number}"
                 hadpsgd("adapt", *common, *lang, "--lattices", last, *trans, "--out", new)
                 trans, last = ("--trans", new), work / number
-                hadpsgd("decode-gmm", *common, "--graph", graph, *trans, "--out", last)
+                hadpsgd("decode-gmm", *common, "--graph", graph, *trans, "--out", last,
+                        *self.jobs)  # fmt: skip
         tuned = work / "tuned.json"
         hadpsgd("tune", "--config", self.config, "--decode", last, "--data", self.test_set,
                 "--out", tuned)  # fmt: skip
@@ -110,10 +110,10 @@ def main() -> None:
     parser.add_argument("--no-wer", action="store_true", help="times only")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        config = CONFIG.format(jobs=args.jobs, seed=args.seed)
+        config = CONFIG.format(seed=args.seed)
         sets, grammar = KALDI / "data", ("--g", KALDI / "lang/G.fst")
         folder = args.out or Path(scratch)
-        ladder = Ladder(folder, config, sets / "train", sets / "test", grammar)
+        ladder = Ladder(folder, config, sets / "train", sets / "test", grammar, args.jobs)
         print("| stage | wall (s) | processor (s) | WER (%) | Kaldi's WER (%) |")
         print("|---|---|---|---|---|")
         total = [0.0, 0.0]

@@ -40,7 +40,7 @@ CONFIG: dict[str, Any] = {
         "learning_rate": {"base": 0.2, "base_batch": 16, "anneal_after": 4},
         "runs": [SYNCHRONOUS, ASYNCHRONOUS],
     },
-    "decoding": {"beam": 10, "jobs": 1},
+    "decoding": {"beam": 10},
     "scoring": {"lm_weights": [8, 10, 12], "word_penalties": [0.0]},
 }
 

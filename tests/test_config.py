@@ -19,6 +19,7 @@ from hadpsgd.config import (
 )
 from hadpsgd.config.base import expand
 from hadpsgd.config.command import json_schema, resolved
+from hadpsgd.config.removed import REMOVED
 from hadpsgd.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -126,15 +127,24 @@ def test_a_stage_depends_on_its_own_settings_only() -> None:
         run_of(base, "ssgd-4")
 
 
+@pytest.mark.parametrize("key", sorted(REMOVED))
+def test_a_key_of_old_configs_says_what_took_its_place(key: str) -> None:
+    section, name = key.split(".")
+    kind = {"kind": "mono"} if section == "alignment" else {}
+    with pytest.raises(UserError) as refused:
+        check(MINIMAL | {section: kind | {name: 2}}, "x")
+    assert str(refused.value) == f"x: there is no key '{key}' any more: {REMOVED[key]}"
+
+
 def test_what_decides_nothing_renames_nothing() -> None:
-    """Processes, thresholds, checks and places are marked in the schema."""
+    """Thresholds, checks and places are marked in the schema."""
     base = check(MINIMAL | {"realign": {"passes": 1}}, "x")
     other = {
         "name": "y",
         "results": "elsewhere",
-        "features": {"jobs": 7, "max_skipped": 0.5, "allow_pipes": True},
-        "alignment": {"kind": "mono", "jobs": 7, "max_failed": 0.5},
-        "realign": {"passes": 1, "jobs": 7},
+        "features": {"max_skipped": 0.5, "allow_pipes": True},
+        "alignment": {"kind": "mono", "max_failed": 0.5},
+        "realign": {"passes": 1},
         "egs": {"verify": False},
         "training": {
             "checkpoint_minutes": 1,
@@ -143,7 +153,7 @@ def test_what_decides_nothing_renames_nothing() -> None:
             "runs": [{"checkpoint_minutes": 2, "name": "single"}],
         },
         "site": {"cpus": 9, "rendezvous_seconds": 7},
-        "decoding": {"jobs": 7, "max_failed": 0.5},
+        "decoding": {"max_failed": 0.5},
         "tracking": {"uri": "none"},
     }
     changed = check(MINIMAL | other, "x")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hadpsgd import cli
 from hadpsgd.config import load
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,6 +27,8 @@ case "$*" in
 *) exit 1 ;;
 esac
 """
+
+SOON = ("latency-wait", "seconds-between-status-checks", "slurm-init-seconds-before-status-checks")
 
 
 def run(*command: str, cwd: Path, path: str = "") -> str:
@@ -60,6 +64,20 @@ def test_every_rule_has_the_environment() -> None:
     for name, files in named.items():
         for file in files:
             assert (ROOT / "workflow/rules" / file).resolve() == ROOT / "envs/hadpsgd.yaml", name
+
+
+def test_a_rules_threads_are_its_processes() -> None:
+    """What a command can start, its rule reserves; what a rule reserves, its command starts."""
+    found = rules()
+    for name, text in found.items():
+        stage = re.search(r"hadpsgd ([\w-]+)", text)
+        if not stage or stage[1] == "launch":  # it starts learners
+            continue
+        parser = argparse.ArgumentParser()
+        cli.load(stage[1]).configure(parser)
+        several = "--jobs" in parser._option_string_actions
+        assert several == ("--jobs {threads}" in text), name
+        assert several or "threads:" not in text, name
 
 
 def test_dry_run_with_conda(tmp_path: Path) -> None:
@@ -203,10 +221,13 @@ def test_container_and_catalog() -> None:
 def sbatch_lines(folder: Path) -> str:
     """What would be submitted for 64 and for 128 GPUs, 8 on each host, and for one."""
     profile = (ROOT / "profiles/slurm/config.yaml").read_text()
-    for name in ("account", "partition", "gpu-partition"):
+    for name in ("account", "partition"):
         pattern = rf"# (slurm_\w+: your-{name})\b.*"
         profile, count = re.subn(pattern, r"\1", profile)
         assert count == 1, f"{name} has its place in the profile"
+    one_rule = r"# (set-resources:\n)# (  train:\n)# (    slurm_partition: your-gpu-.*\n)"
+    profile, count = re.subn(one_rule, r"\1\2\3", profile)
+    assert count == 1, "one rule's resources have their place"
     many = [{"strategy": "hadpsgd", "learners": n, "super_learner": 8} for n in (64, 128)]
     training = {"device": "cuda", "batch": 2560, "runs": [*many, {"strategy": "single"}]}
     site = {"learners_per_node": 8, "cpus": 4, "memory_mb": 16000}
@@ -216,23 +237,50 @@ def sbatch_lines(folder: Path) -> str:
     (folder / "profile").mkdir()
     (folder / "profile/config.yaml").write_text(profile.replace("# qos: your", "qos: your"))
     config = {"name": "many", "corpus": {"kind": "builtin"}, "training": training}
+    config["decoding"] = {"device": "cuda"}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    soon = ("--slurm-init-seconds-before-status-checks", "1")
-    done = subprocess.run(
-        [
-            *(sys.executable, str(ROOT / "tests/sbatch_lines.py"), "--profile", "profile"),
-            *("--snakefile", str(ROOT / "Snakefile"), "--configfile", "config.yaml"),
-            *("--latency-wait", "1", "--seconds-between-status-checks", "1", *soon),
-            *("--", "results/many/wer.md"),
-        ],
+    lines = submitted(
+        *("--profile", "profile", "--snakefile", str(ROOT / "Snakefile")),
+        *("--configfile", "config.yaml", "--", "results/many/wer.md"),
         cwd=folder,
+    )
+    # other settings give other keys; the lines are of all others
+    return re.sub(r"-[0-9a-f]{8}(?![0-9a-f])", "-KEY", lines)
+
+
+def submitted(*arguments: str, cwd: Path) -> str:
+    """The lines for sbatch; nothing is submitted."""
+    script = str(ROOT / "tests/sbatch_lines.py")
+    done = subprocess.run(
+        [sys.executable, script, *(f"--{name}=1" for name in SOON), *arguments],
+        cwd=cwd,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    # other settings give other keys; the lines are of all others
-    return re.sub(r"-[0-9a-f]{8}(?![0-9a-f])", "-KEY", done.stdout)
+    return done.stdout
+
+
+def test_a_module_on_slurm_asks_for_the_same(tmp_path: Path) -> None:
+    """The profile names no rule: another workflow may have renamed all of them."""
+    module(tmp_path)
+    where = ("--default-resources", "slurm_account=a", "slurm_partition=p")
+    slurm = ("--profile", str(ROOT / "profiles/slurm"), *where, "--until", "speech_train")
+    lines = submitted(*slurm, cwd=tmp_path).splitlines()
+    train = [line for line in lines if "rule_speech_train_" in line]
+    assert train and all(line.endswith(" --signal=USR1@120 --no-kill") for line in train)
+    many = [line for line in lines if re.search("rule_speech_(features|mono|align|egs)_", line)]
+    assert many and all("--cpus-per-task=8" in line for line in many)
+
+
+def test_no_rule_waits_for_what_another_ones_group_needs() -> None:
+    """mono, which needs lang, waited for the language model that shared a job with lang."""
+    found = {name: re.findall(r'group:\s+"(\w+)"', text) for name, text in rules().items()}
+    assert {name for name, group in found.items() if group} == {"tune", "score"}
+    profile = yaml.safe_load((ROOT / "profiles/slurm/config.yaml").read_text())
+    # of one run: those of several would wait for the last of them
+    assert not {"groups", "group-components", "set-resources", "set-threads"} & profile.keys()
 
 
 def test_sbatch_lines_of_64_and_128_gpus(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ SPEAKERS = ("menk", "mjwl")
 CONFIG = {
     "name": "adapt",
     "corpus": {"kind": "an4"},
-    "decoding": {"acoustic_scale": 0.0833, "jobs": 1},
+    "decoding": {"acoustic_scale": 0.0833},
 }
 
 

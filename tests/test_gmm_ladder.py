@@ -21,7 +21,6 @@ CONFIG = {
     "corpus": {"kind": "an4"},
     "alignment": {
         "kind": "sat",
-        "jobs": 1,
         "max_failed": 0.1,
         "mono": {"gaussians": 200, "iterations": 12},
         "tri": {"leaves": 60, "gaussians": 250, "iterations": 8},
@@ -171,7 +170,7 @@ def test_too_many_failures_stop_the_run(
     shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     corpus = write_corpus(shared.resolve() / "kaldi_an4", tmp_path, bad=True)
-    alignment = {"kind": "mono", "iterations": 2, "gaussians": 140, "max_failed": 0.001, "jobs": 1}
+    alignment = {"kind": "mono", "iterations": 2, "gaussians": 140, "max_failed": 0.001}
     corpus.config.write_text(json.dumps(CONFIG | {"alignment": alignment}))
     assert corpus.run("mono", tmp_path / "mono") == 2
     said = capsys.readouterr().err

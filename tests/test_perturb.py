@@ -169,7 +169,11 @@ class TestExamples:
 
     def test_features_of_all_speeds_with_their_labels(self, tmp_path: Path) -> None:
         arguments = self.prepared(tmp_path)
-        assert main([*arguments, "--perturbed", str(tmp_path / "data/train_perturbed")]) == 0
+        arguments += ["--perturbed", str(tmp_path / "data/train_perturbed")]
+        assert main(arguments) == 0
+        contents = [file.read_bytes() for file in sorted((tmp_path / "egs").iterdir())]
+        assert main([*arguments, "--jobs", "2"]) == 0
+        assert contents == [file.read_bytes() for file in sorted((tmp_path / "egs").iterdir())]
         features, labels = [], []
         config = load(tmp_path / "c.yaml")
         sets = [DataDir.read(tmp_path / "data" / n) for n in ("train", "train_perturbed")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import gc
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -12,12 +13,25 @@ from typing import Any, TypeVar
 
 from threadpoolctl import threadpool_limits
 
+from hadpsgd.errors import UserError
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 # results that may wait for the reader, for each process
 _AHEAD = 3
 _function: Callable[[Any], Any]
+
+
+def add_jobs(parser: argparse.ArgumentParser, what: str = "processes") -> None:
+    """The argument --jobs of a command: what a rule reserves as its threads."""
+    parser.add_argument("--jobs", type=_at_least_one, default=1, help=f"{what} (1)")
+
+
+def _at_least_one(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise UserError(f"--jobs {text}: at least one process is needed")
+    return int(text)
 
 
 def _start(make: Callable[[], Callable[[Any], Any]], limited: bool) -> None:

@@ -50,7 +50,7 @@ if CONFIG.alignment.kind != "kaldi" or CONFIG.alignment.align_dev:
         priority: 2  # training waits for it, and it is short
         conda:
             "../../envs/hadpsgd.yaml"
-        threads: 4
+        threads: THREADS
         resources:
             mem_mb=lambda wildcards, attempt: 2000 * attempt,
             runtime=lambda wildcards, attempt: 120 * attempt,
@@ -77,7 +77,7 @@ if "mono" in GMM:
             f"{OUT}/benchmarks/mono.tsv"
         conda:
             "../../envs/hadpsgd.yaml"
-        threads: 4
+        threads: THREADS
         resources:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 240 * attempt,
@@ -105,7 +105,7 @@ if "tri" in GMM:
             f"{OUT}/benchmarks/tri.tsv"
         conda:
             "../../envs/hadpsgd.yaml"
-        threads: 4
+        threads: THREADS
         resources:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 240 * attempt,
@@ -133,7 +133,7 @@ if "lda_mllt" in GMM:
             f"{OUT}/benchmarks/lda_mllt.tsv"
         conda:
             "../../envs/hadpsgd.yaml"
-        threads: 4
+        threads: THREADS
         resources:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 240 * attempt,
@@ -161,7 +161,7 @@ if "sat" in GMM:
             f"{OUT}/benchmarks/sat.tsv"
         conda:
             "../../envs/hadpsgd.yaml"
-        threads: 4
+        threads: THREADS
         resources:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 240 * attempt,

@@ -9,6 +9,7 @@ from hadpsgd.config import (
     copies_adapted_by,
     ivector_transform,
     label_folder,
+    one_gpu,
     run_fingerprint,
     run_key,
     stage_fingerprints,
@@ -54,6 +55,18 @@ def starts() -> None:
 
 
 before_start(workflow, starts)
+
+
+# A rule's threads are the processes of its command (--jobs). Where many of its jobs run side by
+# side they share the cores of this machine; on a cluster each is a job of its own.
+THREADS = 8
+
+
+def shared_threads(jobs):
+    cores = workflow.resource_settings.cores
+    if workflow.remote_exec or cores is None:
+        return THREADS
+    return max(1, min(THREADS, cores // jobs))
 
 
 wildcard_constraints:

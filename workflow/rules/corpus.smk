@@ -10,7 +10,7 @@ rule corpus:
         f"{OUT}/benchmarks/corpus.tsv"
     conda:
         "../../envs/hadpsgd.yaml"
-    threads: 4
+    threads: THREADS
     resources:
         mem_mb=lambda wildcards, attempt: 4000 * attempt,
         runtime=lambda wildcards, attempt: 60 * attempt,
@@ -36,7 +36,7 @@ if PERTURBED:
             f"{OUT}/benchmarks/perturb.tsv"
         conda:
             "../../envs/hadpsgd.yaml"
-        threads: 4
+        threads: THREADS
         resources:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 120 * attempt,

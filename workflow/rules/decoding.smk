@@ -14,8 +14,9 @@ rule decode:
         f"{OUT}/benchmarks/decode.{{run}}.{{set}}.tsv"
     conda:
         "../../envs/hadpsgd.yaml"
-    threads: CONFIG.decoding.jobs
+    threads: shared_threads(len(RUNS) * (1 + len(CONFIG.tests)))
     resources:
+        gres=one_gpu(CONFIG),
         mem_mb=lambda wildcards, attempt: 8000 * attempt,
         runtime=lambda wildcards, attempt: 240 * attempt,
     params:
@@ -38,6 +39,8 @@ rule tune:
         f"{OUT}/logs/tune.{{run}}.log",
     benchmark:
         f"{OUT}/benchmarks/tune.{{run}}.tsv"
+    group:
+        "scores"
     conda:
         "../../envs/hadpsgd.yaml"
     resources:
@@ -63,6 +66,8 @@ rule score:
         f"{OUT}/logs/score/{{run}}.{{set}}.log",
     benchmark:
         f"{OUT}/benchmarks/score.{{run}}.{{set}}.tsv"
+    group:
+        "scores"
     conda:
         "../../envs/hadpsgd.yaml"
     resources:

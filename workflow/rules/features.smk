@@ -9,6 +9,7 @@ rule features:
         f"{OUT}/benchmarks/features.{{stream}}.{{set}}.tsv"
     conda:
         "../../envs/hadpsgd.yaml"
+    threads: shared_threads(len(SETS))
     resources:
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=lambda wildcards, attempt: 120 * attempt,
@@ -48,6 +49,7 @@ rule egs:
     priority: 2  # training waits for it
     conda:
         "../../envs/hadpsgd.yaml"
+    threads: THREADS
     resources:
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
         runtime=lambda wildcards, attempt: 120 * attempt,
@@ -61,4 +63,5 @@ rule egs:
         ),
     shell:
         "hadpsgd egs --config {params.config} --data {input.data} --streams {params.streams}"
-        " --ali {input.ali} --out {output} {params.held_out} {params.perturbed} 2> {log}"
+        " --ali {input.ali} --out {output} {params.held_out} {params.perturbed}"
+        " --jobs {threads} 2> {log}"

@@ -20,7 +20,7 @@ if FMLLR_MODEL:
             f"{OUT}/benchmarks/adapt_perturbed.tsv"
         conda:
             "../../envs/hadpsgd.yaml"
-        threads: 4
+        threads: THREADS
         resources:
             mem_mb=lambda wildcards, attempt: 2000 * attempt,
             runtime=lambda wildcards, attempt: 120 * attempt,
@@ -45,7 +45,7 @@ if FMLLR_MODEL:
             f"{OUT}/benchmarks/fmllr.{PERTURBED[0]}.tsv"
         conda:
             "../../envs/hadpsgd.yaml"
-        threads: CONFIG.features.jobs
+        threads: shared_threads(len(SETS))
         resources:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 120 * attempt,
@@ -73,7 +73,7 @@ if CONFIG.features.imports.fmllr:
             set="|".join(SETS if FMLLR_MODEL else [*SETS, *PERTURBED]),
         conda:
             "../../envs/hadpsgd.yaml"
-        threads: 2
+        threads: shared_threads(len(SETS))
         resources:
             mem_mb=lambda wildcards, attempt: 2000 * attempt,
             runtime=lambda wildcards, attempt: 120 * attempt,
@@ -102,7 +102,7 @@ elif CONFIG.estimates_fmllr:
             set="|".join(name for name in SETS if name != "train"),
         conda:
             "../../envs/hadpsgd.yaml"
-        threads: CONFIG.decoding.jobs
+        threads: shared_threads(len(SETS))
         resources:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 240 * attempt,
@@ -130,7 +130,6 @@ elif CONFIG.estimates_fmllr:
             set="|".join(name for name in SETS if name != "train"),
         conda:
             "../../envs/hadpsgd.yaml"
-        threads: 1
         resources:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 120 * attempt,
@@ -158,7 +157,7 @@ elif CONFIG.estimates_fmllr:
             set="|".join(name for name in SETS if name != "train"),
         conda:
             "../../envs/hadpsgd.yaml"
-        threads: CONFIG.decoding.jobs
+        threads: shared_threads(len(SETS))
         resources:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 240 * attempt,
@@ -188,7 +187,6 @@ elif CONFIG.estimates_fmllr:
             set="|".join(name for name in SETS if name != "train"),
         conda:
             "../../envs/hadpsgd.yaml"
-        threads: 1
         resources:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 120 * attempt,
@@ -220,7 +218,7 @@ elif CONFIG.estimates_fmllr:
             set="|".join(SETS),
         conda:
             "../../envs/hadpsgd.yaml"
-        threads: CONFIG.features.jobs
+        threads: shared_threads(len(SETS))
         resources:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 120 * attempt,

@@ -20,7 +20,7 @@ if CONFIG.features.imports.ivector:
             depends=DEPENDS["ivector"],
         shell:
             "hadpsgd import-features --config {params.config} --stream ivector"
-            " --data {input.data} --out {output} 2> {log}"
+            " --data {input.data} --out {output} --jobs {threads} 2> {log}"
 
 else:
 
@@ -37,7 +37,7 @@ else:
             f"{OUT}/benchmarks/ubm.tsv"
         conda:
             "../../envs/hadpsgd.yaml"
-        threads: 4
+        threads: THREADS
         resources:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 240 * attempt,
@@ -64,7 +64,7 @@ else:
             f"{OUT}/benchmarks/ivector_train.tsv"
         conda:
             "../../envs/hadpsgd.yaml"
-        threads: 4
+        threads: THREADS
         resources:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 240 * attempt,
@@ -88,7 +88,7 @@ else:
             f"{OUT}/benchmarks/ivector_extract.{{set}}.tsv"
         conda:
             "../../envs/hadpsgd.yaml"
-        threads: 2
+        threads: shared_threads(len(SETS))
         resources:
             mem_mb=lambda wildcards, attempt: 2000 * attempt,
             runtime=lambda wildcards, attempt: 120 * attempt,

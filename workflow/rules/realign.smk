@@ -59,8 +59,9 @@ if CONFIG.realign.passes:
             f"{OUT}/benchmarks/realign.{{round}}.{{set}}.tsv"
         conda:
             "../../envs/hadpsgd.yaml"
-        threads: CONFIG.realign.jobs
+        threads: shared_threads(2)
         resources:
+            gres=one_gpu(CONFIG),
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
             runtime=lambda wildcards, attempt: 240 * attempt,
         params:

@@ -19,8 +19,9 @@ rule error_analysis:
         f"{OUT}/benchmarks/errors.{{run}}.tsv"
     conda:
         "../../envs/hadpsgd.yaml"
-    threads: 4
+    threads: THREADS
     resources:
+        gres=one_gpu(CONFIG),
         mem_mb=lambda wildcards, attempt: 8000 * attempt,
         runtime=lambda wildcards, attempt: 240 * attempt,
     params:

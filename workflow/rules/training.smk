@@ -25,6 +25,7 @@ rule train:
         mpi=asked(CONFIG, "mpi"),
         cpus_per_task=asked(CONFIG, "cpus_per_task"),
         gres=asked(CONFIG, "gres"),
+        slurm_extra=asked(CONFIG, "slurm_extra"),
         tasks_per_gpu=asked(CONFIG, "tasks_per_gpu"),
     params:
         config=config_file,

@@ -4,7 +4,7 @@ from hadpsgd.config.command import write_resolved
 from hadpsgd.config.effective import RunSettings
 from hadpsgd.config.ladder import copies_adapted_by, ivector_transform, label_folder, stage_folders
 from hadpsgd.config.load import check, fingerprint, load
-from hadpsgd.config.requests import asked, request_of, shape_of
+from hadpsgd.config.requests import asked, one_gpu, request_of, shape_of
 from hadpsgd.config.schema import Config
 from hadpsgd.config.stages import (
     row_of,
@@ -25,6 +25,7 @@ __all__ = [
     "ivector_transform",
     "label_folder",
     "load",
+    "one_gpu",
     "request_of",
     "row_of",
     "run_fingerprint",

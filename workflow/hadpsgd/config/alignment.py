@@ -35,8 +35,6 @@ class OwnAlignment(Section):
     max_failed: Limits = Field(Limits({"default": 0.05}), json_schema_extra=DECIDES_NOTHING)
     """Share of utterances that may fail to align; more stops the run. By set: {default: 0.05,
     dev: 0.2}."""
-    jobs: int = Field(2, ge=1, json_schema_extra=DECIDES_NOTHING)
-    """Processes."""
 
 
 class Mono(OwnAlignment, MonoStage):

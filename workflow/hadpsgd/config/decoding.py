@@ -92,8 +92,9 @@ class Decoding(Section):
     """Search the best path alone, faster; scoring then cannot choose another scale."""
     acoustic_scale: float = Field(0.1, gt=0)
     """Acoustic scale of the search; scoring rescales its lattices."""
-    jobs: int = Field(2, ge=1, json_schema_extra=DECIDES_NOTHING)
-    """Decoding processes."""
+    device: Literal["auto", "cpu", "cuda"] = "cpu"
+    """Where the network runs in decoding, realignment and error analysis; every process loads it.
+    auto takes a GPU where there is one; cuda asks the scheduler for one, too."""
     max_failed: Limits = Field(Limits({"default": 0.05}), json_schema_extra=DECIDES_NOTHING)
     """Share of utterances that may have no path at all; more stops the run. By set:
     {default: 0.05, ch: 0.2}."""

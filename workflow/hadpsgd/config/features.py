@@ -60,8 +60,6 @@ class Features(Section):
     max_skipped: Limits = Field(Limits({"default": 0.01}), json_schema_extra=DECIDES_NOTHING)
     """Share of utterances that may be too short for features; more stops the run. By set too:
     {default: 0.01, train: 0.05}."""
-    jobs: int = Field(2, ge=1, json_schema_extra=DECIDES_NOTHING)
-    """Processes that compute features."""
 
     @model_validator(mode="after")
     def _input_makes_sense(self) -> Features:

@@ -13,6 +13,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from hadpsgd.config.base import deciding
+from hadpsgd.config.removed import REMOVED
 from hadpsgd.config.schema import Config
 from hadpsgd.errors import UserError
 
@@ -68,6 +69,8 @@ def _explain(error: Any) -> str:
     # a discriminated union puts its tag into the location; the user never wrote it
     parts = [str(part) for part in error["loc"]]
     key = ".".join(p for i, p in enumerate(parts) if not (i == 1 and p == _tag(parts)))
+    if error["type"] == "extra_forbidden" and key in REMOVED:
+        return f"there is no key '{key}' any more: {REMOVED[key]}"
     if error["type"] == "extra_forbidden":
         allowed = _keys_beside(parts)
         close = difflib.get_close_matches(parts[-1], allowed, n=1)

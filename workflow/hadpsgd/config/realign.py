@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from hadpsgd.config.base import DECIDES_NOTHING, Section
+from hadpsgd.config.base import Section
 
 
 class Realign(Section):
@@ -21,5 +21,3 @@ class Realign(Section):
     """Viterbi beam; utterances that fail are retried with `retry_beam`."""
     retry_beam: float = Field(40.0, gt=0)
     """Beam within which an utterance must align, or it counts as failed (alignment.max_failed)."""
-    jobs: int = Field(2, ge=1, json_schema_extra=DECIDES_NOTHING)
-    """Processes."""

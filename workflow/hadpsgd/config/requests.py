@@ -10,6 +10,10 @@ from hadpsgd.config.schema import Config
 from hadpsgd.config.site import Shape, shape
 from hadpsgd.config.stages import settings_of
 
+SIGNALS = "--signal=USR1@120 --no-kill"
+"""sbatch's options of a training job: two minutes before its time is up it stops at a checkpoint
+and goes back into the queue; when a host dies, the learners on the others go on."""
+
 
 def shape_of(config: Config, run_id: str) -> Shape:
     """How a run's learners are laid over hosts.
@@ -36,10 +40,16 @@ def request_of(config: Config, run_id: str, attempt: int = 1) -> dict[str, int |
         "mpi": "srun" if laid.nodes > 1 else "",
         "cpus_per_task": laid.per_node * laid.cpus,
         "gres": laid.gres or None,
+        "slurm_extra": SIGNALS,
         "tasks_per_gpu": 0 if laid.gpus else None,
         "mem_mb": attempt * site.memory_mb * laid.per_node,
         "runtime": math.ceil(60 * site.hours),
     }
+
+
+def one_gpu(config: Config) -> str | None:
+    """`gres` of a job that runs a network without training it."""
+    return shape(config.site, 1, config.decoding.device).gres or None
 
 
 def asked(config: Config, what: str) -> Callable[..., int | str | None]:

@@ -15,8 +15,8 @@ from hadpsgd.corpus import an4, kaldi
 from hadpsgd.corpus.builtin import prepare as builtin
 from hadpsgd.corpus.summary import table
 from hadpsgd.corpus.validate import Summary
-from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder, write_text
+from hadpsgd.parallel import add_jobs
 
 Prepare = Callable[[Config, Path, int], dict[str, Summary]]
 """Makes a corpus from config, folder and number of processes; validates its sets."""
@@ -33,13 +33,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     parser.add_argument("--config", required=True, type=Path, help="YAML file")
     parser.add_argument("--out", required=True, type=Path, help="corpus folder, replaced whole")
-    parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
+    add_jobs(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Prepare, write summary.json, print the summary."""
-    if args.jobs < 1:
-        raise UserError(f"--jobs {args.jobs}: at least one process is needed")
     config = load(args.config)
     began = time.monotonic()
     with atomic_folder(args.out) as folder:

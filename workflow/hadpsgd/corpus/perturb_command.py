@@ -9,7 +9,7 @@ from pathlib import Path
 from hadpsgd.config import load
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.corpus.perturb import Source, perturb
-from hadpsgd.errors import UserError
+from hadpsgd.parallel import add_jobs
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -22,13 +22,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="data directory to write; audio goes to ../../audio/<its name>",
     )
-    parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
+    add_jobs(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
-    if args.jobs < 1:
-        raise UserError(f"--jobs {args.jobs}: at least one process is needed")
     config = load(args.config)
     allow_pipes = getattr(config.corpus, "allow_pipes", False)
     data, rate = DataDir.read(args.data), config.features.sample_rate

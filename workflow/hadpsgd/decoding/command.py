@@ -7,8 +7,9 @@ from pathlib import Path
 
 from hadpsgd import config
 from hadpsgd.decoding.decode import Work, decode
-from hadpsgd.decoding.network import NetworkScorer
+from hadpsgd.decoding.network import NetworkScorer, add_device
 from hadpsgd.decoding.search import Searcher
+from hadpsgd.parallel import add_jobs
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -19,10 +20,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--streams", type=Path, required=True, help="folder of <stream>/<set>/")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--jobs", type=int, default=0, help="processes (default: decoding.jobs)")
-    parser.add_argument(
-        "--device", choices=["cpu", "cuda"], default="cpu", help="where the network runs (cpu)"
-    )
+    add_jobs(parser)
+    add_device(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -35,12 +34,6 @@ def run(args: argparse.Namespace) -> int:
     )
     scorer.share()
     work = Work(searcher=searcher, make_scorer=scorer)
-    jobs = args.jobs or options.jobs
-    decode(
-        work,
-        scorer.utterances(),
-        args.out,
-        jobs=jobs,
-        max_failed=options.max_failed.of(args.data.name),
-    )
+    limit = options.max_failed.of(args.data.name)
+    decode(work, scorer.utterances(), args.out, jobs=args.jobs, max_failed=limit)
     return 0

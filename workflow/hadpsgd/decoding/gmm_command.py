@@ -9,6 +9,7 @@ from hadpsgd import config
 from hadpsgd.decoding.decode import Work, decode
 from hadpsgd.decoding.gmm import GmmScorer, gmm_scale
 from hadpsgd.decoding.search import Searcher
+from hadpsgd.parallel import add_jobs
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--acoustic-scale", type=float, help="instead of the config's")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--jobs", type=int, default=0, help="processes (default: decoding.jobs)")
+    add_jobs(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,5 +50,5 @@ def run(args: argparse.Namespace) -> int:
     )
     work = Work(searcher=Searcher(args.graph, options), make_scorer=scorer)
     limit = options.max_failed.of(args.data.name)
-    decode(work, scorer.utterances(), args.out, jobs=args.jobs or options.jobs, max_failed=limit)
+    decode(work, scorer.utterances(), args.out, jobs=args.jobs, max_failed=limit)
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -36,7 +37,17 @@ class NetworkScorer:
     model: Path
     data: Path
     streams: Path
-    device: str = "cpu"
+    device: str = ""
+    """auto, cpu or cuda; that of the config (decoding.device) where it is empty."""
+
+    @property
+    def place(self) -> str:
+        """cpu or cuda.
+
+        Raises:
+            UserError: CUDA is asked for and missing.
+        """
+        return device_of(self.device or self.config.decoding.device)
 
     def __call__(self) -> Scorer:
         """Load the model and open the features, in the process that uses them.
@@ -44,8 +55,8 @@ class NetworkScorer:
         Raises:
             UserError: model and features do not fit, or CUDA is asked for and missing.
         """
-        check_device(self.device)
-        model, meta = _loaded(self.model, self.device)
+        device = self.place
+        model, meta = _loaded(self.model, device)
         if list(meta.streams) != list(self.config.features.input):
             raise UserError(
                 f"trained on {list(meta.streams)}, config has {self.config.features.input}",
@@ -53,7 +64,7 @@ class NetworkScorer:
                 fix="Use the features.input that it was trained with",
             )
         fusion = Fusion(self.config, self.streams, read_data(self.data))
-        priors = meta.log_priors.to(self.device)
+        priors = meta.log_priors.to(device)
 
         @torch.inference_mode()
         def score(utterance: str) -> NDArray[np.float32]:
@@ -61,7 +72,7 @@ class NetworkScorer:
             if features.shape[1] != meta.input_dim:
                 what = f"{features.shape[1]} features a frame, the model takes {meta.input_dim}"
                 raise UserError(what)
-            scores = log_likelihoods(model, torch.from_numpy(features).to(self.device), priors)
+            scores = log_likelihoods(model, torch.from_numpy(features).to(device), priors)
             return scores.cpu().numpy()
 
         return score
@@ -73,10 +84,9 @@ class NetworkScorer:
         Raises:
             UserError: the model is missing or damaged, or CUDA is asked for and missing.
         """
-        check_device(self.device)
-        if self.device == "cpu":
+        if self.place == "cpu":
             torch.set_num_threads(1)  # a fork after threads have run would hang
-            _loaded(self.model, self.device)
+            _loaded(self.model, "cpu")
 
     def utterances(self) -> list[str]:
         """Utterances with features; those of like length, searched together, side by side."""
@@ -92,17 +102,25 @@ def log_likelihoods(model: Module, features: Tensor, priors: Tensor) -> Tensor:
     return scores.masked_fill(priors < math.log(PRIOR_FLOOR), _UNLIKELY)
 
 
-def check_device(device: str) -> None:
-    """Refuse a device that is not there.
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """The argument --device of a command that runs the network."""
+    what = "where the network runs (default: decoding.device)"
+    parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="", help=what)
+
+
+def device_of(wanted: str) -> str:
+    """cpu or cuda, whichever of them `wanted` (auto, cpu, cuda) means here.
 
     Raises:
         UserError: CUDA is asked for and missing.
     """
     # not is_available(), which wakes CUDA: a process that did cannot fork others that use it
-    if device != "cuda" or torch.cuda.device_count():
-        return
+    if wanted == "cpu" or torch.cuda.device_count():
+        return "cpu" if wanted == "cpu" else "cuda"
+    if wanted == "auto":
+        return "cpu"
     built = "finds no GPU" if torch.backends.cuda.is_built() else "is built without CUDA"
-    raise UserError(f"--device cuda: torch {built}", fix="Leave it out to decode on the CPU")
+    raise UserError(f"device cuda: torch {built}", fix="Set decoding.device (or --device) to cpu")
 
 
 @lru_cache(maxsize=1)

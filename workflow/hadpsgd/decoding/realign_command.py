@@ -8,10 +8,11 @@ from pathlib import Path
 
 from hadpsgd.config import load
 from hadpsgd.corpus.datadir import DataDir
-from hadpsgd.decoding.network import NetworkScorer
+from hadpsgd.decoding.network import NetworkScorer, add_device
 from hadpsgd.decoding.realign import Aligner, Places, Spoken, compiler_of, realign
 from hadpsgd.features.fusion import Fusion
 from hadpsgd.gmm.data import Lang, word_ids
+from hadpsgd.parallel import add_jobs
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -25,10 +26,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, required=True, help="Kaldi data directory")
     parser.add_argument("--streams", type=Path, required=True, help="folder of <stream>/<set>/")
     parser.add_argument("--out", type=Path, required=True, help="folder of alignments to write")
-    parser.add_argument("--jobs", type=int, help="processes (default: realign.jobs)")
-    parser.add_argument(
-        "--device", choices=["cpu", "cuda"], default="cpu", help="where the network runs (cpu)"
-    )
+    add_jobs(parser)
+    add_device(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -44,7 +43,5 @@ def run(args: argparse.Namespace) -> int:
     aligner = Aligner(scorer, compiler_of(args.ali, lang), options)
     utterances: Iterator[Spoken] = zip(names, word_ids(data, names, lang), strict=True)
     places = Places(data=args.data, ali=args.ali, lang=args.lang, out=args.out)
-    realign(
-        aligner, utterances, len(names), places, jobs=args.jobs or options.jobs, max_failed=limit
-    )
+    realign(aligner, utterances, len(names), places, jobs=args.jobs, max_failed=limit)
     return 0

@@ -9,6 +9,7 @@ from hadpsgd.config import load
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.egs.make import make
 from hadpsgd.errors import UserError
+from hadpsgd.parallel import add_jobs
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="keep every frame: pad and mask the last subsequence instead of dropping it",
     )
+    add_jobs(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,5 +51,6 @@ def run(args: argparse.Namespace) -> int:
         out=args.out,
         held_out=args.held_out,
         copies=copies,
+        jobs=args.jobs,
     )
     return 0

@@ -8,6 +8,7 @@ every frame once, their last subsequence padded and masked.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,13 @@ from hadpsgd.egs.tempo import at_tempo
 from hadpsgd.errors import UserError
 from hadpsgd.features.fusion import Fusion
 from hadpsgd.files import atomic_folder, write_text
+from hadpsgd.parallel import map_in_order
 from hadpsgd.progress import Progress
 from hadpsgd.skipped import check_skipped
 
 Labels = NDArray[np.int32]
+Utterance = tuple[str, Labels]
+"""Its name and the transition-ids of its alignment, [frames]."""
 
 
 @dataclass(kw_only=True)
@@ -49,6 +53,19 @@ class Counts:
     """Utterances without an alignment."""
     unknown: int = 0
     """Alignments of utterances that are not in the data."""
+
+    def add(self, pieces: Pieces, settings: Egs, *, held_out: bool) -> None:
+        """Count an utterance at one tempo and speed."""
+        number, size = len(pieces.labels), pieces.labels.size
+        if held_out:
+            self.frames += pieces.length
+            self.padded_frames += size - pieces.length
+            return
+        step = min(settings.shift or settings.frames, settings.frames)
+        self.frames += size
+        covered = settings.frames + (number - 1) * step if number else 0
+        self.dropped_frames += pieces.length - covered
+        self.short_utterances += not number
 
     def line(self, *, seconds: float, total: int) -> str:
         """How far the work is after so many seconds."""
@@ -94,6 +111,54 @@ def matched(
     return features[:frames], labels[:frames]
 
 
+@dataclass(frozen=True)
+class Pieces:
+    """An utterance at one tempo and speed, cut."""
+
+    features: NDArray[np.float32]
+    """[subsequences, frames, dim]."""
+    labels: Labels
+    """[subsequences, frames]."""
+    length: int
+    """Frames before it was cut."""
+
+
+@dataclass(frozen=True)
+class Cutter:
+    """Makes, in the process that uses it, what fuses and cuts an utterance."""
+
+    config: Config
+    data: DataDir
+    streams: Path
+    pdf: Labels
+    """pdf-id of every transition-id."""
+    held_out: bool
+    copies: DataDir | None
+
+    def __call__(self) -> Callable[[Utterance], tuple[Labels, list[Pieces]]]:
+        """Open the features; the function gives an utterance's labels and its pieces."""
+        settings = self.config.egs
+        fusion = Fusion(self.config, self.streams, self.data)
+        at_speeds = (
+            None if self.copies is None else AtSpeeds(self.config, self.streams, self.copies)
+        )
+
+        def pieces(utterance: Utterance) -> tuple[Labels, list[Pieces]]:
+            name, ids = utterance
+            features, labels = matched(fusion[name], self.pdf[ids], name)
+            versions = [(features, labels)]
+            if not self.held_out:
+                versions = [at_tempo(features, labels, tempo) for tempo in settings.tempos]
+                versions += at_speeds(name, labels) if at_speeds else ()
+            pad, shift = self.held_out, 0 if self.held_out else settings.shift
+            return labels, [
+                Pieces(*cut(*version, settings.frames, pad=pad, shift=shift), len(version[1]))
+                for version in versions
+            ]
+
+        return pieces
+
+
 def make(
     config: Config,
     data: DataDir,
@@ -103,10 +168,12 @@ def make(
     out: Path,
     held_out: bool = False,
     copies: DataDir | None = None,
+    jobs: int = 1,
 ) -> dict[str, Any]:
     """Write shards, pdf_counts.npy and meta.json of a data set into `out`; returns the latter.
 
-    `copies` holds its utterances at the other speeds of `corpus.speeds`.
+    `copies` holds its utterances at the other speeds of `corpus.speeds`; `jobs` processes give the
+    same bytes as one.
 
     pdf_counts.npy is int64 [pdf-ids]: frames of the alignment with each, dropped ones too (the
     priors are estimated on it).
@@ -116,12 +183,21 @@ def make(
     """
     refuse_other_folder(out)
     fusion = Fusion(config, streams, data)
-    at_speeds = None if copies is None else AtSpeeds(config, streams, copies)
     model, alignments = read_alignments(ali)
     frames, counts = config.egs.frames, Counts()
     pdf_counts = np.zeros(model.num_pdfs, np.int64)
     unaligned = set(fusion.utterances)
     progress = Progress(lambda seconds: counts.line(seconds=seconds, total=len(fusion)))
+
+    def known() -> Iterator[Utterance]:
+        for utterance, ids in alignments:
+            if utterance in unaligned:
+                unaligned.remove(utterance)
+                yield utterance, ids
+            else:
+                counts.unknown += 1
+
+    cutter = Cutter(config, data, streams, model.pdf, held_out, copies)
     with atomic_folder(out) as folder:
         writer = ShardWriter(
             folder,
@@ -130,24 +206,12 @@ def make(
             per_shard=max(1, config.egs.shard_frames // frames),
             dtype=config.egs.dtype,
         )
-        for utterance, ids in alignments:
-            if utterance not in unaligned:
-                counts.unknown += 1
-                continue
-            unaligned.remove(utterance)
-            features, labels = matched(fusion[utterance], model.pdf[ids], utterance)
+        for labels, versions in map_in_order(cutter, known(), jobs):
             pdf_counts += np.bincount(labels, minlength=model.num_pdfs)
             counts.utterances += 1
-            if held_out:
-                pieces = cut(features, labels, frames, pad=True)
-                writer.append(*pieces)
-                counts.frames += len(labels)
-                counts.padded_frames += pieces[1].size - len(labels)
-            else:
-                for tempo in config.egs.tempos:
-                    _add(writer, counts, *at_tempo(features, labels, tempo), config.egs)
-                for copy in at_speeds(utterance, labels) if at_speeds else ():
-                    _add(writer, counts, *copy, config.egs)
+            for pieces in versions:
+                writer.append(pieces.features, pieces.labels)
+                counts.add(pieces, config.egs, held_out=held_out)
             progress.show()
         writer.close()
         counts.unaligned = sorted(unaligned)
@@ -169,24 +233,6 @@ def make(
         write_text(folder / "meta.json", json.dumps(meta, indent=1) + "\n")
     progress.show(last=True)
     return meta
-
-
-def _add(
-    writer: ShardWriter,
-    counts: Counts,
-    features: NDArray[np.float32],
-    labels: Labels,
-    settings: Egs,
-) -> None:
-    """Cut a training utterance at one tempo."""
-    step = settings.shift or settings.frames
-    pieces = cut(features, labels, settings.frames, pad=False, shift=step)
-    writer.append(*pieces)
-    number = len(pieces[1])
-    covered = settings.frames + (number - 1) * min(step, settings.frames) if number else 0
-    counts.frames += pieces[1].size
-    counts.dropped_frames += len(labels) - covered
-    counts.short_utterances += not number
 
 
 def refuse_other_folder(out: Path) -> None:

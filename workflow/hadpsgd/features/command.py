@@ -9,6 +9,7 @@ from hadpsgd.config import load
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.features.extract import EXTRACTORS, extract
 from hadpsgd.features.import_command import import_stream
+from hadpsgd.parallel import add_jobs
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -17,17 +18,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stream", choices=sorted(EXTRACTORS), required=True)
     parser.add_argument("--data", type=Path, required=True, help="Kaldi data directory")
     parser.add_argument("--out", type=Path, required=True, help="folder of feats.scp, cmvn.scp")
-    parser.add_argument("--jobs", type=int, help="processes (default: features.jobs)")
+    add_jobs(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
     config = load(args.config)
-    jobs = args.jobs or config.features.jobs
     imported = getattr(config.features.imports, args.stream) is not None
     data = DataDir.read(args.data, text=False, audio=not imported)
     if imported:
-        import_stream(config, args.stream, data, feats=None, out=args.out, jobs=jobs)
+        import_stream(config, args.stream, data, feats=None, out=args.out, jobs=args.jobs)
     else:
-        extract(args.stream, config, data, args.out, jobs)
+        extract(args.stream, config, data, args.out, args.jobs)
     return 0

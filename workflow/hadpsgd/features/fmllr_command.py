@@ -9,6 +9,7 @@ from hadpsgd.config import load
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.features.fmllr import apply, read_transforms
 from hadpsgd.features.frontend import Frontend, Inputs
+from hadpsgd.parallel import add_jobs
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--trans", type=Path, required=True, help="folder of trans.*, an archive, or an scp"
     )
     parser.add_argument("--out", type=Path, required=True, help="folder of feats.scp")
-    parser.add_argument("--jobs", type=int, help="processes (default: features.jobs)")
+    add_jobs(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,5 +38,5 @@ def run(args: argparse.Namespace) -> int:
         data, args.feats, Frontend.read(args.model), config.features.max_skipped.of(data.path.name)
     )
     transforms = read_transforms(args.trans)
-    apply(inputs, transforms, args.out, args.jobs or config.features.jobs)
+    apply(inputs, transforms, args.out, args.jobs)
     return 0

@@ -12,6 +12,7 @@ from hadpsgd.errors import UserError
 from hadpsgd.features.fmllr import apply, read_transforms
 from hadpsgd.features.frontend import Frontend, Inputs
 from hadpsgd.features.importing import import_features, import_ivectors, in_set
+from hadpsgd.parallel import add_jobs
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, required=True, help="Kaldi data directory")
     parser.add_argument("--feats", type=Path, help="folder of MFCC, where transforms are applied")
     parser.add_argument("--out", type=Path, required=True, help="folder of the stream's set")
-    parser.add_argument("--jobs", type=int, help="processes (default: features.jobs)")
+    add_jobs(parser)
 
 
 def import_stream(
@@ -59,6 +60,5 @@ def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
     config = load(args.config)
     data = DataDir.read(args.data, audio=False, text=False)
-    jobs = args.jobs or config.features.jobs
-    import_stream(config, args.stream, data, feats=args.feats, out=args.out, jobs=jobs)
+    import_stream(config, args.stream, data, feats=args.feats, out=args.out, jobs=args.jobs)
     return 0

@@ -21,6 +21,7 @@ from hadpsgd.gmm.model import Model
 from hadpsgd.gmm.pipeline import Pipeline
 from hadpsgd.gmm.results import Result, check_failures, write_folder
 from hadpsgd.gmm.workspace import Workspace
+from hadpsgd.parallel import add_jobs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--feats", type=Path, required=True, help="folder of its MFCC and CMVN")
     parser.add_argument("--lang", type=Path, required=True, help="lang folder")
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
-    parser.add_argument("--jobs", type=int, help="processes (default: alignment.jobs)")
+    add_jobs(parser)
 
 
 @dataclass(frozen=True)
@@ -120,5 +121,4 @@ def session(
     with threadpool_limits(1), Workspace(args.out.parent) as space:
         fill(space, data, args.feats, Frontend.unspliced(model))
         words = list(word_ids(data, space.names, lang, text))
-        jobs = args.jobs or options.jobs
-        yield Session(config, options, lang, args.data, space, words, search, jobs, args.out)
+        yield Session(config, options, lang, args.data, space, words, search, args.jobs, args.out)

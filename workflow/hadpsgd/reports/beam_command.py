@@ -12,10 +12,11 @@ from pathlib import Path
 from hadpsgd.config import Config, load
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.decoding.decode import Work, decode
-from hadpsgd.decoding.network import NetworkScorer
+from hadpsgd.decoding.network import NetworkScorer, add_device
 from hadpsgd.decoding.search import Searcher
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
+from hadpsgd.parallel import add_jobs
 from hadpsgd.reports.beam_curve import draw
 from hadpsgd.reports.curves import write_png
 from hadpsgd.scoring import nist
@@ -59,7 +60,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--beams", type=float, nargs="+", default=[4, 6, 8, 10, 12, 14], help="4 6 8 10 12 14"
     )
-    parser.add_argument("--jobs", type=int, default=1, help="processes (1)")
+    add_jobs(parser)
+    add_device(parser)
     parser.add_argument("--out", type=Path, required=True, help="folder of curve.png, curve.json")
 
 
@@ -82,7 +84,9 @@ def run(args: argparse.Namespace) -> int:
 def _point(config: Config, args: argparse.Namespace, setting: Setting, beam: float) -> Point:
     options = config.decoding.model_copy(update={"beam": beam})
     data = DataDir.read(args.data, audio=False)
-    scorer = NetworkScorer(config=config, model=args.model, data=args.data, streams=args.streams)
+    scorer = NetworkScorer(
+        config=config, model=args.model, data=args.data, streams=args.streams, device=args.device
+    )
     utterances = scorer.utterances()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "decode"

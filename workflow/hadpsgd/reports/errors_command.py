@@ -10,10 +10,11 @@ from pathlib import Path
 from hadpsgd.config import Config, load
 from hadpsgd.corpus.datadir import AudioReader, DataDir
 from hadpsgd.corpus.lang.joined import joined
-from hadpsgd.decoding.network import NetworkScorer
+from hadpsgd.decoding.network import NetworkScorer, add_device
 from hadpsgd.decoding.reference import ReferenceGraph
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
+from hadpsgd.parallel import add_jobs
 from hadpsgd.reports import errors
 from hadpsgd.reports.causes import CAUSES, Judge, causes, found_costs, utterances_of
 from hadpsgd.reports.errors import SetErrors
@@ -38,7 +39,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--decode", type=Path, required=True, help="folder of <set>/")
     parser.add_argument("--score", type=Path, required=True, help="folder of tuned.json, <set>/")
     parser.add_argument("--listed", type=int, default=100, help="wrong sentences with audio (100)")
-    parser.add_argument("--jobs", type=int, default=0, help="processes (default: decoding.jobs)")
+    add_jobs(parser)
+    add_device(parser)
     parser.add_argument("--out", type=Path, required=True)
 
 
@@ -79,7 +81,11 @@ def _set(
     utterances = utterances_of(scored, data)
     wrong = [utterances[s.name] for s in scored if s.counts.errors and s.name in utterances]
     scorer = NetworkScorer(
-        config=config, model=args.model, data=args.data / name, streams=args.streams
+        config=config,
+        model=args.model,
+        data=args.data / name,
+        streams=args.streams,
+        device=args.device,
     )
     scorer.share()
     there = set(scorer.utterances())
@@ -90,7 +96,7 @@ def _set(
         found_costs(args.decode / name, data, scaling, set(wrong)),
         read_json(args.decode / name / "decode.json").get("partial", []),
         [utterance for utterance in dict.fromkeys(wrong) if utterance in there],
-        args.jobs or config.decoding.jobs,
+        args.jobs,
     )
     found = errors.analyse(name, scored, data, utterances, dict(why), args.listed)
     pipes = getattr(config.corpus, "allow_pipes", False)

@@ -12,6 +12,7 @@ from hadpsgd.features.frontend import Frontend, Inputs
 from hadpsgd.features.ivector import extractor, ubm
 from hadpsgd.features.ivector.extract import extract
 from hadpsgd.features.ivector.train_command import check_dim
+from hadpsgd.parallel import add_jobs
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="folder of final.ie, final.dubm, final.mat, splice_opts (ours or Kaldi's)",
     )
     parser.add_argument("--out", type=Path, required=True, help="folder of i-vectors")
-    parser.add_argument("--jobs", type=int, help="processes (default: features.jobs)")
+    add_jobs(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -48,6 +49,5 @@ def run(args: argparse.Namespace) -> int:
         config.features.max_skipped.of(data.path.name),
     )
     check_dim(inputs, background)
-    jobs = args.jobs or config.features.jobs
-    extract(inputs, background, model, config.features.ivector, args.out, jobs)
+    extract(inputs, background, model, config.features.ivector, args.out, args.jobs)
     return 0

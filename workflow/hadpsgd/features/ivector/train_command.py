@@ -14,6 +14,7 @@ from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.errors import UserError
 from hadpsgd.features.frontend import Frontend, Inputs
 from hadpsgd.features.ivector import extractor, statistics, training, ubm
+from hadpsgd.parallel import add_jobs
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--feats", type=Path, required=True, help="folder of its MFCC")
     parser.add_argument("--ubm", type=Path, required=True, help="folder of final.dubm")
     parser.add_argument("--out", type=Path, required=True, help="folder of final.ie")
-    parser.add_argument("--jobs", type=int, help="processes, threads (default: features.jobs)")
+    add_jobs(parser, "processes, threads")
 
 
 def train_extractor(
@@ -88,9 +89,8 @@ def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
     config = load(args.config)
     data = DataDir.read(args.data, audio=False, text=False)
-    jobs = args.jobs or config.features.jobs
-    with threadpool_limits(jobs):
+    with threadpool_limits(args.jobs):
         train_extractor(
-            config, data, feats=args.feats, ubm_folder=args.ubm, out=args.out, jobs=jobs
+            config, data, feats=args.feats, ubm_folder=args.ubm, out=args.out, jobs=args.jobs
         )
     return 0

@@ -17,6 +17,7 @@ from hadpsgd.features.ivector import ubm
 from hadpsgd.features.ivector.ubm_training import train
 from hadpsgd.features.pca import principal_components
 from hadpsgd.kaldi_io import read
+from hadpsgd.parallel import add_jobs
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "(default: features.ivector.transform, or PCA)",
     )
     parser.add_argument("--out", type=Path, required=True, help="folder of final.dubm")
-    parser.add_argument("--jobs", type=int, help="threads (default: features.jobs)")
+    add_jobs(parser, "threads")
 
 
 def train_ubm(
@@ -75,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
     config = load(args.config)
     data = DataDir.read(args.data, audio=False, text=False)
-    with threadpool_limits(args.jobs or config.features.jobs):
+    with threadpool_limits(args.jobs):
         transform = args.transform or config.features.ivector.transform
         train_ubm(config, data, feats=args.feats, transform=transform, out=args.out)
     return 0
