@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from pathlib import Path
+from typing import cast
 
 import kaldi_io
 import numpy as np
@@ -138,3 +139,18 @@ def test_any_tree_survives_writing(root: Node, tmp_path_factory: pytest.TempPath
     windows = itertools.product(range(4), repeat=3)
     seen = {tree.pdf((a, 2, b), 1) for a, centre, b in windows if centre == 2} - {None}
     assert seen <= event_map.answers(root, {1: 2, -1: 1})
+
+
+def test_a_tree_without_end_is_refused(tmp_path: Path) -> None:
+    """As deep as it may be, it is read and asked."""
+    path, root = tmp_path / "tree", cast(Node, Leaf(1))
+    for _ in range(event_map.DEEPEST):
+        root = Split(0, (1,), Leaf(0), root)
+    path.write_bytes(event_map.content(Tree(width=3, position=1, root=root)))
+    tree = event_map.read(path)
+    assert (tree.num_pdfs, event_map.answers(tree.root, {})) == (2, {0, 1})
+    path.write_bytes(
+        event_map.content(Tree(width=3, position=1, root=Split(0, (1,), Leaf(0), root)))
+    )
+    with pytest.raises(UserError, match="more than 250 questions one below another"):
+        event_map.read(path)

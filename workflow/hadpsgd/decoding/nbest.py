@@ -10,6 +10,7 @@ from itertools import islice
 from hadpsgd.decoding.lattice import Lattice, Scaling
 from hadpsgd.decoding.word_lattice import WordLattice, word_lattice
 
+_DIGITS = 6  # of costs that tell hypotheses apart: sums in another order differ below
 _SHARES = (1, 2, 4, 8)  # of the beam, tried from the narrowest on
 
 
@@ -48,32 +49,52 @@ def _search(words: WordLattice) -> Iterator[Hypothesis]:
         costs = (arc.cost + ahead[arc.target] for arc in leaving[node])
         ahead[node] = min(costs, default=float("inf"))
     counter = 0
-    queue: list[tuple[float, int, int, float, tuple[int, ...], float, float]] = [
-        (ahead[0], counter, 0, 0.0, (), 0.0, 0.0)
+    # words said so far have a number: with the word before they are those of another number
+    numbers: dict[tuple[int, int], int] = {}
+    said_before: list[tuple[int, int]] = [(0, 0)]
+    # of equals the one that has come furthest: otherwise all ways of equal cost are tried at once
+    queue: list[tuple[float, int, int, float, int, float, float]] = [
+        (round(ahead[0], _DIGITS), 0, counter, 0.0, 0, 0.0, 0.0)
     ]
     # a node reached twice with the same words: the second way is no better, and no new words
-    seen: set[tuple[int, tuple[int, ...]]] = set()
+    seen: set[tuple[int, int]] = set()
     while queue:
-        _, _, node, cost, said, graph, acoustic = heapq.heappop(queue)
+        _, further, _, cost, said, graph, acoustic = heapq.heappop(queue)
+        node = -further
         if (node, said) in seen:
             continue
         seen.add((node, said))
         if node == end:
-            yield Hypothesis(words=said, cost=cost, graph=graph, acoustic=acoustic)
+            said_words = _words(said_before, said)
+            yield Hypothesis(words=said_words, cost=cost, graph=graph, acoustic=acoustic)
             continue
         for arc in leaving[node]:
             counter += 1
             new = cost + arc.cost
-            words_now = (*said, arc.word) if arc.word else said
+            now = said
+            if arc.word:
+                key = said, arc.word
+                now = numbers.setdefault(key, len(said_before))
+                if now == len(said_before):
+                    said_before.append(key)
             heapq.heappush(
                 queue,
                 (
-                    new + ahead[arc.target],
+                    round(new + ahead[arc.target], _DIGITS),
+                    -arc.target,
                     counter,
-                    arc.target,
                     new,
-                    words_now,
+                    now,
                     graph + arc.graph,
                     acoustic + arc.acoustic,
                 ),
             )
+
+
+def _words(said_before: list[tuple[int, int]], said: int) -> tuple[int, ...]:
+    """The words of a number."""
+    words = []
+    while said:
+        said, word = said_before[said]
+        words.append(word)
+    return tuple(reversed(words))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -92,37 +91,46 @@ class WordAligner:
     def _match(
         self, words: tuple[int, ...], phones: tuple[int, ...]
     ) -> list[tuple[int, int]] | None:
-        """First and last phone (exclusive) of every word, or None."""
-        silences = self.pronunciations.get(0, [])
+        """First and last phone (exclusive) of every word, or None.
 
-        @cache
-        def follow(word: int, phone: int) -> tuple[int, int] | None:
-            """(where word begins, where it ends) such that the rest fits too."""
-            for begin in _after_silences(phone, phones, silences):
-                for form in self.pronunciations.get(words[word], []):
-                    end = begin + len(form)
-                    cut_off = end >= len(phones) and word == len(words) - 1
-                    there = phones[begin:end]
-                    fits = there == form or (cut_off and there and there == form[: len(there)])
-                    if fits and rest(word + 1, min(end, len(phones))):
-                        return begin, min(end, len(phones))
-            return None
-
-        def rest(word: int, phone: int) -> bool:
-            if word < len(words):
-                return follow(word, phone) is not None
-            return len(phones) in _after_silences(phone, phones, silences)
-
+        The first way that fits, depth first: the nearest silences, pronunciations in their order.
+        """
         if not words:
             return []
-        cuts, phone = [], 0
-        for word in range(len(words)):
-            found = follow(word, phone)
-            if found is None:
-                return None
-            cuts.append(found)
-            phone = found[1]
-        return cuts
+        cuts: list[tuple[int, int]] = []
+        waiting = [self._ways(words, phones, 0, 0)]  # of each word so far, what is not tried yet
+        dead: set[tuple[int, int]] = set()  # (words said, phones passed) from which nothing fits
+        while waiting:
+            said = len(waiting)
+            way = next((w for w in waiting[-1] if (said, w[1]) not in dead), None)
+            if way is None:
+                waiting.pop()
+                dead.add((said - 1, cuts[-1][1] if cuts else 0))
+                if cuts:
+                    cuts.pop()
+            elif said < len(words):
+                cuts.append(way)
+                waiting.append(self._ways(words, phones, said, way[1]))
+            elif len(phones) in _after_silences(way[1], phones, self._silences):
+                return [*cuts, way]
+        return None
+
+    def _ways(
+        self, words: tuple[int, ...], phones: tuple[int, ...], word: int, phone: int
+    ) -> Iterator[tuple[int, int]]:
+        """Where a word may begin and end, of those before it ending at a phone."""
+        last = word == len(words) - 1
+        for begin in _after_silences(phone, phones, self._silences):
+            for form in self.pronunciations.get(words[word], []):
+                end = begin + len(form)
+                there = phones[begin:end]
+                cut_off = last and end >= len(phones)
+                if there == form or (cut_off and there and there == form[: len(there)]):
+                    yield begin, min(end, len(phones))
+
+    @property
+    def _silences(self) -> list[tuple[int, ...]]:
+        return self.pronunciations.get(0, [])
 
 
 def _frames(phones: Sequence[Span], first: int, last: int) -> tuple[int, int]:

@@ -14,6 +14,9 @@ import numpy as np
 from hadpsgd.kaldi_binary import Reader, Writer
 
 PDF_CLASS = -1
+DEEPEST = 250
+"""Most questions one below another: trees are read and grown by functions that call themselves. A
+tree of 32,000 leaves has some 50 where it grew from data."""
 
 
 @dataclass(frozen=True)
@@ -75,45 +78,50 @@ def lookup(node: Node | None, event: Mapping[int, int]) -> int | None:
 
 def leaves(node: Node | None) -> Iterator[Leaf]:
     """All leaves, left to right."""
-    if isinstance(node, Leaf):
-        yield node
-    elif isinstance(node, Split):
-        yield from leaves(node.yes)
-        yield from leaves(node.no)
-    elif node is not None:
-        for child in node.children:
-            yield from leaves(child)
+    waiting = [node]
+    while waiting:
+        match waiting.pop():
+            case Leaf() as leaf:
+                yield leaf
+            case Split(_, _, yes, no):
+                waiting += (no, yes)
+            case Table(_, children):
+                waiting += reversed(children)
 
 
 def answers(node: Node | None, known: Mapping[int, int]) -> set[int]:
     """All answers for events of which only some keys are known (Kaldi's MultiMap)."""
-    if node is None:
-        return set()
-    if isinstance(node, Leaf):
-        return {node.answer}
-    if node.key not in known:
-        children = (node.yes, node.no) if isinstance(node, Split) else node.children
-        return set().union(*(answers(child, known) for child in children))
-    value = known[node.key]
-    if isinstance(node, Split):
-        return answers(node.yes if value in node.values else node.no, known)
-    return answers(node.children[value], known) if value < len(node.children) else set()
+    found: set[int] = set()
+    waiting = [node]
+    while waiting:
+        match waiting.pop():
+            case Leaf(answer):
+                found.add(answer)
+            case Split(key, values, yes, no):
+                waiting += (yes, no) if key not in known else (yes if known[key] in values else no,)
+            case Table(key, children):
+                waiting += children if key not in known else children[known[key] :][:1]
+    return found
 
 
-def _read_node(reader: Reader) -> Node | None:
+def _read_node(reader: Reader, depth: int = 0) -> Node | None:
+    if depth > DEEPEST:
+        raise reader.fail(f"the tree has more than {DEEPEST} questions one below another")
     match reader.expect("CE", "TE", "SE", "NULL"):
         case "CE":
             return Leaf(reader.int32())
         case "TE":
             key, size = reader.int32(), reader.uint32()
             reader.expect("(")
-            children = tuple(_read_node(reader) for _ in range(size))
+            children: list[Node | None] = []
+            for _ in range(size):
+                children.append(_read_node(reader, depth + 1))
             reader.expect(")")
-            return Table(key, children)
+            return Table(key, tuple(children))
         case "SE":
             key, values = reader.int32(), reader.int32_vector()
             reader.expect("{")
-            yes, no = _read_node(reader), _read_node(reader)
+            yes, no = _read_node(reader, depth + 1), _read_node(reader, depth + 1)
             reader.expect("}")
             if yes is None or no is None:
                 raise reader.fail("a split of the tree lacks a branch")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hadpsgd.gmm.context_stats import ABSENT, TreeStatistics, column, objective
-from hadpsgd.gmm.event_map import Leaf, Node, Split
+from hadpsgd.gmm.event_map import DEEPEST, Leaf, Node, Split
 from hadpsgd.gmm.phone_questions import Questions, Set
 from hadpsgd.gmm.statistics import Doubles
 
@@ -27,10 +27,14 @@ class Choice(NamedTuple):
 
 @dataclass
 class Grown:
-    """A node that grows: a leaf with rows of the statistics, or split in two."""
+    """A node that grows: a leaf with rows of the statistics, or split in two.
+
+    depth: questions above it.
+    """
 
     leaf: int
     rows: Rows
+    depth: int = 0
     choice: Choice | None = None
     branches: tuple[Grown, Grown] | None = None
 
@@ -115,7 +119,8 @@ def grow(
     queue: list[tuple[float, int, Grown]] = []
 
     def enter(node: Grown) -> None:
-        node.choice = splitter.choose(node.rows)
+        if node.depth < DEEPEST:
+            node.choice = splitter.choose(node.rows)
         if node.choice is not None and node.choice.gain > threshold:
             heapq.heappush(queue, (-node.choice.gain, node.leaf, node))
 
@@ -128,7 +133,8 @@ def grow(
         if node.choice is None:
             continue
         yes, no = splitter.branches(node.rows, node.choice)
-        node.branches = (Grown(node.leaf, yes), Grown(following, no))
+        below = node.depth + 1
+        node.branches = Grown(node.leaf, yes, below), Grown(following, no, below)
         following += 1
         number += 1
         gain += node.choice.gain

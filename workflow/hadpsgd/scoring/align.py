@@ -1,25 +1,23 @@
 """Alignment of two word networks with NIST's costs, ties broken as sclite breaks them.
 
-Costs (SCTK's word.c): substitution 4, insertion and deletion 3, of an optional word 2, of nothing
-(@) 0.001, nothing for nothing 1. An optional word that is left out counts as correct.
+An optional word that is left out counts as correct.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hadpsgd.scoring.network import Network, Word
+from hadpsgd.scoring import wavefront
+from hadpsgd.scoring.costs import gap_cost, pair_cost, same
+from hadpsgd.scoring.network import Network
 
 Kind = Literal["C", "S", "D", "I"]
-
-SUBSTITUTION, GAP, OPTIONAL_GAP, NULL_PAIR = 4.0, 3.0, 2.0, 1.0
-# sclite adds in single precision, where some sums with it tie that do not in double; the other
-# sums are whole numbers, exact in both
-NULL_GAP: float = np.float32(0.001)  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,107 +34,20 @@ class Edit:
     hyp_arc: int = 0
 
 
-def same(a: Word, b: Word, fragments: bool) -> bool:
-    """Whether two words match; with `fragments`, th- matches all words that begin so."""
-    if a.text == b.text:
-        return True
-    if not fragments:
-        return False
-    for one, other in ((a.text, b.text), (b.text, a.text)):
-        if len(one) > 1 and one.startswith("-"):
-            return other.endswith(one[1:])
-        if len(one) > 1 and one.endswith("-"):
-            return other.startswith(one[:-1])
-    return False
-
-
-def _gap(word: Word) -> float:
-    if word.is_null:
-        return NULL_GAP
-    return OPTIONAL_GAP if word.optional else GAP
-
-
-def _pair(a: Word, b: Word, fragments: bool) -> float:
-    if a.is_null and b.is_null:
-        return NULL_PAIR
-    return 0.0 if same(a, b, fragments) else SUBSTITUTION
-
-
 def align(ref: Network, hyp: Network, *, fragments: bool = False) -> list[Edit]:
     """The best alignment of a reference and a hypothesis network.
 
     Where costs tie, a substitution or match is preferred, then an insertion; a deletion must be
     strictly better than an insertion (SCTK's net_dp.c).
     """
-    costs, back = _fill(ref, hyp, fragments)
-    best = min(
+    large = len(ref.words) * len(hyp.words) > _LARGE
+    costs = wavefront.fill(ref, hyp, fragments) if large else _fill(ref, hyp, fragments)
+    cell = min(
         ((a, b) for a in ref.ends for b in hyp.ends), key=lambda cell: costs[cell[0]][cell[1]]
     )
-    return _trace(ref, hyp, back, best, fragments)
-
-
-_Back = list[list[tuple[int, int]]]
-
-
-def _fill(ref: Network, hyp: Network, fragments: bool) -> tuple[list[list[float]], _Back]:
-    """Cost of aligning all up to arc a with all up to arc b, and the cell before."""
-    rows, columns = len(ref.words), len(hyp.words)
-    costs = [[0.0] * columns for _ in range(rows)]
-    back: _Back = [[(-1, -1)] * columns for _ in range(rows)]
-    hyp_gap = [0.0] + [_gap(word) for word in hyp.words[1:]]
-    matches = lru_cache(maxsize=None)(lambda a, b: _pair(a, b, fragments))
-    for b in range(1, columns):
-        p = min(hyp.before[b], key=costs[0].__getitem__)
-        costs[0][b], back[0][b] = costs[0][p] + hyp_gap[b], (0, p)
-    for a in range(1, rows):
-        row, word, before, gap = costs[a], ref.words[a], ref.before[a], _gap(ref.words[a])
-        q = min(before, key=lambda i: costs[i][0])
-        row[0], back[a][0] = costs[q][0] + gap, (q, 0)
-        for b in range(1, columns):
-            p = _first_least(row, hyp.before[b])
-            insertion = row[p] + hyp_gap[b]
-            q = before[0]
-            for i in before[1:]:
-                if costs[i][b] < costs[q][b]:
-                    q = i
-            deletion = costs[q][b] + gap
-            i, j = _least_pair(costs, before, hyp.before[b])
-            pair = costs[i][j] + matches(word, hyp.words[b])
-            if pair <= deletion and pair <= insertion:
-                row[b], back[a][b] = pair, (i, j)
-            elif deletion < insertion:
-                row[b], back[a][b] = deletion, (q, b)
-            else:
-                row[b], back[a][b] = insertion, (a, p)
-    return costs, back
-
-
-def _first_least(row: list[float], candidates: list[int]) -> int:
-    best = candidates[0]
-    for i in candidates[1:]:
-        if row[i] < row[best]:
-            best = i
-    return best
-
-
-def _least_pair(costs: list[list[float]], rows: list[int], columns: list[int]) -> tuple[int, int]:
-    best = rows[0], columns[0]
-    if len(rows) == len(columns) == 1:
-        return best
-    least = costs[best[0]][best[1]]
-    for i in rows:
-        for j in columns:
-            if costs[i][j] < least:
-                least, best = costs[i][j], (i, j)
-    return best
-
-
-def _trace(
-    ref: Network, hyp: Network, back: _Back, cell: tuple[int, int], fragments: bool
-) -> list[Edit]:
     edits: list[Edit] = []
     while cell != (0, 0):
-        (a, b), cell = cell, back[cell[0]][cell[1]]
+        (a, b), cell = cell, _before(costs, ref, hyp, cell, fragments)
         r, h = ref.words[a], hyp.words[b]
         if cell[0] == a:
             if not h.is_null:
@@ -163,6 +74,63 @@ def _trace(
                 )
             )
     return edits[::-1]
+
+
+_LARGE = 1 << 14  # cells, from which arrays are faster
+_Costs = Sequence[Sequence[float]] | NDArray[np.floating[Any]]
+_INFINITE = float("inf")
+
+
+def _fill(ref: Network, hyp: Network, fragments: bool) -> list[list[float]]:
+    """Costs of aligning all up to arc a with all up to arc b."""
+    rows, columns = len(ref.words), len(hyp.words)
+    costs = [[0.0] * columns for _ in range(rows)]
+    hyp_gap = [0.0] + [gap_cost(word) for word in hyp.words[1:]]
+    matches = lru_cache(maxsize=None)(lambda a, b: pair_cost(a, b, fragments))
+    for b in range(1, columns):
+        costs[0][b] = min(costs[0][i] for i in hyp.before[b]) + hyp_gap[b]
+    for a in range(1, rows):
+        row, word, before, gap = costs[a], ref.words[a], ref.before[a], gap_cost(ref.words[a])
+        row[0] = min(costs[i][0] for i in before) + gap
+        for b in range(1, columns):
+            others = hyp.before[b]
+            if len(before) == len(others) == 1:
+                above = costs[before[0]]
+                insertion, deletion, pair = row[others[0]], above[b], above[others[0]]
+            else:
+                insertion = min(row[j] for j in others)
+                deletion = min(costs[i][b] for i in before)
+                pair = min(costs[i][j] for i in before for j in others)
+            insertion, deletion = insertion + hyp_gap[b], deletion + gap
+            pair += matches(word, hyp.words[b])
+            if deletion < insertion:
+                insertion = deletion
+            row[b] = pair if pair < insertion else insertion
+    return costs
+
+
+def _before(
+    costs: _Costs, ref: Network, hyp: Network, cell: tuple[int, int], fragments: bool
+) -> tuple[int, int]:
+    """The cell that the best way to a cell comes from; of equals the first."""
+    a, b = cell
+    rows, columns = ref.before[a], hyp.before[b]
+    insertion = deletion = pair = _INFINITE
+    left = above = diagonal = cell
+    if columns:
+        left = a, min(columns, key=lambda j: costs[a][j])
+        insertion = costs[a][left[1]] + gap_cost(hyp.words[b])
+    if rows:
+        above = min(rows, key=lambda i: costs[i][b]), b
+        deletion = costs[above[0]][b] + gap_cost(ref.words[a])
+    if rows and columns:
+        i, j = diagonal = min(
+            ((i, j) for i in rows for j in columns), key=lambda cell: costs[cell[0]][cell[1]]
+        )
+        pair = costs[i][j] + pair_cost(ref.words[a], hyp.words[b], fragments)
+    if pair <= deletion and pair <= insertion:
+        return diagonal
+    return above if deletion < insertion else left
 
 
 @dataclass(frozen=True, kw_only=True)

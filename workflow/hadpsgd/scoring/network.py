@@ -72,11 +72,27 @@ def parse(text: str, *, optional_deletion: bool = False) -> Network:
     if "{" not in text and "}" not in text:
         return linear(text.split(), optional_deletion=optional_deletion)
     network = Network()
-    tokens = _tokens(text)
-    position, ends = _sequence(network, tokens, 0, [0], 0, optional_deletion)
-    if position < len(tokens):
-        raise NetworkError("'}' without '{'")
-    network.ends = ends
+    before = [0]
+    open_: list[tuple[list[int], list[int]]] = []  # of each "{": the arcs before, the last ones
+    for token in _TOKEN.findall(text):
+        if token == "{":
+            open_.append((before, []))
+        elif token == "}" or (token == "/" and open_):
+            if not open_:
+                raise NetworkError("'}' without '{'")
+            begin, ends = open_[-1]
+            if before is begin:  # nothing between the slashes
+                before = [network.add(Word(NULL), begin)]
+            ends += before
+            before = begin
+            if token == "}":
+                open_.pop()
+                before = ends
+        else:
+            before = [network.add(word(token, optional_deletion=optional_deletion), before)]
+    if open_:
+        raise NetworkError("'{' without '}'")
+    network.ends = before
     return network
 
 
@@ -87,53 +103,3 @@ def linear(words: Sequence[str], *, optional_deletion: bool = False) -> Network:
         last = network.add(word(token, optional_deletion=optional_deletion), network.ends)
         network.ends = [last]
     return network
-
-
-def _tokens(text: str) -> list[str]:
-    """Words and, inside braces only, slashes that stand alone."""
-    return _TOKEN.findall(text)
-
-
-def _sequence(
-    network: Network,
-    tokens: list[str],
-    position: int,
-    before: list[int],
-    depth: int,
-    optional_deletion: bool,
-) -> tuple[int, list[int]]:
-    """Add words until an alternative ends; returns where, and the arcs that may come last."""
-    while position < len(tokens):
-        token = tokens[position]
-        if token == "}" or (token == "/" and depth):
-            return position, before
-        if token == "{":
-            position, before = _alternation(
-                network, tokens, position + 1, before, depth + 1, optional_deletion
-            )
-        else:
-            made = word(token, optional_deletion=optional_deletion)
-            before = [network.add(made, before)]
-            position += 1
-    if depth:
-        raise NetworkError("'{' without '}'")
-    return position, before
-
-
-def _alternation(
-    network: Network,
-    tokens: list[str],
-    position: int,
-    before: list[int],
-    depth: int,
-    optional_deletion: bool,
-) -> tuple[int, list[int]]:
-    ends: list[int] = []
-    while True:
-        position, last = _sequence(network, tokens, position, before, depth, optional_deletion)
-        if last is before:  # nothing between the slashes
-            last = [network.add(Word(NULL), before)]
-        ends += last
-        position += 1
-        if tokens[position - 1] == "}":
-            return position, ends
