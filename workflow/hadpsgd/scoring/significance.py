@@ -1,5 +1,9 @@
 """Whether two runs differ: matched-pairs test (MAPSSWE) and bootstrap over speakers or sentences.
 
+A row is several runs that are trained alike but for their seed; one run is a row of one. Its errors
+are the mean of its members' in whatever piece of speech is looked at, so all members count and no
+sentence is counted twice.
+
 Sources: Gillick and Cox, ICASSP 1989; Pallett et al. 1990 (segments bounded by two words that both
 systems got right); Bisani and Ney, ICASSP 2004 (bootstrap of the WER and of its difference).
 """
@@ -18,6 +22,10 @@ from hadpsgd.scoring.align import Counts, Edit
 from hadpsgd.scoring.nist import Sentence
 
 Unit = Literal["speakers", "sentences"]
+Row = Sequence[Sequence[Sentence]]
+"""The scored sentences of each member."""
+Counted = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""Errors and words of every unit."""
 
 _GOOD = 2  # words right in both that end a segment
 _SPEAKERS = 5  # fewer say too little about how speakers differ
@@ -51,10 +59,20 @@ def mapsswe(first: Sequence[Sentence], second: Sequence[Sentence]) -> Mapsswe:
     Raises:
         ValueError: the runs were not scored on the same reference words.
     """
-    pairs: list[tuple[int, int]] = []
-    for one, two in _matched(first, second):
-        pairs += _segments(_by_reference(one.edits), _by_reference(two.edits))
-    differences = np.array([a - b for a, b in pairs], np.float64)
+    return mapsswe_of_rows([first], [second])
+
+
+def mapsswe_of_rows(first: Row, second: Row) -> Mapsswe:
+    """The same of two rows: a segment ends with two words that all their members have right.
+
+    Raises:
+        ValueError: the runs were not scored on the same reference words.
+    """
+    segments: list[tuple[int, ...]] = []
+    for sentences in _matched([*first, *second]):
+        segments += _segments([_by_reference(sentence.edits) for sentence in sentences])
+    errors = np.array(segments, np.float64).reshape(-1, len(first) + len(second))
+    differences = errors[:, : len(first)].mean(1) - errors[:, len(first) :].mean(1)
     count = len(differences)
     mean = float(differences.mean()) if count else 0.0
     spread = float(differences.std(ddof=1)) if count > 1 else 0.0
@@ -65,13 +83,14 @@ def mapsswe(first: Sequence[Sentence], second: Sequence[Sentence]) -> Mapsswe:
     return Mapsswe(segments=count, mean=mean, z=z, p=math.erfc(abs(z) / math.sqrt(2.0)))
 
 
-def _matched(
-    first: Sequence[Sentence], second: Sequence[Sentence]
-) -> list[tuple[Sentence, Sentence]]:
-    others = {sentence.name: sentence for sentence in second}
-    if len(others) != len(first) or any(sentence.name not in others for sentence in first):
+def _matched(runs: Row) -> list[tuple[Sentence, ...]]:
+    """The same sentence of all runs, in the order of the first one's."""
+    first, *rest = runs
+    others = [{sentence.name: sentence for sentence in run} for run in rest]
+    names = {sentence.name for sentence in first}
+    if any(other.keys() != names for other in others):
         raise ValueError("the runs were scored on different sets")
-    return [(sentence, others[sentence.name]) for sentence in first]
+    return [(s, *(other[s.name] for other in others)) for s in first]
 
 
 def _by_reference(edits: Sequence[Edit]) -> list[tuple[int, bool]]:
@@ -90,26 +109,24 @@ def _by_reference(edits: Sequence[Edit]) -> list[tuple[int, bool]]:
     return slots
 
 
-def _segments(
-    first: Sequence[tuple[int, bool]], second: Sequence[tuple[int, bool]]
-) -> list[tuple[int, int]]:
-    """Errors of both runs in each segment that has any.
+def _segments(runs: Sequence[Sequence[tuple[int, bool]]]) -> list[tuple[int, ...]]:
+    """Errors of each run in every segment that has any.
 
-    A segment ends with two words, one after another, that both have right.
+    A segment ends with two words, one after another, that all runs have right.
     """
-    if len(first) != len(second):  # an alternation was read differently: one segment
-        totals = (sum(e for e, _ in first), sum(e for e, _ in second))
+    if len({len(slots) for slots in runs}) > 1:  # an alternation was read differently: one segment
+        totals = tuple(sum(errors for errors, _ in slots) for slots in runs)
         return [totals] if any(totals) else []
-    segments: list[tuple[int, int]] = []
-    errors, good = [0, 0], 0
-    for (a, is_word), (b, _) in zip(first, second, strict=True):
-        errors[0] += a
-        errors[1] += b
-        good = 0 if a or b else good + is_word
-        if good >= _GOOD and any(errors):
-            segments.append((errors[0], errors[1]))
-            errors = [0, 0]
-    return segments + ([(errors[0], errors[1])] if any(errors) else [])
+    segments: list[tuple[int, ...]] = []
+    counted, good = [0] * len(runs), 0
+    for slots in zip(*runs, strict=True):
+        here = [errors for errors, _ in slots]
+        counted = [before + errors for before, errors in zip(counted, here, strict=True)]
+        good = 0 if any(here) else good + slots[0][1]
+        if good >= _GOOD and any(counted):
+            segments.append(tuple(counted))
+            counted = [0] * len(runs)
+    return [*segments, tuple(counted)] if any(counted) else segments
 
 
 def bootstrap(
@@ -140,17 +157,31 @@ def bootstrap_difference(
     Raises:
         ValueError: the runs were scored on different sets.
     """
-    pairs = _matched(first, second)
-    drawn = unit(first)
-    mine, my_words = _units([a for a, _ in pairs], drawn)
-    other, other_words = _units([b for _, b in pairs], drawn)
-    samples = _draw(len(my_words), seed, draws)
+    return bootstrap_difference_of_rows([first], [second], seed=seed, draws=draws, level=level)
 
-    def rate(errors: NDArray[np.float64], words: NDArray[np.float64]) -> NDArray[np.float64]:
-        return 100.0 * errors[samples].sum(1) / np.maximum(words[samples].sum(1), 1)
 
-    value = 100.0 * (mine.sum() / max(my_words.sum(), 1) - other.sum() / max(other_words.sum(), 1))
-    return _interval(float(value), rate(mine, my_words) - rate(other, other_words), level)
+def bootstrap_difference_of_rows(
+    first: Row, second: Row, *, seed: int = 0, draws: int = 10_000, level: float = 0.95
+) -> Interval:
+    """The same of two rows: the mean WER of the first one's members minus that of the second's.
+
+    Raises:
+        ValueError: the runs were scored on different sets.
+    """
+    matched = list(zip(*_matched([*first, *second]), strict=True))
+    drawn = unit(first[0])
+    counts = [_units(sentences, drawn) for sentences in matched]
+    size = len(counts[0][0])
+    samples = _draw(size, seed, draws)
+
+    def mean(members: Sequence[Counted], drawn: NDArray[np.int64]) -> NDArray[np.float64]:
+        rates = [100.0 * e[drawn].sum(1) / np.maximum(w[drawn].sum(1), 1) for e, w in members]
+        return np.mean(rates, axis=0)
+
+    def difference(drawn: NDArray[np.int64]) -> NDArray[np.float64]:
+        return mean(counts[: len(first)], drawn) - mean(counts[len(first) :], drawn)
+
+    return _interval(float(difference(np.arange(size)[None])[0]), difference(samples), level)
 
 
 def unit(sentences: Sequence[Sentence]) -> Unit:
@@ -159,9 +190,7 @@ def unit(sentences: Sequence[Sentence]) -> Unit:
     return "speakers" if enough else "sentences"
 
 
-def _units(
-    sentences: Sequence[Sentence], drawn: Unit
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _units(sentences: Sequence[Sentence], drawn: Unit) -> Counted:
     """Errors and words of every unit, units in sorted order."""
     table: dict[str, Counts] = {}
     for sentence in sentences:

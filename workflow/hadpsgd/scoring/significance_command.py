@@ -13,7 +13,16 @@ from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 from hadpsgd.scoring import nist, sentences
 from hadpsgd.scoring.nist import Sentence
-from hadpsgd.scoring.significance import bootstrap, bootstrap_difference, mapsswe, unit
+from hadpsgd.scoring.seeds import mean_over_seeds, p_over_seeds
+from hadpsgd.scoring.significance import (
+    bootstrap,
+    bootstrap_difference_of_rows,
+    mapsswe_of_rows,
+    unit,
+)
+
+Members = Mapping[str, Sequence[Sentence]]
+"""Scored sentences of the runs of a row."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +51,7 @@ def _name(path: Path) -> str:
     return parts[-2] if len(parts) > 2 else str(path)
 
 
-def compare(runs: Mapping[str, Sequence[Sentence]], seed: int = 0) -> dict[str, Any]:
+def compare(runs: Members, seed: int = 0) -> dict[str, Any]:
     """WER of every run with its bootstrap interval, and every pair's tests.
 
     `drawn` says over what the bootstrap goes: `speakers` or `sentences`.
@@ -50,22 +59,29 @@ def compare(runs: Mapping[str, Sequence[Sentence]], seed: int = 0) -> dict[str, 
     Raises:
         UserError: the runs were scored on different sets.
     """
-    rates: dict[str, Any] = {}
-    for name, scored in runs.items():
-        interval, counts = bootstrap(scored, seed=seed), nist.total(scored)
-        rates[name] = {
-            "wer": round(interval.value, 3),
-            "interval": [round(interval.low, 3), round(interval.high, 3)],
-            "errors": counts.errors,
-            "words": counts.words,
-        }
+    return compare_rows({name: {name: scored} for name, scored in runs.items()}, seed)
+
+
+def compare_rows(rows: Mapping[str, Members], seed: int = 0) -> dict[str, Any]:
+    """The same of rows, whose members differ in their seed alone.
+
+    A row of several has its members' mean, with an interval over seeds, and `members`. A pair's
+    difference, interval and p are of the members' mean errors on this speech, `p_seeds` is over
+    seeds, null where a row has one member.
+
+    Raises:
+        UserError: the runs were scored on different sets.
+    """
+    found = {row: _row(members, seed) for row, members in rows.items()}
     pairs = []
-    for first, second in combinations(runs, 2):
+    for first, second in combinations(rows, 2):
+        one, two = (list(rows[row].values()) for row in (first, second))
         try:
-            test = mapsswe(runs[first], runs[second])
-            interval = bootstrap_difference(runs[first], runs[second], seed=seed)
+            test = mapsswe_of_rows(one, two)
+            interval = bootstrap_difference_of_rows(one, two, seed=seed)
         except ValueError as error:
             raise UserError(f"{first} and {second}: {error}") from None
+        over_seeds = p_over_seeds(*(_rates(rows[row]) for row in (first, second)))
         pairs.append(
             {
                 "first": first,
@@ -75,10 +91,41 @@ def compare(runs: Mapping[str, Sequence[Sentence]], seed: int = 0) -> dict[str, 
                 "segments": test.segments,
                 "z": round(test.z, 3),
                 "p": round(test.p, 5),
+                "p_seeds": None if over_seeds is None else round(over_seeds, 5),
             }
         )
-    drawn = unit(next(iter(runs.values())))
-    return {"runs": rates, "pairs": pairs, "drawn": drawn}
+    drawn = unit(next(iter(next(iter(rows.values())).values())))
+    return {"runs": found, "pairs": pairs, "drawn": drawn}
+
+
+def _row(members: Members, seed: int) -> dict[str, Any]:
+    each = {name: _run(scored, seed) for name, scored in members.items()}
+    if len(each) == 1:
+        return next(iter(each.values()))
+    mean = mean_over_seeds(_rates(members))
+    return {
+        "wer": round(mean.value, 3),
+        "interval": [round(mean.low, 3), round(mean.high, 3)],
+        "errors": sum(run["errors"] for run in each.values()),
+        "words": sum(run["words"] for run in each.values()),
+        "members": each,
+    }
+
+
+def _run(scored: Sequence[Sentence], seed: int) -> dict[str, Any]:
+    interval, counts = bootstrap(scored, seed=seed), nist.total(scored)
+    return {
+        "wer": round(interval.value, 3),
+        "interval": [round(interval.low, 3), round(interval.high, 3)],
+        "errors": counts.errors,
+        "words": counts.words,
+    }
+
+
+def _rates(members: Members) -> list[float]:
+    """Word error rates in percent."""
+    totals = [nist.total(scored) for scored in members.values()]
+    return [100.0 * counts.errors / max(counts.words, 1) for counts in totals]
 
 
 def as_text(report: Mapping[str, Any]) -> str:

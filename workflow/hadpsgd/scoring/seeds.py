@@ -1,0 +1,39 @@
+"""Runs that differ in their seed alone: their mean, and whether two such rows differ.
+
+The intervals here are over seeds: what other seeds would give on the same test set. Those of
+`significance` are over speakers or sentences: what these models would do on other speech.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hadpsgd.scoring.significance import Interval
+
+
+def mean_over_seeds(rates: Sequence[float], *, level: float = 0.95) -> Interval:
+    """Mean and its interval by Student's t with n - 1 degrees of freedom.
+
+    Of one member nothing is known about others: its interval is empty (NaN).
+    """
+    mean = float(np.mean(rates))
+    if len(rates) < 2:
+        return Interval(value=mean, low=float("nan"), high=float("nan"))
+    from scipy import stats  # half a second: only where there are seeds
+
+    spread = float(np.std(rates, ddof=1))
+    half = float(stats.t.ppf((1 + level) / 2, len(rates) - 1)) * spread / len(rates) ** 0.5
+    return Interval(value=mean, low=mean - half, high=mean + half)
+
+
+def p_over_seeds(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Welch's t-test of two rows' error rates, two-sided; None where one has a single member."""
+    if min(len(first), len(second)) < 2:
+        return None
+    if np.var(first) == np.var(second) == 0.0:  # every seed alike: the test divides by nothing
+        return 1.0 if first[0] == second[0] else 0.0
+    from scipy import stats
+
+    return float(stats.ttest_ind(first, second, equal_var=False).pvalue)
