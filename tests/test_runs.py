@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -195,8 +196,11 @@ def test_the_seed_of_training_is_apart_from_the_datas() -> None:
         ({"seeds": [1, 1]}, "training.seeds: [1, 1] has one twice"),
         ({"seeds": []}, "'training.seeds': List should have at least 1 item"),
         ({"runs": [{k: v for k, v in OTHER.items() if "." not in k}]}, "give the run a `name`"),
-        ({"cluster": {"hours": 3}}, "Facts of the machines are in the section `site`"),
-        ({"rendezvous_seconds": 3}, "Facts of the machines are in the section `site`"),
+        ({"cluster": {"hours": 3}}, "no key 'training.cluster' any more: facts of the machines"),
+        (
+            {"rendezvous_seconds": 3},
+            "'training.rendezvous_seconds' any more: facts of the machines are in the section",
+        ),
     ],
 )
 def test_wrong_runs_are_refused_by_name(training: dict[str, Any], said: str) -> None:
@@ -246,6 +250,21 @@ def test_two_runs_of_one_config_are_trained_as_they_say(
     assert rates["plain"] == pytest.approx(1.0) and rates["other"] == pytest.approx(0.25)
     weights = {run: found["weights"] for run, found in summaries.items()}
     assert weights["plain"] == weights["again-s3"] != weights["again-s4"]  # the config's seed is 3
+
+
+def test_nobody_asks_the_common_settings_where_a_run_is_meant() -> None:
+    """Outside of the config, settings_of is the one place."""
+    package = ROOT / "workflow"
+    keys = "|".join(["runs", *Settings.model_fields])
+    asked = re.compile(rf"config\.(model|training\.({keys}))\b", re.IGNORECASE)
+    found = [
+        f"{file.relative_to(package)}:{number}: {line.strip()}"
+        for file in [*package.rglob("*.py"), *package.rglob("*.smk")]
+        if file.parent.name != "config"
+        for number, line in enumerate(file.read_text().splitlines(), 1)
+        if asked.search(line) and not re.match(r" *(from|import) ", line)
+    ]
+    assert not found
 
 
 def test_commands_tell_of_the_run_that_is_named(

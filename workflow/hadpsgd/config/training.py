@@ -250,19 +250,6 @@ class Training(Settings):
         """Every run that is trained."""
         return [run for row in self.rows.values() for run in row]
 
-    @model_validator(mode="before")
-    @classmethod
-    def _moved(cls, values: Any) -> Any:
-        given_here = values if isinstance(values, dict) else {}
-        gone = [key for key in ("cluster", "rendezvous_seconds") if key in given_here]
-        if gone:
-            raise ValueError(
-                f"`{gone[0]}` is not here any more. Facts of the machines are in the section "
-                "`site`, or in the file that the profile names (profiles/slurm/site.yaml); "
-                "`lost_learner` is training.lost_learner"
-            )
-        return values
-
     @model_validator(mode="after")
     def _names(self) -> Training:
         _check_seeds(self.seed, self.seeds, "training.")
