@@ -207,6 +207,13 @@ class TestDataset:
         shard.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
         with pytest.raises(UserError, match=r"features.0002.npy: damaged shard"):
             Dataset(folder).verify()
+        found = []
+        for rank in range(3):  # each compares its share
+            try:
+                Dataset(folder).verify(rank=rank, learners=3)
+            except UserError:
+                found.append(rank)
+        assert found == [2]
         assert main(["check-egs", str(folder)]) == 2
         shard.write_bytes(content)
         assert main(["check-egs", str(folder)]) == 0

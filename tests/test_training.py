@@ -23,6 +23,7 @@ from training_runs import (
     write_examples,
 )
 
+from hadpsgd.cli import main
 from hadpsgd.config import load
 from hadpsgd.config.settings import LearningRate
 from hadpsgd.decentralized import rendezvous
@@ -142,6 +143,23 @@ def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pick_device("auto", 0).type == "cpu"
     with pytest.raises(UserError, match="finds no GPU"):
         pick_device("cuda", 0)
+
+
+def test_damaged_examples_are_noticed_before_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """egs.verify was read nowhere."""
+    egs = write_examples(tmp_path / "egs")
+    shard = egs / "train/features.0001.npy"
+    content = shard.read_bytes()
+    shard.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    config = write_config(tmp_path, RUNS, epochs=1)
+    command = ["train", "--config", str(config), "--run-id", "single", "--out", str(tmp_path / "o")]
+    command += ["--egs", str(egs / "train"), "--dev-egs", str(egs / "dev")]
+    assert main(command) == 2
+    assert "features.0001.npy: damaged shard" in capsys.readouterr().err
+    config.write_text(config.read_text() + "egs: {verify: false}\ntracking: {uri: none}\n")
+    assert main(command) == 0
 
 
 def test_wrong_number_of_processes(egs: Path, tmp_path: Path) -> None:

@@ -155,4 +155,4 @@ class Egs(Section):
     dtype: Literal["float32", "float16"] = "float32"
     """How features are stored; float16 halves disk and reading (inputs are normalised)."""
     verify: bool = Field(True, json_schema_extra=DECIDES_NOTHING)
-    """Compare the checksums of all shards before training."""
+    """Compare the checksums of all shards when a training starts; its learners share the work."""

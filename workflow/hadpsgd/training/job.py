@@ -125,6 +125,9 @@ def assemble(config: Config, run_id: str, *, egs: Path, dev_egs: Path, out: Path
         run.learners, run.shared_gradients, hash_, config.site.rendezvous_seconds
     )
     place = meeting.place
+    if config.egs.verify:
+        for examples in (train, dev):
+            examples.verify(rank=place.rank, learners=place.world)
     torch.set_num_threads(training.threads or share_of_cores(meeting.local_world))
     device = pick_device(training.device, place.rank % meeting.local_world)
     if device.type == "cuda":
