@@ -299,8 +299,8 @@ class TestObjects:
 
     def test_transitions(self, place: Path) -> None:
         planted = np.array([Planted(place)], dtype=object)
-        names = ("pdf", "phone", "final", "loop")
-        np.savez(place / "transitions.npz", **dict.fromkeys(names, planted))
+        file = place / "transitions.npz"
+        np.savez(file, pdf=planted, phone=planted, final=planted, loop=planted)
         with pytest.raises(UserError, match="damaged"):
             Transitions.read(place / "transitions.npz")
         assert not ran(place)
