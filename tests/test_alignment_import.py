@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gmm_toy import STATES, toy
 
 from hadpsgd.alignment.archives import read_alignments
 from hadpsgd.alignment.kaldi_import import import_alignments
 from hadpsgd.cli import main
 from hadpsgd.corpus.tables import read_table
 from hadpsgd.errors import UserError
+from hadpsgd.gmm import event_map
 from hadpsgd.kaldi_io import iterate, write_archive
 
 
@@ -74,6 +76,18 @@ def _other_phones(folder: Path) -> None:
     path.write_text(path.read_text().replace("AA_B ", "AX_B "))
 
 
+def _other_numbers(folder: Path) -> None:
+    path = folder / "phones.txt"
+    numbers = dict(line.split() for line in path.read_text().splitlines())
+    numbers["AA_B"], numbers["AA_E"] = numbers["AA_E"], numbers["AA_B"]
+    path.write_text("".join(f"{phone} {number}\n" for phone, number in numbers.items()))
+
+
+def _other_tree(folder: Path, phones: int) -> None:
+    tree = toy(np.zeros((phones, STATES, 1))).tree
+    (folder / "tree").write_bytes(event_map.content(tree))
+
+
 def _no_archives(folder: Path) -> None:
     for path in folder.glob("ali.*.gz"):
         path.unlink()
@@ -85,12 +99,26 @@ def _no_archives(folder: Path) -> None:
         (_cut, "ali.1.gz"),
         (_other_ids, "transition-ids up to 99999"),
         (_other_phones, "phone AA_B is None here and"),
+        (_other_numbers, "phone AA_B is"),
+        (lambda folder: _other_tree(folder, 2), "the tree has 6 pdf-ids and final.mdl 424"),
+        (lambda folder: _other_tree(folder, 200), "the tree has 600 pdf-ids and final.mdl 424"),
         (_no_archives, "no ali.*.gz"),
         (lambda folder: (folder / "final.mdl").unlink(), "final.mdl"),
         (lambda folder: (folder / "tree").unlink(), "tree"),
         (lambda folder: (folder / "tree").write_bytes(b"\0BXYZ"), "tree"),
     ],
-    ids=["cut", "ids", "phones", "none", "no model", "no tree", "broken tree"],
+    ids=[
+        "cut",
+        "ids",
+        "phones",
+        "numbers",
+        "smaller tree",
+        "larger tree",
+        "none",
+        "no model",
+        "no tree",
+        "broken tree",
+    ],
 )
 def test_a_spoiled_folder_is_refused(
     spoil: Callable[[Path], object],

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from hadpsgd import kaldi_io
 from hadpsgd.alignment import pictures, views
+from hadpsgd.alignment.agreement import agreement
 from hadpsgd.alignment.views import Interval
 from hadpsgd.cli import main
 from hadpsgd.gmm import diag_gmm
@@ -105,6 +107,17 @@ def test_outliers_do_not_hide_one_another() -> None:
     assert pictures.likelihoods(scores).axes[0].get_title(loc="left").startswith("20 of 220")
 
 
+def test_the_limit_of_outliers_is_four_deviations() -> None:
+    """Estimated so that it is the standard deviation where scores are normal."""
+    scores = {
+        f"u{i}": score for i, score in enumerate(np.random.default_rng(1).normal(-7, 0.2, 99))
+    }
+    values = list(scores.values())
+    deviation = scipy.stats.median_abs_deviation(values, scale="normal")
+    _, limit = views.low_outliers(scores)
+    assert limit == pytest.approx(np.median(values) - 4 * deviation, rel=1e-4)
+
+
 def test_log_likelihood_is_the_mean_over_frames() -> None:
     rng = np.random.default_rng(1)
     mixtures = diag_gmm.make([2, 1], np.array([0.4, 0.6, 1.0]), rng.normal(size=(3, 2)),
@@ -114,3 +127,18 @@ def test_log_likelihood_is_the_mean_over_frames() -> None:
     assert views.log_likelihood(mixtures, features, pdfs.astype(np.int32)) == pytest.approx(
         float(expected), rel=1e-5
     )
+
+
+def test_agreement_is_over_the_frames_that_both_have() -> None:
+    """Whatever the order of utterances, and whichever alignment is longer."""
+    pdf = np.array([-1, 0, 0, 1, 2], np.int32)
+    one = {"a": [1, 1, 3, 4], "b": [3, 3], "c": [1, 2, 3], "alone": [1]}
+    other = {"c": [2, 1, 4, 4, 4], "a": [2, 3, 3], "b": [3, 4, 4], "lonely": [4]}
+
+    def items(ids: dict[str, list[int]]) -> list[tuple[str, np.ndarray]]:
+        return [(name, np.array(values, np.int32)) for name, values in ids.items()]
+
+    # a: 2 of 3, b: 1 of 2, c: 2 of 3
+    for first, second in ((one, other), (other, one)):
+        assert agreement(items(first), items(second), pdf) == pytest.approx(5 / 8)
+    assert agreement(items({"a": [1]}), items({"b": [1]}), pdf) is None

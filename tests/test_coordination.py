@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from hadpsgd.decentralized.coordination import Coordination, horizon
-from hadpsgd.decentralized.schedules import create
+from hadpsgd.decentralized.schedules import SCHEDULES, create
 
 RING = create("ring", 4, 0)
 SMALLER = RING.over([0, 1, 2])
@@ -51,3 +52,43 @@ def test_all_living_have_finished_as_one_finishes_during_a_change() -> None:
     coordination.begin_anew(SMALLER, 8, pause=False, stop=False, finished=report[2] | others)
     assert coordination.all_finished
     assert coordination.stops(horizon(SMALLER, 1, 8))
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_the_horizon_is_the_first_round_before_which_all_know(name: str) -> None:
+    schedule = create(name, 9, 3)
+    for source, first in ((0, 0), (4, 7)):
+        knows = np.zeros(9)
+        knows[source] = 1
+        rounds = first
+        while not knows.all():
+            knows = knows @ (schedule.round(rounds).matrix() > 0)
+            rounds += 1
+        assert horizon(schedule, source, first) == rounds
+
+
+@pytest.mark.parametrize("name", ["ring", "random-ring", "pairwise"])
+@pytest.mark.parametrize(
+    ("first", "second"), [((0, 2), (4, 2)), ((0, 2), (4, 3)), ((1, 5), (2, 4))]
+)
+def test_all_pause_before_the_same_round(
+    name: str, first: tuple[int, int], second: tuple[int, int]
+) -> None:
+    """Two that know nothing of each other pick one: the earlier counts, for everybody."""
+    schedule = create(name, 8, 1)
+    nodes = [Coordination(schedule, node) for node in range(8)]
+    paused: dict[int, list[int]] = {}
+    for k in range(40):
+        for node, round_ in (first, second):
+            if round_ == k:
+                nodes[node].request_pause(k)
+        for node, coordination in enumerate(nodes):
+            if coordination.pauses(k):
+                paused.setdefault(k, []).append(node)
+                coordination.passed()
+        notes = [coordination.note(0, k) for coordination in nodes]
+        for node, coordination in enumerate(nodes):
+            for partner in schedule.round(k).receives(node):
+                coordination.heard(notes[partner], k + 1)
+    picked = [horizon(schedule, node, round_) for node, round_ in (first, second)]
+    assert paused == {min(picked): [*range(8)]}

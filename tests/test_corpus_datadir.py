@@ -84,6 +84,43 @@ def test_formats(tmp_path: Path, name: str, subtype: str) -> None:
     assert np.abs(samples - tone(1)).max() <= tolerance
 
 
+@pytest.mark.parametrize("length", [6, 7])
+def test_a_wav_file_with_other_chunks(tmp_path: Path, length: int) -> None:
+    """A chunk of odd length is followed by a byte that its length does not count."""
+    place = tmp_path / "a.wav"
+    soundfile.write(place, tone(1), RATE, format="WAV", subtype="PCM_16")
+    content = place.read_bytes()
+    data = content.index(b"data")
+    note = b"LIST" + length.to_bytes(4, "little") + b"INFOabc"[:length] + b"\0" * (length % 2)
+    content = content[:data] + note + content[data:]
+    place.write_bytes(b"RIFF" + (len(content) - 8).to_bytes(4, "little") + content[8:])
+    with audio.open_audio(str(place)) as stream:
+        np.testing.assert_array_equal(audio.read(stream, channel=0), tone(1))
+    place.write_bytes(place.read_bytes()[:-100])
+    with pytest.raises(UserError, match="100 of 16000 bytes are missing"):
+        audio.open_audio(str(place))
+
+
+@pytest.mark.parametrize("names", ["AB", "ab", "12"])
+def test_names_of_channels(data: Path, names: str) -> None:
+    lines = [f"call-{side} call {name}" for side, name in zip("AB", names, strict=True)]
+    write_lines(data / "reco2file_and_channel", lines)
+    found = DataDir.read(data)
+    assert [found.utterances[name].channel for name in ("ann-1", "bob-1")] == [0, 1]
+    assert found.file_and_channel(found.utterances["bob-1"]) == ("call", names[1])
+
+
+def test_an_utterance_to_the_end_of_its_recording(data: Path) -> None:
+    """Kaldi writes -1."""
+    replace_line(data / "segments", "bob-2 call-B 5 9.99", "bob-2 call-B 5 -1")
+    found = DataDir.read(data)
+    assert found.utterances["bob-2"].end is None
+    with AudioReader(found, RATE) as reader:
+        assert len(reader.read(found.utterances["bob-2"])) == 5 * RATE
+    found.write(data)
+    assert DataDir.read(data).utterances == found.utterances
+
+
 def test_pipes_run_only_where_allowed(data: Path) -> None:
     command = f"cat {data.parents[1] / 'audio' / 'call.wav'} |"
     write_lines(data / "wav.scp", [f"call-A {command}", f"call-B {command}"])

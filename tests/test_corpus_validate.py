@@ -266,6 +266,10 @@ def test_oov_within_the_limit_is_counted(data: Path) -> None:
     lexicon = {"hello", "bob", "bye", "hi"}
     summary = validate(data, Checks(sample_rate=RATE, lexicon=lexicon, max_oov=0.2), found.append)
     assert (summary.oov, found) == (1, [])
+    for limit, faults in ((1 / 7, 0), (1 / 7 - 1e-9, 1)):  # a share that is allowed may be reached
+        found.clear()
+        validate(data, Checks(sample_rate=RATE, lexicon=lexicon, max_oov=limit), found.append)
+        assert len(found) == faults
 
 
 def test_command(data: Path, capsys: pytest.CaptureFixture[str]) -> None:

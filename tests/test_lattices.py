@@ -183,3 +183,19 @@ def test_confidence_is_the_share_of_the_probability() -> None:
         )
         is None
     )
+
+
+def test_a_word_said_twice_is_as_sure_as_each_of_it_is() -> None:
+    """What is said elsewhere in the utterance counts for the word that is nearest."""
+    rows = [
+        (1, word, float(-np.log(share)), 0.0, state + 1)
+        for state, shares in enumerate([{1: 0.6, 2: 0.4}, {0: 1.0}, {0: 1.0}, {1: 0.7, 3: 0.3}])
+        for word, share in shares.items()
+    ]
+    final = np.full((5, 2), np.inf, np.float32)
+    final[-1] = 0.0
+    lat = Lattice(final, np.array([0, 2, 3, 4, 6, 6]), np.array(rows, ARC))
+    scaling = Scaling(acoustic_scale=1.0)
+    path = best_paths(lat, [scaling])[0]
+    assert path.words.tolist() == [1, 1]
+    assert confidences(lat, path, scaling) == pytest.approx([0.6, 0.7], rel=1e-5)

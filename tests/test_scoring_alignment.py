@@ -74,8 +74,13 @@ def random_texts(seed: int, count: int) -> list[tuple[str, list[str]]]:
 
 @needs_sclite
 @pytest.mark.parametrize("optional", [True, False])
-def test_every_column_is_sclites(optional: bool, tmp_path: Path) -> None:
-    """Which words stand against each other, also where several alignments cost the same."""
+@pytest.mark.parametrize("large", [False, True])
+def test_every_column_is_sclites(
+    optional: bool, large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which words stand against each other, also where several alignments cost the same; as short
+    texts are aligned, and as long ones are."""
+    monkeypatch.setattr("hadpsgd.scoring.align._LARGE", 0 if large else 1 << 30)
     texts = random_texts(1, 1500)
     segments, words = [], []
     for i, (ref, hyp) in enumerate(texts):

@@ -1,0 +1,117 @@
+"""Settings that each may be and together may not; what a run takes where it says nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hadpsgd.config import check
+from hadpsgd.config.schema import Config
+from hadpsgd.config.training import DEFAULT_SCHEDULE, Run
+from hadpsgd.decentralized.schedules import SCHEDULES
+from hadpsgd.errors import UserError
+from hadpsgd.training.job import strategy_of
+
+
+def config(**sections: Any) -> Config:
+    return check({"name": "x", "corpus": {"kind": "builtin"}, **sections}, "test")
+
+
+def of_run(**run: Any) -> dict[str, Any]:
+    return {"training": {"batch": 240, "runs": [run]}}
+
+
+FOUR: dict[str, Any] = {"learners": 4}
+GROUPED = {"strategy": "hadpsgd", "learners": 4, "super_learner": 2}
+
+
+@pytest.mark.parametrize(
+    ("refused", "message", "fits"),
+    [
+        ({"features": {"input": ["ivector"]}}, "i-vectors need logmel or fmllr beside them",
+         {"features": {"input": ["ivector", "logmel"]}}),
+        ({"features": {"input": ["logmel", "logmel"]}}, "a stream is listed twice",
+         {"features": {"input": ["logmel", "ivector"]}}),
+        ({"features": {"input": ["fmllr"]}}, "fmllr needs alignment.kind sat",
+         {"features": {"input": ["fmllr"]}, "alignment": {"kind": "sat"}}),
+        ({"corpus": {"kind": "builtin", "speeds": [0.9]}}, "1.0 must be among the speeds",
+         {"corpus": {"kind": "builtin", "speeds": [0.9, 1.0]}}),
+        ({"corpus": {"kind": "builtin", "speeds": [1.0, 1.0]}}, "a speed is listed twice",
+         {"corpus": {"kind": "builtin", "speeds": [1.0, 1.1]}}),
+        ({"corpus": {"kind": "builtin", "speeds": [1.0, 0.955]}}, "two decimals at most",
+         {"corpus": {"kind": "builtin", "speeds": [1.0, 0.95]}}),
+        (of_run(strategy="single", learners=2), "strategy single has 1 learner",
+         of_run(strategy="single", learners=1)),
+        (of_run(strategy="ssgd", learners=1), "ssgd needs at least 2 learners",
+         of_run(strategy="ssgd", learners=2)),
+        (of_run(strategy="adpsgd", learners=4, super_learner=2), "adpsgd has no super-learners",
+         of_run(**GROUPED)),
+        (of_run(strategy="hadpsgd", learners=6, super_learner=4), "cannot be divided into",
+         of_run(strategy="hadpsgd", learners=8, super_learner=4)),
+        (of_run(strategy="hadpsgd", learners=4, super_learner=4), "that is strategy ssgd",
+         of_run(**GROUPED)),
+        (of_run(strategy="d1d", schedule="ring", **FOUR), "d1d averages all weights",
+         of_run(strategy="d1d", schedule="complete", **FOUR)),
+        (of_run(strategy="local", schedule="ring", **FOUR), "local averages all weights",
+         of_run(strategy="local", schedule="complete", **FOUR)),
+        (of_run(**GROUPED, among="d1d", schedule="ring"), "d1d averages all weights",
+         of_run(**GROUPED, among="dpsgd", schedule="ring")),
+        (of_run(strategy="rand", schedule="ring", **FOUR), "choose adpsgd",
+         of_run(strategy="adpsgd", schedule="random-ring", **FOUR)),
+        (of_run(strategy="adpsgd", schedule="exponential", **FOUR), "needs exchanges in both",
+         of_run(strategy="dpsgd", schedule="exponential", **FOUR)),
+        (of_run(**GROUPED, schedule="one-peer-exponential"), "needs exchanges in both",
+         of_run(**GROUPED, among="dpsgd", schedule="one-peer-exponential")),
+        (of_run(strategy="adpsgd", injected={"slow_learners": {4: 2.0}}, **FOUR), "no learner 4",
+         of_run(strategy="adpsgd", injected={"slow_learners": {3: 2.0}}, **FOUR)),
+        (of_run(strategy="adpsgd", injected={"slow_learners": {1: 0.5}}, **FOUR), "made faster",
+         of_run(strategy="adpsgd", injected={"slow_learners": {1: 1.0}}, **FOUR)),
+        (of_run(strategy="dpsgd", schedule="exponential", injected={"drop": 0.1}, **FOUR),
+         "would shift the mean", of_run(strategy="dpsgd", injected={"drop": 0.1}, **FOUR)),
+        (of_run(**GROUPED, among="local", synchronous_epochs=1), "for strategy local alone",
+         of_run(strategy="local", synchronous_epochs=1, **FOUR)),
+        ({"training": {"runs": [{"strategy": "ssgd", "learners": 3}]}}, "batch 256 cannot be",
+         {"training": {"batch": 255, "runs": [{"strategy": "ssgd", "learners": 3}]}}),
+        ({"tracking": {"uri": "some/folder"}}, "not a tracking URI",
+         {"tracking": {"uri": "http://server:5000"}}),
+        ({"tracking": {"uri": "sqlite://file.db"}}, "sqlite needs three slashes",
+         {"tracking": {"uri": "sqlite:///file.db"}}),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_together_is_refused(
+    refused: dict[str, Any], message: str, fits: dict[str, Any]
+) -> None:
+    with pytest.raises(UserError) as refusal:
+        config(**refused)
+    assert message in str(refusal.value) and "\n" not in str(refusal.value)
+    config(**fits)  # its neighbour is none
+
+
+@pytest.mark.parametrize(
+    ("strategy", "grouped"),
+    [
+        ("rand", False),
+        *((s, g) for s in ("dpsgd", "adpsgd", "d1d", "local") for g in (True, False)),
+    ],
+)
+def test_a_run_has_the_schedule_that_its_strategy_needs(strategy: str, grouped: bool) -> None:
+    run = Run(**(GROUPED | {"among": strategy} if grouped else {"strategy": strategy, **FOUR}))
+    assert run.schedule == DEFAULT_SCHEDULE.get(strategy, "ring") in SCHEDULES
+    made = strategy_of(run, steps_per_epoch=10)
+    assert made.collective == (run.schedule == "complete")
+    assert made.name == {"rand": "adpsgd"}.get(strategy, strategy)
+
+
+def test_runs_are_named_by_what_makes_them_differ() -> None:
+    runs = [
+        {"strategy": "single"}, {"strategy": "ssgd", **FOUR}, {"strategy": "adpsgd", **FOUR},
+        {"strategy": "adpsgd", "schedule": "pairwise", **FOUR}, {"strategy": "rand", **FOUR},
+        GROUPED, {**GROUPED, "among": "d1d"}, {**GROUPED, "schedule": "complete"},
+        {"strategy": "adpsgd", "name": "mine", **FOUR},
+    ]  # fmt: skip
+    ids = [run.id for run in config(training={"batch": 240, "runs": runs}).training.runs]
+    assert ids == [
+        "single", "ssgd-4", "adpsgd-4", "adpsgd-4-pairwise", "rand-4",
+        "hadpsgd-2x2", "hadpsgd-2x2-d1d", "hadpsgd-2x2-complete", "mine",
+    ]  # fmt: skip
