@@ -9,7 +9,7 @@ BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export KALDI_ROOT ?= unset
 
-.PHONY: setup demo test test-fast lint format lock bench-training clean
+.PHONY: setup demo test test-fast mutants lint format lock bench-training clean
 
 setup: $(BIN)/.installed
 
@@ -29,6 +29,10 @@ test: setup
 
 test-fast: setup
 	$(BIN)/pytest -n $(TEST_JOBS) --dist loadgroup --no-loadscope-reorder -m 'not slow'
+
+# small faults put into a copy of the code: do the tests notice? (docs/mutants.md)
+mutants: setup
+	PYTHONPATH=tests $(BIN)/python -m mutants $(MUTANTS)
 
 lint: setup
 	$(BIN)/ruff check workflow tests benchmarks envs
