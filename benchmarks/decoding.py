@@ -41,7 +41,7 @@ from hadpsgd.config.decoding import Decoding
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.decoding.decode import Batch, Scorer, Work, decode
 from hadpsgd.decoding.gmm import GmmScorer
-from hadpsgd.decoding.lanes import Scores
+from hadpsgd.decoding.scores import Matrix
 from hadpsgd.decoding.search import Searcher
 from hadpsgd.gmm import transition_model
 from hadpsgd.graph.transitions import Transitions
@@ -90,16 +90,16 @@ def prepare(kaldi: Path, folder: Path) -> None:
     )
     score = scorer()
     for utterance in DataDir.read(data, audio=False, text=False):
-        np.save(scores / f"{utterance.id}.npy", score(utterance.id))
+        np.save(scores / f"{utterance.id}.npy", score(utterance.id)[:])
 
 
-def faster_decoder(graph: Path) -> Callable[[Sequence[Scores]], None]:
+def faster_decoder(graph: Path) -> Callable[[Sequence[Matrix]], None]:
     """FasterDecoder alone."""
     fst = kaldifst.StdConstFst.read(str(graph / "HCLG.fst"))
     pdf = Transitions.read(graph / "transitions.npz").pdf[1:]
     options = kaldi_decoder.FasterDecoderOptions(beam=OPTIONS.beam, max_active=OPTIONS.max_active)
 
-    def run(scores: Sequence[Scores]) -> None:
+    def run(scores: Sequence[Matrix]) -> None:
         for matrix in scores:
             decoder = kaldi_decoder.FasterDecoder(fst, options)
             spread = (matrix * np.float32(SCALE)).take(pdf, axis=1)
@@ -116,11 +116,11 @@ def searches(folder: Path, repeat: int) -> dict[str, float]:
     for name, one_best in (("best_path", True), ("lattice", False)):
         searcher = Searcher(graph, OPTIONS.model_copy(update={"one_best": one_best}))
         runs[name] = partial(_drain, searcher)
-    scores = [saved()(utterance) for utterance in saved.utterances]
+    scores = [saved()(utterance)[:] for utterance in saved.utterances]
     return side_by_side(repeat, runs, [scores])
 
 
-def _drain(searcher: Searcher, scores: Sequence[Scores]) -> None:
+def _drain(searcher: Searcher, scores: Sequence[Matrix]) -> None:
     for _ in searcher.search(scores):
         pass
 

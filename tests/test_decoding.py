@@ -20,6 +20,7 @@ from hadpsgd.decoding.confidence import confidences
 from hadpsgd.decoding.decode import Scorer, Work, dealt, decode, in_turn
 from hadpsgd.decoding.lattice import Lattice, Scaling, best_paths
 from hadpsgd.decoding.network import by_length
+from hadpsgd.decoding.scores import Scores, scores_of
 from hadpsgd.decoding.search import Searcher
 from hadpsgd.decoding.word_times import Span, WordAligner, phone_spans
 from hadpsgd.errors import UserError
@@ -54,17 +55,17 @@ class Golden:
     faults: tuple[tuple[str, str], ...] = ()
 
     def __call__(self) -> Scorer:
-        scores = dict(kaldi_io.iterate(self.path / "golden/gmm_loglikes_test20.ark.gz"))
+        found = dict(kaldi_io.iterate(self.path / "golden/gmm_loglikes_test20.ark.gz"))
         for utterance, kind in self.faults:
             if kind == "nan":
-                scores[utterance] = np.full_like(scores[utterance], np.nan)
+                found[utterance] = np.full_like(found[utterance], np.nan)
             elif kind == "empty":
-                scores[utterance] = scores[utterance][:0]
+                found[utterance] = found[utterance][:0]
             elif kind == "narrow":
-                scores[utterance] = scores[utterance][:, :-1]
+                found[utterance] = found[utterance][:, :-1]
             elif kind == "short":
-                scores[utterance] = scores[utterance][:40]
-        return scores.__getitem__
+                found[utterance] = found[utterance][:40]
+        return found.__getitem__
 
 
 def golden_words(kaldi: Path) -> dict[str, list[str]]:
@@ -116,6 +117,37 @@ def found(searcher: Searcher, scores: NDArray[np.float32]) -> Lattice:
     lat = searcher(scores).lattice
     assert lat is not None
     return lat
+
+
+@pytest.mark.parametrize("one_best", [False, True])
+def test_scores_made_little_by_little(
+    kaldi: Path, graph: Path, monkeypatch: pytest.MonkeyPatch, one_best: bool
+) -> None:
+    """The same lattices to the byte, and never more scores at a time than a chunk holds."""
+    names = list(golden_words(kaldi))[:3]
+    whole = dict(kaldi_io.iterate(kaldi / "golden/gmm_loglikes_test20.ark.gz"))
+    pdfs = whole[names[0]].shape[1]
+    monkeypatch.setattr("hadpsgd.decoding.scores.WHOLE", 4 * pdfs * 50)
+    most = 0
+
+    def little(name: str) -> Scores:
+        def make(begin: int, end: int) -> NDArray[np.float32]:
+            nonlocal most
+            most = max(most, end - begin)
+            return whole[name][begin:end]
+
+        return scores_of(frames=len(whole[name]), pdfs=pdfs, make=make)
+
+    searcher = Searcher(graph, Decoding(acoustic_scale=SCALE, one_best=one_best))
+    found = searcher.search([little(name) for name in names], together=2)
+    wanted = searcher.search([whole[name] for name in names], together=2)
+    for one, other in zip(found, wanted, strict=True):
+        assert one.lattice is not None and other.lattice is not None
+        assert lattice_io.encode(one.lattice) == lattice_io.encode(other.lattice)
+    assert most == 50 < min(len(whole[name]) for name in names)
+    whole[names[1]][-1, 0] = np.nan
+    with pytest.raises(UserError, match="not finite"):
+        list(searcher.search(map(little, names)))
 
 
 def test_costs_add_up(kaldi: Path, graph: Path) -> None:
@@ -303,6 +335,7 @@ def test_network_scores_are_log_posteriors_minus_log_priors(
     places = {"model": tmp_path / "final.pt", "data": tmp_path, "streams": tmp_path}
     scorer = make(config=FakeConfig(Inputs()), **places, device="cpu")
     got = scorer()("u")
+    assert isinstance(got, np.ndarray)
     with torch.no_grad():
         posterior = torch.softmax(model(torch.from_numpy(features)[None])[0], 1).numpy()
     wanted = np.log(posterior[:, :3]) - np.log([0.5, 0.3, 0.2])
@@ -319,6 +352,7 @@ def test_scores_are_made_on_the_device(tmp_path: Path, monkeypatch: pytest.Monke
     from hadpsgd.decoding import network
     from hadpsgd.models.blstm import BLSTM
     from hadpsgd.models.build import SavedShape
+    from hadpsgd.models.long_input import hidden
 
     model = BLSTM(
         SavedShape(layers=2, cells=4, projection=3, dropout=0.0),
@@ -327,12 +361,13 @@ def test_scores_are_made_on_the_device(tmp_path: Path, monkeypatch: pytest.Monke
         device="meta",
     ).eval()
     features, priors = torch.empty(11, 5), torch.empty(7)
-    with torch.inference_mode():
-        there = network.log_likelihoods(model, features.to("meta"), priors.to("meta"))
-        assert (there.device.type, there.shape) == ("meta", (11, 7))
-        for mixed in ((features, priors.to("meta")), (features.to("meta"), priors)):
-            with pytest.raises(RuntimeError, match="device"):
-                network.log_likelihoods(model, *mixed)
+    states = hidden(model, features.to("meta"))
+    there = network.log_likelihoods(model, states, priors.to("meta"))
+    assert (there.device.type, there.shape) == ("meta", (11, 7))
+    with pytest.raises(RuntimeError, match="device"):
+        hidden(model, features)
+    with pytest.raises(RuntimeError, match="device"):
+        network.log_likelihoods(model, states, priors)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     make: Callable[..., network.NetworkScorer] = network.NetworkScorer
     scorer = make(config=None, model=tmp_path, data=tmp_path, streams=tmp_path, device="cuda")

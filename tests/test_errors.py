@@ -22,10 +22,12 @@ from search_problems import Scores, problems, walks
 from hadpsgd import kaldi_io
 from hadpsgd.config.decoding import Decoding
 from hadpsgd.corpus.datadir import AudioReader, DataDir, Utterance
+from hadpsgd.corpus.lang.directory import read_symbols
 from hadpsgd.corpus.stm import Segment
 from hadpsgd.decoding.lattice import Lattice, Scaling, best_paths
 from hadpsgd.decoding.reference import ReferenceGraph
 from hadpsgd.decoding.said import Said, Vocabulary
+from hadpsgd.decoding.scores import LongScores, scores_of
 from hadpsgd.decoding.search import Searcher
 from hadpsgd.errors import UserError
 from hadpsgd.gmm import transition_model
@@ -278,3 +280,25 @@ def test_the_page_and_its_audio(tmp_path: Path, scored: list[Sentence]) -> None:
     assert local and all((tmp_path / "page" / link).is_file() for link in local)
     assert "&lt;x0&gt;" in html and "<x0>" not in html and "unknown word: &lt;z&gt;" in html
     assert len(re.findall("<article", html)) == 3 and "margin +2.50" in html
+
+
+def test_a_long_utterances_scores_are_narrowed_to_what_is_read(
+    shared: Path, graph: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The columns of the reference's own pdfs are held whole, others a chunk at a time."""
+    monkeypatch.setattr("hadpsgd.decoding.scores.WHOLE", 1 << 14)
+    found = ReferenceGraph.read(graph, ())
+    archive = shared / "kaldi_an4/golden/gmm_loglikes_test20.ark.gz"
+    name, matrix = next(iter(kaldi_io.iterate(archive)))
+    lines = (shared / "kaldi_an4/golden/bestpath_words_test20.txt").read_text().splitlines()
+    words = next(line.split()[1:] for line in lines if line.startswith(f"{name} "))
+    numbers = read_symbols(graph / "words.txt")
+    said = [Said.in_a_row([numbers[word] for word in words])]
+    little = scores_of(
+        frames=len(matrix), pdfs=matrix.shape[1], make=lambda begin, end: matrix[begin:end]
+    )
+    assert isinstance(little, LongScores)
+    scaling = Scaling(acoustic_scale=0.0833)
+    (one,), (other,) = (found.best_paths(said, [each], scaling) for each in (little, matrix))
+    assert one is not None and other is not None
+    assert one.cost == other.cost and np.array_equal(one.transitions, other.transitions)

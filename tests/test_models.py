@@ -16,6 +16,7 @@ from hadpsgd.errors import UserError
 from hadpsgd.models import fast
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.models.build import ModelMeta, SavedShape, load_model, save_model
+from hadpsgd.models.long_input import hidden
 
 SMALL = SimpleNamespace(layers=2, cells=8, projection=6, dropout=0.0)
 
@@ -178,3 +179,14 @@ def test_model_info_prints_layers_and_parameters(
     (tmp_path / "meta.json").write_text("{}")
     assert main(["model-info", "--config", str(config), "--egs", str(tmp_path)]) == 2
     assert "meta.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("frames", [1, 64, 65, 500])
+def test_long_utterances_are_computed_in_chunks(frames: int) -> None:
+    """Each direction's state is carried on: the same as at once."""
+    model = small(layers=3, cells=16).eval()
+    x = torch.randn(frames, 5, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        whole = model.hidden(x[None])[0]
+    torch.testing.assert_close(hidden(model, x, chunk=64), whole, rtol=0, atol=1e-6)
+    assert not hidden(model, x, chunk=64).requires_grad

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from hadpsgd.decoding.forward_backward import arc_posteriors, frames_before
@@ -19,15 +21,15 @@ def confidences(lattice: Lattice, path: Path, scaling: Scaling) -> list[float] |
     if not len(path.words):
         return []
     spoken = np.flatnonzero(lattice.arcs["olabel"] > 0)
-    posteriors = arc_posteriors(lattice, scaling)[spoken]
-    words = lattice.arcs["olabel"][spoken]
     frames = frames_before(lattice)[lattice.sources[spoken]]
+    order = frames.argsort(kind="stable")
+    posteriors = arc_posteriors(lattice, scaling)[spoken][order]
+    words, frames = lattice.arcs["olabel"][spoken][order], frames[order]
     places = path.word_frames.astype(np.float64)
     middles = (places[1:] + places[:-1]) / 2.0
-    lows = np.concatenate([[-np.inf], middles])
-    highs = np.concatenate([middles, [np.inf]])
+    bounds = [0, *frames.searchsorted(middles).tolist(), len(frames)]
     found = []
-    for word, low, high in zip(path.words.tolist(), lows, highs, strict=True):
-        near = (words == word) & (frames >= low) & (frames < high)
-        found.append(float(min(posteriors[near].sum(), 1.0)))
+    for word, (low, high) in zip(path.words.tolist(), pairwise(bounds), strict=True):
+        near = words[low:high] == word
+        found.append(float(min(posteriors[low:high][near].sum(), 1.0)))
     return found

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from hadpsgd.corpus.lang.directory import read_symbols
 from hadpsgd.decoding import lattice_io
-from hadpsgd.decoding.lanes import Scores
+from hadpsgd.decoding.scores import Scores
 from hadpsgd.decoding.search import TOGETHER, Found, Searcher
 from hadpsgd.decoding.word_times import FRAME_SHIFT
 from hadpsgd.errors import UserError

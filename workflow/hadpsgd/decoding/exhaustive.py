@@ -9,8 +9,8 @@ from math import isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from hadpsgd.decoding.lanes import Scores
 from hadpsgd.decoding.lattice import ARC, Lattice
+from hadpsgd.decoding.scores import Matrix
 from hadpsgd.decoding.search_graph import Costs, Indices
 from hadpsgd.errors import UserError
 from hadpsgd.graph.arrays import Arrays
@@ -70,7 +70,7 @@ class Exhaustive:
     """
 
     def __init__(
-        self, graph: Arrays, pdf: NDArray[np.integer], scores: Scores, acoustic_scale: float
+        self, graph: Arrays, pdf: NDArray[np.integer], scores: Matrix, acoustic_scale: float
     ) -> None:
         self.graph, self.scores, self._pdf = graph, scores, pdf
         self._scale = np.float32(-acoustic_scale)

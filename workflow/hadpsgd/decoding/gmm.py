@@ -13,6 +13,7 @@ from hadpsgd.config import Config
 from hadpsgd.config.alignment import Ladder
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.decoding.decode import Scorer
+from hadpsgd.decoding.scores import Scores, scores_of
 from hadpsgd.errors import UserError
 from hadpsgd.features.fmllr import Adapted, read_transforms
 from hadpsgd.features.frontend import Frontend, Inputs
@@ -80,12 +81,17 @@ class GmmScorer:
         mixtures = model.mixtures
         source = self.features(mixtures.dim)
 
-        def score(utterance: str) -> Matrix:
+        def score(utterance: str) -> Scores:
             features = source[utterance]
             if features.shape[1] != mixtures.dim:
                 what = f"{features.shape[1]} features a frame, the model takes {mixtures.dim}"
                 raise UserError(what, where=self.folder / "final.mdl")
-            return log_likelihoods(mixtures, features)
+
+            def make(begin: int, end: int) -> Matrix:
+                return log_likelihoods(mixtures, features[begin:end])
+
+            pdfs = len(mixtures.offsets) - 1
+            return scores_of(frames=len(features), pdfs=pdfs, make=make, held=features.nbytes)
 
         return score
 

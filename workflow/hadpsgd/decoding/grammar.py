@@ -19,6 +19,8 @@ from hadpsgd.graph.arrays import Arrays
 State = tuple[tuple[int, float], ...]
 """(state of G, cost above the best), sorted."""
 
+KNOWN = 1 << 16
+"""Most steps that are remembered: some 100 MiB. Lattices ask the same ones again soon."""
 _DIGITS = 4  # of costs that tell states apart
 
 
@@ -63,6 +65,8 @@ class Grammar:
                     f"the full language model lacks word {word} of the first pass",
                     fix="Prune the first pass from the full model",
                 )
+            if len(self._known) >= KNOWN:
+                self._known.clear()
             self._known[key] = self._closed(reached)
         return self._known[key]
 

@@ -7,11 +7,10 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from hadpsgd.decoding.scores import Matrix, Scores
 from hadpsgd.decoding.search_graph import Indices
 
 _BLOCK = 8  # frames of which scores are laid side by side at a time
-
-Scores = NDArray[np.float32]
 
 _NONE = np.zeros(0, np.int64)
 
@@ -76,7 +75,7 @@ class Lanes:
         self.soonest = int(self.until[self.until >= time].min(initial=self._latest))
         return np.array(entered, np.int64)
 
-    def at(self, time: int, lanes: Indices, columns: NDArray[np.integer]) -> Scores:
+    def at(self, time: int, lanes: Indices, columns: NDArray[np.integer]) -> Matrix:
         """Scores at a frame, which follows the last one asked for, in these lanes and columns;
         `lanes` is overwritten."""
         place = time % _BLOCK
@@ -96,5 +95,6 @@ class Lanes:
         """Lay out an utterance's scores from a frame to the block's end."""
         scores, place = self._scores[lane], time % _BLOCK
         assert scores is not None
-        some = scores[time - self._begin[lane] :][: _BLOCK - place]
+        first = time - int(self._begin[lane])
+        some = scores[first : first + _BLOCK - place]
         self._block[lane, place : place + len(some)] = some

@@ -127,6 +127,15 @@ def best_paths(lattice: Lattice, scalings: Sequence[Scaling]) -> list[Path]:
             )
             for _ in scalings
         ]
+    together = max(1, _TOGETHER // (1 + len(lattice.arcs)))
+    starts = range(0, len(scalings), together)
+    return [path for at in starts for path in _best(lattice, scalings[at : at + together])]
+
+
+_TOGETHER = 1 << 22  # arcs times scalings: 100 MiB
+
+
+def _best(lattice: Lattice, scalings: Sequence[Scaling]) -> list[Path]:
     costs = arc_costs(lattice, scalings)
     forward, back = _viterbi(lattice, costs)
     ends = forward + final_costs(lattice, scalings)

@@ -13,16 +13,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import Module
 
 from hadpsgd.config import Config
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.corpus.tables import read_counts
 from hadpsgd.decoding.decode import Scorer
+from hadpsgd.decoding.scores import Scores, scores_of
 from hadpsgd.errors import UserError
 from hadpsgd.features.fusion import Fusion
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.models.build import ModelMeta, load_model
+from hadpsgd.models.long_input import hidden
 
 # a pdf that training hardly saw cannot be judged: it is made unlikely instead
 PRIOR_FLOOR = 1e-9
@@ -66,14 +67,19 @@ class NetworkScorer:
         fusion = Fusion(self.config, self.streams, read_data(self.data))
         priors = meta.log_priors.to(device)
 
-        @torch.inference_mode()
-        def score(utterance: str) -> NDArray[np.float32]:
+        def score(utterance: str) -> Scores:
             features = fusion[utterance]
             if features.shape[1] != meta.input_dim:
                 what = f"{features.shape[1]} features a frame, the model takes {meta.input_dim}"
                 raise UserError(what)
-            scores = log_likelihoods(model, torch.from_numpy(features).to(device), priors)
-            return scores.cpu().numpy()
+            states = hidden(model, torch.from_numpy(features).to(device))
+
+            def make(begin: int, end: int) -> NDArray[np.float32]:
+                return log_likelihoods(model, states[begin:end], priors).cpu().numpy()
+
+            return scores_of(
+                frames=len(features), pdfs=meta.num_pdfs, make=make, held=states.nbytes
+            )
 
         return score
 
@@ -94,11 +100,11 @@ class NetworkScorer:
         return by_length(fusion.utterances, self.streams.glob(f"*/{self.data.name}/utt2num_frames"))
 
 
-def log_likelihoods(model: Module, features: Tensor, priors: Tensor) -> Tensor:
-    """float32 [frames, pdfs], log-posteriors minus log-priors, of features [frames, dim]; all on
-    one device."""
-    logits = model(features[None])[0]
-    scores = torch.log_softmax(logits.float(), dim=1) - priors
+@torch.inference_mode()
+def log_likelihoods(model: BLSTM, states: Tensor, priors: Tensor) -> Tensor:
+    """float32 [frames, pdfs], log-posteriors minus log-priors, of the output layer's input
+    [frames, projection]; all on one device."""
+    scores = torch.log_softmax(model.output(states).float(), dim=1) - priors
     return scores.masked_fill(priors < math.log(PRIOR_FLOOR), _UNLIKELY)
 
 

@@ -22,6 +22,7 @@ from hadpsgd.alignment.agreement import agreement
 from hadpsgd.alignment.archives import copy_model, read_alignments
 from hadpsgd.config.realign import Realign
 from hadpsgd.decoding.decode import Scorer
+from hadpsgd.decoding.scores import LongScores
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder, write_text
 from hadpsgd.gmm import event_map, transition_model, viterbi
@@ -122,7 +123,8 @@ class Aligner:
                 f"{self.compiler.model.num_pdfs} pdf-ids",
                 fix="Give tree and final.mdl of the alignments that it was trained on",
             )
-        kept = scores[:, pdfs] * np.float32(self.options.acoustic_scale)
+        some = scores.columns(pdfs) if isinstance(scores, LongScores) else scores[:, pdfs]
+        kept = some * np.float32(self.options.acoustic_scale)
         if not np.isfinite(kept).all():
             raise UserError("the network's scores are not finite", where=where)
         return kept

@@ -16,11 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hadpsgd.decoding.exhaustive import Exhaustive
-from hadpsgd.decoding.lanes import Lanes, Scores
+from hadpsgd.decoding.lanes import Lanes
 from hadpsgd.decoding.lattice import Lattice, Scaling, best_paths
 from hadpsgd.decoding.lattice import Path as LatticePath
 from hadpsgd.decoding.rescore import Rescorer
 from hadpsgd.decoding.said import Said
+from hadpsgd.decoding.scores import LongScores, Matrix, Scores
 from hadpsgd.decoding.search import all_paths
 from hadpsgd.decoding.search_graph import SearchGraph
 from hadpsgd.decoding.token_passing import Beams
@@ -85,8 +86,10 @@ class ReferenceGraph:
     ) -> Iterator[Lattice | None]:
         """Of each graph a lattice of its best path; None where none reaches the end."""
         pdf, scale = self.transitions.pdf, scaling.acoustic_scale
-        for graph, matrix in zip(graphs, scores, strict=True):
-            yield Exhaustive(arrays.from_fst(graph), pdf, matrix, scale).best()
+        for fst, matrix in zip(graphs, scores, strict=True):
+            graph = arrays.from_fst(fst)
+            own, some = _narrowed(graph, pdf, matrix)
+            yield Exhaustive(graph, own, some, scale).best()
 
     def _best_few(
         self, graphs: Sequence[kaldifst.StdVectorFst], scores: Sequence[Scores], scaling: Scaling
@@ -113,6 +116,18 @@ class ReferenceGraph:
         acceptor = kaldifst.compile("\n".join([*lines, f"{said.end} 0.0"]) + "\n")
         kaldifst.arcsort(acceptor, "ilabel")
         return acceptor
+
+
+def _narrowed(
+    graph: Arrays, pdf: NDArray[np.integer], scores: Scores
+) -> tuple[NDArray[np.integer], Matrix]:
+    """Of a long utterance the columns that a graph reads, and which is that of each
+    transition-id; others as they are."""
+    if not isinstance(scores, LongScores):
+        return pdf, scores
+    labels = graph.arcs["ilabel"]
+    used = np.unique(pdf[labels[labels > 0]])
+    return np.minimum(used.searchsorted(pdf), len(used) - 1), scores.columns(used)
 
 
 def _side_by_side(graphs: Sequence[Arrays]) -> tuple[Arrays, NDArray[np.int64]]:

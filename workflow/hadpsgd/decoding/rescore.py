@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hadpsgd.corpus.lang.directory import read_symbols
 from hadpsgd.decoding.grammar import Grammar, State
@@ -59,6 +61,7 @@ def backoff_label(words: Path) -> int:
 
 
 _Histories = tuple[State, State]
+_NO_ROWS = np.zeros((0, 5), np.int64)
 
 
 class _Splitter:
@@ -77,8 +80,7 @@ class _Splitter:
         lattice = self.source
         first, labels = lattice.first.tolist(), lattice.arcs["olabel"].tolist()
         targets = lattice.arcs["next"].tolist()
-        rows: list[tuple[int, int, int, int, int]] = []
-        extras: list[float] = []
+        rows, extras = array("q"), array("d")  # lists would take ten times as much
         for state in range(lattice.num_states):
             for histories, own in self.histories[state].items():
                 for arc in range(first[state], first[state + 1]):
@@ -86,11 +88,11 @@ class _Splitter:
                     if labels[arc]:
                         extra, after = self._step(histories, labels[arc])
                     there = self.histories[targets[arc]]
-                    rows.append(
-                        (state, own, arc, targets[arc], there.setdefault(after, len(there)))
-                    )
+                    place = there.setdefault(after, len(there))
+                    rows.extend((state, own, arc, targets[arc], place))
                     extras.append(extra)
-        return self._assemble(np.array(rows, np.int64).reshape(-1, 5), extras)
+        numbers = np.frombuffer(rows, np.int64).reshape(-1, 5) if rows else _NO_ROWS
+        return self._assemble(numbers, np.array(extras))
 
     def _step(self, histories: _Histories, word: int) -> tuple[float, _Histories]:
         """What a word costs more in the new grammar, and the histories after it."""
@@ -98,14 +100,14 @@ class _Splitter:
         new, new_after = self.models.new.step(histories[1], word)
         return new - old, (old_after, new_after)
 
-    def _assemble(self, rows: np.ndarray, extras: list[float]) -> Lattice:
+    def _assemble(self, rows: NDArray[np.int64], extras: NDArray[np.float64]) -> Lattice:
         lattice = self.source
         sizes = np.array([len(histories) for histories in self.histories])
         base = np.concatenate([[0], np.cumsum(sizes)])
         sources = base[rows[:, 0]] + rows[:, 1]
         arcs = lattice.arcs[rows[:, 2]]
         arcs["next"] = base[rows[:, 3]] + rows[:, 4]
-        arcs["graph"] += np.array(extras, np.float32)
+        arcs["graph"] += extras.astype(np.float32)
         order = np.argsort(sources, kind="stable")
         first = np.concatenate([[0], np.cumsum(np.bincount(sources, minlength=int(base[-1])))])
         final = lattice.final[np.repeat(np.arange(lattice.num_states), sizes)]

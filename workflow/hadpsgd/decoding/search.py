@@ -16,10 +16,11 @@ from hadpsgd.config.decoding import Decoding
 from hadpsgd.decoding import lattice_io
 from hadpsgd.decoding.assembly import lattices
 from hadpsgd.decoding.heap import give_back
-from hadpsgd.decoding.lanes import Lanes, Scores
+from hadpsgd.decoding.lanes import Lanes
 from hadpsgd.decoding.lattice import Lattice
 from hadpsgd.decoding.pruning import Pruner
 from hadpsgd.decoding.rescore import Rescorer
+from hadpsgd.decoding.scores import LongScores, Scores, check_finite
 from hadpsgd.decoding.search_graph import Indices, SearchGraph
 from hadpsgd.decoding.token_passing import Beams, TokenPassing
 from hadpsgd.errors import UserError
@@ -124,8 +125,8 @@ class Searcher:
                 f"scores of shape {scores.shape} for a graph of {self.transitions.num_pdfs} pdfs",
                 fix="Model and graph must come from the same alignments",
             )
-        if not np.isfinite(scores).all():
-            raise UserError("scores that are not finite (NaN or infinite)", fix="Train again")
+        if not isinstance(scores, LongScores):  # of those it is seen when they are made
+            check_finite(scores)
 
     def _all(
         self, scores: Iterator[Scores], together: int, room: float
@@ -152,9 +153,12 @@ class Searcher:
         pdfs, scale = self.transitions.pdf[1:], np.float32(self.options.acoustic_scale)
         for matrix in scores:
             decoder = kaldi_decoder.FasterDecoder(self._fst, options)
-            # it reads column ilabel - 1: one column for each transition-id
-            spread = (matrix * scale).take(pdfs, axis=1)
-            decoder.decode(kaldi_decoder.DecodableCtc(spread))
+            decoder.init_decoding()
+            rows = matrix.rows if isinstance(matrix, LongScores) else len(matrix)
+            for begin in range(0, len(matrix), rows):
+                # it reads column ilabel - 1: one column for each transition-id
+                spread = (matrix[begin : begin + rows] * scale).take(pdfs, axis=1)
+                decoder.advance_decoding(kaldi_decoder.DecodableCtc(spread, begin))
             ok, path = decoder.get_best_path()
             partial = not decoder.reached_final()
             if not ok or path.num_states == 0:
