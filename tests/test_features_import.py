@@ -11,8 +11,11 @@ import pytest
 from hadpsgd import kaldi_io
 from hadpsgd.cli import main
 from hadpsgd.config import load
+from hadpsgd.config.imports import IvectorImport
 from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.errors import UserError
 from hadpsgd.features.fusion import Fusion
+from hadpsgd.features.importing import import_ivectors
 
 
 @pytest.fixture
@@ -147,3 +150,20 @@ def twice(tmp_path: Path) -> Path:
     vector = np.zeros(3, np.float32)
     kaldi_io.write_archive(tmp_path / "twice.ark", [("fcaw", vector), ("fcaw", vector)])
     return tmp_path / "twice.ark"
+
+
+@pytest.mark.parametrize(("per", "lacking"), [("speaker", 0), ("utterance", 0), ("online", 1)])
+def test_ivectors_of_speech_at_another_speed(per: str, lacking: int, tmp_path: Path) -> None:
+    """A vector of the original serves it; vectors that follow the frames do not."""
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "utt2spk").write_text("a-1 a\nsp0.9-a-1 sp0.9-a\n")
+    name = "a" if per == "speaker" else "a-1"
+    values = np.zeros((3, 4) if per == "online" else 4, np.float32)
+    kaldi_io.write_archive(tmp_path / "iv.ark", [(name, values)], tmp_path / "iv.scp")
+    options = IvectorImport(ivectors=[f"{tmp_path}/iv.scp"], per=per)  # type: ignore[arg-type]
+    found = DataDir.read(data, audio=False, text=False)
+    if lacking:
+        with pytest.raises(UserError, match=r"1 of 2 utterances are not there: sp0\.9-a-1"):
+            import_ivectors(options, found, tmp_path / "out", 0.0)
+    import_ivectors(options, found, tmp_path / "out", lacking / 2)

@@ -197,11 +197,30 @@ def test_too_little_or_singular_speech_shares_one_transform() -> None:
     found = adapt(parts, sizes, dim=3)
     assert found.few == ["b", "silent"] and found.singular == ["c"]
     assert found.transforms.keys() == sizes.keys() and found.counts["a"] == 1200
+    assert found.gains.keys() == {"a"}
     np.testing.assert_array_equal(found.transforms["b"], found.transforms["c"])
     assert not np.allclose(found.transforms["b"], np.eye(3, 4), atol=0.05)
     assert "2 with too little speech" in found.summary and "singular" in found.summary
     alone = adapt([part("b", 40)], {"b": 1}, dim=3)
     np.testing.assert_array_equal(alone.transforms["b"], np.eye(3, 4))
+
+
+def test_more_speakers_than_are_worked_on_at_a_time() -> None:
+    """Sorted by speaker or not, all get the transform of their own."""
+    rng = np.random.default_rng(7)
+    mixtures = random_mixtures(rng, 2)
+    parts = []
+    for number in range(37):
+        features, pdfs = drawn(rng, mixtures, 600)
+        features = (features * rng.uniform(0.7, 1.3, 2)).astype(np.float32)
+        sums = fmllr.sums_of(features, frame_terms(mixtures, features, all_frames(pdfs)))
+        parts.append(Part(speaker=f"s{number}", utterances=1, sums=sums))
+    sizes = {part.speaker: 1 for part in parts} | {"s36": 2}  # an utterance of the last is missing
+    found = adapt(parts, sizes, dim=2)
+    assert not found.few and not found.singular and found.gains.keys() == sizes.keys()
+    for part in parts:
+        [alone], _ = fmllr.estimate([part.sums])
+        np.testing.assert_allclose(found.transforms[part.speaker], alone, rtol=1e-4, atol=1e-5)
 
 
 def test_several_pdfs_a_frame_and_silence_left_out(shared: Path) -> None:

@@ -208,6 +208,16 @@ def test_targets_obey_total_and_counts(counts: list[float], gaussians: int, powe
         assert ((targets + 1) * MIN_SPLIT_COUNT >= np.array(counts)).all()
 
 
+@pytest.mark.parametrize("power", [0.25, 0.5, 1.0])
+def test_targets_go_by_a_power_of_the_counts(power: float) -> None:
+    """One more at a time to the pdf whose Gaussians have the most of it (GetSplitTargets)."""
+    counts = np.array([90_000.0, 30_000, 7_000, 5_000, 800])
+    expected = np.ones(5, int)
+    while expected.sum() < 40:
+        expected[np.argmax(counts**power / expected)] += 1
+    assert split_targets(counts, gaussians=40, power=power).tolist() == expected.tolist()
+
+
 def test_splitting_keeps_weights_and_centre() -> None:
     random = np.random.default_rng(1)
     before = mixtures(random, [2, 1], 3)

@@ -60,7 +60,7 @@ def kaldi_posterior(scores: np.ndarray, top: int, min_post: float) -> dict[int, 
 def test_posteriors_are_pruned_as_kaldi_does(seed: int, top: int, min_post: float) -> None:
     model, _ = small_model(seed, gaussians=9, dim=2)
     features = np.random.default_rng(seed).normal(size=(20, 2)).astype(np.float32)
-    found, log_likelihood = model.posteriors(features, min(top, 9), min_post)
+    found, log_likelihood = model.posteriors(features, top=min(top, 9), min_post=min_post)
     scores = model.log_likelihoods(features).astype(np.float64)
     with np.errstate(divide="ignore"):
         expected = [kaldi_posterior(frame, top, min_post) for frame in scores]
