@@ -241,7 +241,7 @@ def sbatch_lines(folder: Path) -> str:
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     lines = submitted(
         *("--profile", "profile", "--snakefile", str(ROOT / "Snakefile")),
-        *("--configfile", "config.yaml", "--", "results/many/wer.md"),
+        *("--configfile", "config.yaml", "--", "results/many/index.html"),
         cwd=folder,
     )
     # other settings give other keys; the lines are of all others

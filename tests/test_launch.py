@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -14,10 +15,12 @@ from training_data import launch_of, write_config, write_egs
 
 from hadpsgd.errors import UserError
 from hadpsgd.locks import locked
+from hadpsgd.models.build import load_model
 from hadpsgd.tracking.events import from_json
 from hadpsgd.tracking.identity import read_or_create as identity_of
 from hadpsgd.tracking.spool import LAST_WORD, keys_waiting
 from hadpsgd.tracking.uri import spool_folder
+from hadpsgd.training import divergence
 from hadpsgd.training import launch as launching
 from hadpsgd.training.job import checkpoint_folder, identity
 from hadpsgd.training.ranks import Ranks
@@ -55,6 +58,48 @@ def test_starts_that_get_no_further_are_given_up(
     assert from_json(said_last.read_text()).model_dump()["status"] == "FAILED"
     said = "3 starts ended without a new checkpoint" in capsys.readouterr().err
     assert said != checkpoint_each
+
+
+def test_a_run_that_diverges_is_a_result_for_who_asks_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By hand it is a failure, and trained again; the workflow takes it once for all."""
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    wanted = launch_of(tmp_path, {"strategy": "single"})
+    hash_ = identity(wanted.config, "single", wanted.egs)
+    why = "gradient of learner 0 is not finite at step 3"
+    starts = []
+
+    def diverges(_: Ranks) -> int:
+        starts.append(1)
+        divergence.note(wanted.out, hash_, 3, why)
+        return 2
+
+    monkeypatch.setattr(Ranks, "run", diverges)
+    assert launching.launch(wanted) == 2
+    assert not (wanted.out / "summary.json").exists()
+    assert json.loads((wanted.out / "failed.json").read_text())["why"] == why
+    accepts = replace(wanted, accept_divergence=True)
+    assert launching.launch(accepts) == 0 and "that is its result" in capsys.readouterr().err
+    summary = json.loads((wanted.out / "summary.json").read_text())
+    assert summary["diverged"] == why and summary["steps"] == 3
+    assert not (wanted.out / "failed.json").exists()
+    with pytest.raises(UserError, match=r"final\.pt: there is no model: its training diverged"):
+        load_model(wanted.out / "final.pt")
+    assert launching.launch(accepts) == 0 and len(starts) == 2
+    assert launching.launch(wanted) == 2 and len(starts) == 3
+
+
+def test_bad_input_is_no_divergence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even where the start before diverged."""
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    wanted = replace(launch_of(tmp_path, {"strategy": "single"}), accept_divergence=True)
+    wanted.out.mkdir()
+    divergence.note(wanted.out, identity(wanted.config, "single", wanted.egs), 3, "NaN")
+    monkeypatch.setattr(Ranks, "run", lambda _: 2)
+    assert launching.launch(wanted) == 2
+    assert not (wanted.out / "summary.json").exists()
+    assert "status 2; logs" in json.loads((wanted.out / "failed.json").read_text())["why"]
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from tracking_data import RUNS, write_results
 
 from hadpsgd.reports import compare
 from hadpsgd.reports.command import write
+from hadpsgd.reports.findings import Findings
 from hadpsgd.tracking.sync import sync
 
 pytestmark = [
@@ -29,7 +30,7 @@ def pixels(file: Path) -> NDArray[np.float32]:
 
 def test_report_in_light_and_dark(tmp_path: Path) -> None:
     config = write_results(tmp_path)
-    write(config, tmp_path / "demo/wer.md")
+    write(Findings.of(config), tmp_path / "demo/wer.md")
     address = (tmp_path / "demo/report.html").as_uri()
     light = pixels(browser.screenshot(address, tmp_path / "light.png", 1200, 2000))
     dark = pixels(browser.screenshot(address, tmp_path / "dark.png", 1200, 2000, dark=True))

@@ -37,7 +37,8 @@ from hadpsgd.reports import (
     staleness,
     table,
 )
-from hadpsgd.reports.command import FILES, write
+from hadpsgd.reports.command import FILES, INDEX, write
+from hadpsgd.reports.findings import Findings
 from hadpsgd.scoring import sentences
 from hadpsgd.scoring.significance import mapsswe
 from hadpsgd.tracking import edges
@@ -140,7 +141,7 @@ class Resources(HTMLParser):
 
 def test_page_needs_nothing_from_elsewhere(config: Config) -> None:
     out = Path(config.results) / "demo/wer.md"
-    write(config, out)
+    write(Findings.of(config), out)
     assert all((out.parent / name).stat().st_size for name in FILES)
     page = (out.parent / "report.html").read_text()
     parser = Resources()
@@ -154,26 +155,32 @@ def test_page_needs_nothing_from_elsewhere(config: Config) -> None:
     assert png.startswith(b"\x89PNG")
 
 
-def test_page_leads_to_the_pages_of_errors(config: Config) -> None:
+def test_index_leads_to_the_pages_of_errors(config: Config) -> None:
     folder = f"errors/{run_key(config, 'ssgd-4')}"
     (Path(config.results) / "demo" / folder).mkdir(parents=True)
     (Path(config.results) / "demo" / folder / "index.html").write_text("")
-    write(config, Path(config.results) / "demo/wer.md")
+    base = Path(config.results) / "demo"
+    index = str(base / INDEX)
+    assert cli.main(["report", "--config", str(base / "config.yaml"), "--index", index]) == 0
     parser = Resources()
-    parser.feed(Path(config.results, "demo/report.html").read_text())
+    parser.feed((base / INDEX).read_text())
     assert parser.fetched == [f"{folder}/index.html"]
+    write(Findings.of(config), base / "wer.md")
+    parser = Resources()
+    parser.feed((base / "report.html").read_text())
+    assert parser.fetched == []
 
 
 def test_page_escapes_what_it_shows(config: Config) -> None:
     Path(config.results, "demo/benchmarks/a<b>.tsv").write_text("s\tmax_rss\tmean_load\n1\t1\t1\n")
-    write(config, Path(config.results) / "demo/wer.md")
+    write(Findings.of(config), Path(config.results) / "demo/wer.md")
     page = Path(config.results, "demo/report.html").read_text()
     assert "a&lt;b&gt;" in page and "a<b>" not in page
 
 
 def test_same_results_same_page(config: Config, tmp_path: Path) -> None:
     for name in ("a", "b"):
-        write(config, tmp_path / name / "wer.md")
+        write(Findings.of(config), tmp_path / name / "wer.md")
     for file in (*FILES, "wer.md"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes(), file
 
@@ -206,7 +213,7 @@ def test_thinned_curve_keeps_the_mean(ys: list[float]) -> None:
 def test_training_without_curves_still_has_a_page(config: Config) -> None:
     for run in RUNS:
         Path(config.results, f"demo/runs/{run_key(config, run)}/metrics.jsonl").unlink()
-    write(config, Path(config.results) / "demo/wer.md")
+    write(Findings.of(config), Path(config.results) / "demo/wer.md")
     assert "<svg" not in Path(config.results, "demo/report.html").read_text()
 
 
@@ -249,7 +256,7 @@ def test_runs_without_a_result_are_rows_that_say_so(
     write_rows(diverged / "metrics.jsonl", [{"step": 85, "epoch": 4.2, "loss": 1e9, "time": 0}])
     (failed / "summary.json").unlink()
     (failed / "failed.json").write_text(json.dumps({"why": "rank 0 died (SIGSEGV)"}))
-    write(config, base / "wer.md")
+    write(Findings.of(config), base / "wer.md")
     text = (base / "wer.md").read_text()
     table_lines = [line for line in text.split("##")[0].splitlines() if "|" in line]
     cells = {line.split("|")[1].strip(): line for line in table_lines}
@@ -359,5 +366,5 @@ def test_staleness_of_every_edge_is_drawn(config: Config) -> None:
     [axis] = figure.axes
     assert axis.get_title(loc="left") == "hadpsgd-2x2"
     assert [label.get_text() for label in axis.get_yticklabels()] == ["0 ← 1", "1 ← 0"]
-    write(config, Path(config.results) / "demo/wer.md")
+    write(Findings.of(config), Path(config.results) / "demo/wer.md")
     assert Path(config.results, "demo/report.html").read_text().count("<svg") == 3

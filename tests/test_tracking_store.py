@@ -24,6 +24,7 @@ from hadpsgd import cli
 from hadpsgd.config import run_key
 from hadpsgd.reports import compare
 from hadpsgd.reports.command import write
+from hadpsgd.reports.findings import Findings
 from hadpsgd.tracking.events import Begin, Event, Finish, Metrics, Params, Point, Tags
 from hadpsgd.tracking.recorder import Connection, Recorder
 from hadpsgd.tracking.store import NotStoredError, Store
@@ -112,7 +113,7 @@ def test_unreachable_store_is_one_line(uri: str, tmp_path: Path) -> None:
 
 def test_sync_of_a_finished_config(mlflow_folder: Path) -> None:
     config = write_results(mlflow_folder)
-    write(config, mlflow_folder / "demo/wer.md")
+    write(Findings.of(config), mlflow_folder / "demo/wer.md")
     tracked = sync(config, mlflow_folder / "tracked.json")
     assert [run.run for run in tracked] == list(RUNS) and all(run.mlflow_run for run in tracked)
     written = json.loads((mlflow_folder / "tracked.json").read_text())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,7 +31,7 @@ from hadpsgd.decentralized import rendezvous
 from hadpsgd.decentralized.engine import NotFiniteError
 from hadpsgd.errors import UserError
 from hadpsgd.models.build import load_model
-from hadpsgd.training import command
+from hadpsgd.training import command, divergence
 from hadpsgd.training.evaluation import pick_device
 from hadpsgd.training.job import assemble
 from hadpsgd.training.loop import train
@@ -201,13 +202,35 @@ def rank_with_nan(rank: int, config: Path, run_id: str, egs: Path, out: Path, si
     return sum(row.get("skipped", 0) for row in rows)
 
 
-def test_the_command_says_what_to_do_about_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_says_what_to_do_about_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(_: object) -> None:
         raise NotFiniteError("gradient of learner 3 is not finite at step 4")
 
     monkeypatch.setattr(command, "train", fail)
+    engine = SimpleNamespace(steps=4)
+    job = SimpleNamespace(
+        run=SimpleNamespace(id="a-run"), out=tmp_path, identity="0", engine=engine
+    )
     with pytest.raises(UserError, match=r"a-run: gradient of learner 3 .* at step 4. Lower the"):
-        command._train(SimpleNamespace(run=SimpleNamespace(id="a-run")))  # type: ignore[arg-type]
+        command._train(job)  # type: ignore[arg-type]
+    assert divergence.noted(tmp_path, "0")["step"] == 4
+
+
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        (math.nan, "the held-out loss is nan"),
+        (math.inf, "the held-out loss is inf"),
+        (9.0, "the held-out loss 9 is that of a guess among 1000 pdfs, 6.908"),
+        (6.9, "the held-out loss 6.9 is that of a guess among 1000 pdfs, 6.908"),
+        (6.8, ""),
+        (0.1, ""),
+    ],
+)
+def test_who_guesses_at_the_end_has_learned_nothing(loss: float, said: str) -> None:
+    assert divergence.verdict(loss, 1000) == said
 
 
 def test_learning_rate_rule() -> None:

@@ -56,7 +56,7 @@ def rank_of_run(_: int, config: Path, run_id: str, egs: Path, out: Path, pause: 
         slow_down(job, pause)
     end = train(job)
     if end is End.DONE and job.meeting.place.rank == 0:
-        final.write(job, 1.0)
+        final.write(job, 1.0, final.measure(job))
     if job.meeting.store is not None:  # the store is rank 0's
         job.meeting.store.set(f"left/{job.meeting.place.rank}", "")
         if job.meeting.place.rank == 0:

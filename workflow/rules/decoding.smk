@@ -12,6 +12,7 @@ rule decode:
         f"{OUT}/logs/decode/{{run}}.{{set}}.log",
     benchmark:
         f"{OUT}/benchmarks/decode.{{run}}.{{set}}.tsv"
+    priority: 0.5  # after trainings, before the analysis of errors
     conda:
         "../../envs/hadpsgd.yaml"
     threads: shared_threads(len(RUNS) * (1 + len(CONFIG.tests)))
@@ -39,6 +40,7 @@ rule tune:
         f"{OUT}/logs/tune.{{run}}.log",
     benchmark:
         f"{OUT}/benchmarks/tune.{{run}}.tsv"
+    priority: FIRST
     group:
         "scores"
     conda:
@@ -66,6 +68,7 @@ rule score:
         f"{OUT}/logs/score/{{run}}.{{set}}.log",
     benchmark:
         f"{OUT}/benchmarks/score.{{run}}.{{set}}.tsv"
+    priority: FIRST
     group:
         "scores"
     conda:

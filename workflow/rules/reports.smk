@@ -1,3 +1,41 @@
+# Results as they come: tables do not wait for the pages of errors, nor a run's for the others.
+rule report:
+    input:
+        score=expand(
+            f"{OUT}/score/{{run}}/{{set}}", run=RUNS, set=["dev", *CONFIG.tests]
+        ),
+        summary=expand(f"{OUT}/runs/{{run}}/summary.json", run=RUNS),
+    output:
+        wer=report(f"{OUT}/wer.md", caption="../report/wer.rst", category="Results"),
+        page=report(
+            f"{OUT}/report.html", caption="../report/report.rst", category="Results"
+        ),
+        curves=report(
+            f"{OUT}/curves.png", caption="../report/curves.rst", category="Training"
+        ),
+        rate=report(
+            f"{OUT}/learning_rate.png",
+            caption="../report/learning_rate.rst",
+            category="Training",
+        ),
+        stages=report(
+            f"{OUT}/stages.md", caption="../report/stages.rst", category="Resources"
+        ),
+        significance=f"{OUT}/significance.json",
+    log:
+        f"{OUT}/logs/report.log",
+    priority: FIRST
+    conda:
+        "../../envs/hadpsgd.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=30,
+    params:
+        config=config_file,
+    shell:
+        "hadpsgd report --config {params.config} --out {output.wer} 2> {log}"
+
+
 rule error_analysis:
     input:
         model=f"{OUT}/runs/{{run}}/final.pt",
@@ -37,32 +75,15 @@ rule error_analysis:
         " 2> {log}"
 
 
-rule report:
+# The page of results again, with links to those of errors.
+rule index:
     input:
-        score=expand(
-            f"{OUT}/score/{{run}}/{{set}}", run=RUNS, set=["dev", *CONFIG.tests]
-        ),
-        summary=expand(f"{OUT}/runs/{{run}}/summary.json", run=RUNS),
+        report=rules.report.output,
         errors=expand(f"{OUT}/errors/{{run}}", run=RUNS),
     output:
-        wer=report(f"{OUT}/wer.md", caption="../report/wer.rst", category="Results"),
-        page=report(
-            f"{OUT}/report.html", caption="../report/report.rst", category="Results"
-        ),
-        curves=report(
-            f"{OUT}/curves.png", caption="../report/curves.rst", category="Training"
-        ),
-        rate=report(
-            f"{OUT}/learning_rate.png",
-            caption="../report/learning_rate.rst",
-            category="Training",
-        ),
-        stages=report(
-            f"{OUT}/stages.md", caption="../report/stages.rst", category="Resources"
-        ),
-        significance=f"{OUT}/significance.json",
+        f"{OUT}/index.html",
     log:
-        f"{OUT}/logs/report.log",
+        f"{OUT}/logs/index.log",
     conda:
         "../../envs/hadpsgd.yaml"
     resources:
@@ -71,16 +92,50 @@ rule report:
     params:
         config=config_file,
     shell:
-        "hadpsgd report --config {params.config} --out {output.wer} 2> {log}"
+        "hadpsgd report --config {params.config} --index {output} 2> {log}"
 
 
+# A run in MLflow: with its model once it is trained, with its scores once it has them all.
+rule track_training:
+    input:
+        summary=f"{OUT}/runs/{{run}}/summary.json",
+        model=f"{OUT}/runs/{{run}}/final.pt",
+    output:
+        f"{OUT}/tracked/{{run}}.training.json",
+    log:
+        f"{OUT}/logs/track_training.{{run}}.log",
+    priority: FIRST
+    conda:
+        "../../envs/hadpsgd.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=30,
+    params:
+        config=config_file,
+    shell:
+        "hadpsgd track --config {params.config} --run {wildcards.run} --out {output} 2> {log}"
+
+
+use rule track_training as track_scores with:
+    input:
+        training=f"{OUT}/tracked/{{run}}.training.json",
+        score=expand(f"{OUT}/score/{{{{run}}}}/{{set}}", set=["dev", *CONFIG.tests]),
+    output:
+        f"{OUT}/tracked/{{run}}.scores.json",
+    log:
+        f"{OUT}/logs/track_scores.{{run}}.log",
+
+
+# The tables of all runs, with each.
 rule track:
     input:
         report=rules.report.output,
+        runs=expand(f"{OUT}/tracked/{{run}}.scores.json", run=RUNS),
     output:
         f"{OUT}/tracking.json",
     log:
         f"{OUT}/logs/track.log",
+    priority: FIRST
     conda:
         "../../envs/hadpsgd.yaml"
     resources:

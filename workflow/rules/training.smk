@@ -34,4 +34,5 @@ rule train:
         logs=lambda wildcards: f"{OUT}/logs/train.{wildcards.run}",
     shell:
         "hadpsgd launch --config {params.config} --run-id {wildcards.run} --egs {input.egs}"
-        " --dev-egs {input.dev} --out {params.out} --logs {params.logs} --wait 2> {log}"
+        " --dev-egs {input.dev} --out {params.out} --logs {params.logs} --wait"
+        " --accept-divergence 2> {log}"

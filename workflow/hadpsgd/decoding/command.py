@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from hadpsgd import config
+from hadpsgd import config, diverged
 from hadpsgd.decoding.decode import Work, decode
 from hadpsgd.decoding.network import NetworkScorer, add_device
 from hadpsgd.decoding.search import Searcher
+from hadpsgd.models.build import why_diverged
 from hadpsgd.parallel import add_jobs
 
 
@@ -26,6 +27,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write OUT/lat.1.gz, what scoring needs of the graph, and decode.json."""
+    if why := why_diverged(args.model):
+        return diverged.leave(args.out, why, "decoded")
     settings = config.load(args.config)
     options = settings.decoding
     searcher = Searcher(args.graph, options)

@@ -74,11 +74,27 @@ def save_model(path: Path, model: BLSTM, meta: ModelMeta) -> None:
         torch.save(content, temporary)
 
 
+def save_diverged(path: Path, why: str) -> None:
+    """Write a `final.pt` that says why there are no weights."""
+    with atomic_file(path) as temporary:
+        torch.save({"format": FORMAT, "diverged": why}, temporary)
+
+
+def why_diverged(path: Path) -> str:
+    """Why a `final.pt` has no weights; empty where it has, or is no such file."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        return str(content.get("diverged", ""))
+    except Exception:  # of a dozen types: `load_model` names what is wrong
+        return ""
+
+
 def load_model(path: Path, device: torch.device | str = "cpu") -> tuple[BLSTM, ModelMeta]:
     """Read `final.pt`; the model comes back in evaluation mode.
 
     Raises:
-        UserError: no such file, not a model, or a layout this version does not know.
+        UserError: no such file, not a model, none because its training diverged, or a layout that
+            this version does not know.
     """
     path = Path(path)
     if not path.is_file():
@@ -86,8 +102,8 @@ def load_model(path: Path, device: torch.device | str = "cpu") -> tuple[BLSTM, M
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
         model, meta = _parse(content)
-    except UserError:
-        raise
+    except UserError as error:
+        raise UserError(str(error), where=path) from None
     except Exception as error:  # torch.load raises a dozen types for files cut or of another kind
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"not a trained model ({reason})", where=path, fix="Train again") from None
@@ -100,6 +116,8 @@ def _parse(content: dict[str, Any]) -> tuple[BLSTM, ModelMeta]:
             f"model file of layout {content['format']}, this version reads {FORMAT}",
             fix="Train the model again",
         )
+    if "diverged" in content:
+        raise UserError(f"there is no model: its training diverged ({content['diverged']})")
     meta = ModelMeta(
         model_config=SavedShape(**content["model_config"]),
         input_dim=content["input_dim"],

@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from pathlib import Path
 
-from hadpsgd.config import Config, load
+from hadpsgd.config import load
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
-from hadpsgd.reports import curves, html, rows, significance, stages, table
-from hadpsgd.tracking.results import read_results, results_folder
-from hadpsgd.tracking.sync import tracked_runs
+from hadpsgd.reports import curves, html, significance, stages, table
+from hadpsgd.reports.findings import Findings
+from hadpsgd.tracking.results import results_folder
 
-FILES = ("stages.md", "report.html", significance.FILE, "curves.png", "learning_rate.png")
+PAGE = "report.html"
+"""All on one page, which needs no other file: for MLflow and Snakemake's report."""
+INDEX = "index.html"
+"""The same with links to the pages of errors."""
+FILES = ("stages.md", PAGE, significance.FILE, "curves.png", "learning_rate.png")
 """What is written beside wer.md."""
 
 
@@ -24,52 +29,56 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     parser.add_argument("--config", type=Path, required=True, help="the config")
     parser.add_argument("--out", type=Path, help=f"wer.md to write; with it {', '.join(FILES)}")
+    parser.add_argument(
+        "--index", type=Path, help=f"page to write: {PAGE} with links to the pages of errors"
+    )
     parser.add_argument("--show", action="store_true", help="print the table")
 
 
 def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
     config = load(args.config)
-    if not (args.out or args.show):
-        raise UserError("give --out FILE, --show, or both")
+    if not (args.out or args.index or args.show):
+        raise UserError("give --out FILE, --index FILE or --show")
     folder = results_folder(config)
     if not folder.is_dir():
         raise UserError("no results yet", where=folder, fix="Run the workflow")
+    found = Findings.of(config)
     if args.out:
-        write(config, args.out)
+        write(found, args.out)
+    if args.index:
+        write_text(args.index, html.page(found, error_pages(found, args.index.parent)))
     if args.show:
-        print(shown(config), end="")
-        print(f"\n{folder / 'report.html'}")
+        print(shown(found))
+        pages = [folder / name for name in (INDEX, PAGE) if (folder / name).is_file()]
+        print(*pages[:1], sep="\n")
     return 0
 
 
-def shown(config: Config) -> str:
+def shown(found: Findings) -> str:
     """The table for the terminal."""
-    results = read_results(config)
-    made = rows.of_results(results, tracked_runs(config))
-    tests = significance.of_config(config, results)
-    said = table.explanations(made)
-    return (
-        f"{table.error_rates(config, made).markdown()}{said}\n"
-        f"{significance.text(significance.labels(config, results), tests)}"
-    )
+    said = table.explanations(found.rows)
+    return f"{table.error_rates(found.config, found.rows).markdown()}{said}\n{found.differences}"
 
 
-def write(config: Config, out: Path) -> None:
-    """Write wer.md at `out` and the other files beside it.
+def write(found: Findings, out: Path) -> None:
+    """Write wer.md at `out` and the other files beside it."""
+    folder, config = out.parent, found.config
+    write_text(folder / "stages.md", stages.page(config.name, found.jobs))
+    write_text(folder / PAGE, html.page(found))
+    curves.write_png(curves.losses(found.results), folder / "curves.png")
+    curves.write_png(curves.learning_rates(config, found.results), folder / "learning_rate.png")
+    write_text(folder / significance.FILE, json.dumps(found.tests, indent=2) + "\n")
+    # last: it says that all is there
+    write_text(out, table.page(config, found.rows, found.differences))
 
-    Raises:
-        UserError: a result is broken.
-    """
-    results = read_results(config)
-    made = rows.of_results(results, tracked_runs(config))
-    tests = significance.of_config(config, results)
-    jobs = stages.of_config(config)
-    folder = out.parent
-    write_text(folder / "stages.md", stages.page(config.name, jobs))
-    write_text(folder / "report.html", html.page(config, results, made, jobs, tests))
-    curves.write_png(curves.losses(results), folder / "curves.png")
-    curves.write_png(curves.learning_rates(config, results), folder / "learning_rate.png")
-    write_text(folder / significance.FILE, json.dumps(tests, indent=2) + "\n")
-    text = significance.text(significance.labels(config, results), tests)
-    write_text(out, table.page(config, made, text))  # last: it says that all is there
+
+def error_pages(found: Findings, seen_from: Path) -> dict[str, str]:
+    """Addresses of the pages of errors that are there, by the key of the run."""
+    folder = results_folder(found.config) / "errors"
+    pages = {row.key: folder / row.key / "index.html" for row in found.rows if row.scores}
+    return {
+        key: Path(os.path.relpath(page, seen_from)).as_posix()
+        for key, page in pages.items()
+        if page.is_file()
+    }

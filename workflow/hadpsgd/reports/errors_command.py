@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+from hadpsgd import diverged
 from hadpsgd.config import Config, load
 from hadpsgd.corpus.datadir import AudioReader, DataDir
 from hadpsgd.corpus.lang.joined import joined
@@ -14,6 +15,7 @@ from hadpsgd.decoding.network import NetworkScorer, add_device
 from hadpsgd.decoding.reference import ReferenceGraph
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
+from hadpsgd.models.build import why_diverged
 from hadpsgd.parallel import add_jobs
 from hadpsgd.reports import errors
 from hadpsgd.reports.causes import CAUSES, Judge, causes, found_costs, utterances_of
@@ -49,22 +51,33 @@ def run(args: argparse.Namespace) -> int:
     if args.listed < 0:
         raise UserError(f"--listed {args.listed} is below 0")
     config = load(args.config)
+    if why := why_diverged(args.model):
+        with atomic_folder(args.out) as folder:
+            _write_page(config, args, folder, [], why)
+        return diverged.say(why, "analysed")
     names = args.sets or list(config.tests)
     words = Words.read(args.decode / names[0], Filters.of(config.scoring))
     free = [n for n, word in words.names.items() if words.filters.drop(joined([word]))]
     graph = ReferenceGraph.read(args.graph, free)
     with atomic_folder(args.out) as folder:
         found = [_set(config, args, graph, words, name, folder) for name in names]
-        synthetic = config.corpus.kind == "builtin"
-        made = page(name=config.name, run=args.score.name, synthetic=synthetic, found=found)
-        (folder / "index.html").write_text(made, "utf-8")
-        report = {each.name: each.as_json() for each in found}
-        (folder / "errors.json").write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+        _write_page(config, args, folder, found)
     for each in found:
         parts = [f"{row['errors']} by {kind}" for kind, row in each.causes.items() if row["errors"]]
         said = ", ".join(parts) or "none"
         print(f"{each.name}: {each.total.errors} errors: {said}", file=sys.stderr)
     return 0
+
+
+def _write_page(
+    config: Config, args: argparse.Namespace, folder: Path, found: list[SetErrors], why: str = ""
+) -> None:
+    """index.html and errors.json; `why` a run diverged that has no errors."""
+    synthetic = config.corpus.kind == "builtin"
+    made = page(name=config.name, run=args.score.name, synthetic=synthetic, found=found, why=why)
+    (folder / "index.html").write_text(made, "utf-8")
+    report = {each.name: each.as_json() for each in found}
+    (folder / "errors.json").write_text(json.dumps(report, indent=1) + "\n", "utf-8")
 
 
 def _set(
@@ -104,14 +117,15 @@ def _set(
         return errors.with_audio(found, reader, folder)
 
 
-def page(*, name: str, run: str, synthetic: bool, found: list[SetErrors]) -> str:
-    """The page as text: of a run of the config `name`."""
+def page(*, name: str, run: str, synthetic: bool, found: list[SetErrors], why: str = "") -> str:
+    """The page as text: of a run of the config `name`, or why that diverged."""
     return render(
         _TEMPLATE,
         name=name,
         run=run,
         synthetic=synthetic,
         sets=found,
+        diverged=why,
         top=errors.TOP,
         kinds=[k for k in CAUSES if any(each.causes[k]["sentences"] for each in found)],
     )

@@ -1,8 +1,8 @@
-"""report.html: one page that needs nothing from elsewhere."""
+"""report.html: one page that needs nothing from elsewhere, and index.html with links."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from hadpsgd.config import Config
-from hadpsgd.reports import curves, differences, significance, stages, staleness, table
-from hadpsgd.reports.rows import ResultRow
+from hadpsgd.reports import curves, differences, significance, staleness, table
+from hadpsgd.reports.findings import Findings
 from hadpsgd.tracking import provenance, training_run
-from hadpsgd.tracking.results import RunResult, results_folder, sets
+from hadpsgd.tracking.results import RunResult, sets
 
 _TEMPLATE = "report.html.j2"
 
@@ -30,33 +30,25 @@ def render(template: str, **values: Any) -> str:
     return environment.get_template(template).render(**values)
 
 
-def page(
-    config: Config,
-    results: Sequence[RunResult],
-    rows: Sequence[ResultRow],
-    jobs: Sequence[stages.Stage],
-    tests: significance.Tests,
-) -> str:
+def page(found: Findings, errors: Mapping[str, str] | None = None) -> str:
     """The page as text.
 
     Args:
-        config: whose runs they are.
-        results: of all runs.
-        rows: the same as rows of the table.
-        jobs: time and memory of the stages.
-        tests: of the differences between runs.
+        found: what it shows.
+        errors: addresses of pages of errors, by the key of the run; without them the page needs
+            and links no other file.
     """
-    tested = significance.labels(config, results)
+    config, results, tests, jobs = found.config, found.results, found.tests, found.jobs
     settings = {r.run.id: training_run.parameters(config, r.run.id) for r in results}
     return render(
         _TEMPLATE,
         name=config.name,
         synthetic=config.corpus.kind == "builtin",
         sets=sets(config),
-        rows=_rows(config, rows, tests),
-        tested=significance.table(tested, tests) if tests else None,
+        rows=_rows(found, errors or {}),
+        tested=significance.table(found.tested, tests) if tests else None,
         note=significance.note(tests) if tests else "",
-        counts=table.counts(config, rows),
+        counts=table.counts(config, found.rows),
         pictures=_pictures(config, results),
         stages=jobs,
         longest=max((job.seconds for job in jobs), default=1.0),
@@ -66,10 +58,8 @@ def page(
     )
 
 
-def _rows(
-    config: Config, rows: Sequence[ResultRow], tests: significance.Tests
-) -> list[dict[str, Any]]:
-    leaders = {name: significance.leaders(test) for name, test in tests.items()}
+def _rows(found: Findings, errors: Mapping[str, str]) -> list[dict[str, Any]]:
+    leaders = {name: significance.leaders(test) for name, test in found.tests.items()}
     return [
         {
             "row": row,
@@ -77,20 +67,14 @@ def _rows(
                 {
                     "score": row.scores.get(name),
                     "best": row.label in leaders.get(name, ()),
-                    "interval": significance.interval(tests, name=name, run=row.label),
+                    "interval": significance.interval(found.tests, name=name, run=row.label),
                 }
-                for name in sets(config)
+                for name in sets(found.config)
             ],
-            "errors": _error_page(config, row),
+            "errors": errors.get(row.key, ""),
         }
-        for row in rows
+        for row in found.rows
     ]
-
-
-def _error_page(config: Config, row: ResultRow) -> str:
-    """Address of the run's page of errors, from report.html; empty where there is none."""
-    page = Path("errors", row.key, "index.html")
-    return page.as_posix() if (results_folder(config) / page).is_file() else ""
 
 
 def _pictures(config: Config, results: Sequence[RunResult]) -> list[dict[str, Any]]:

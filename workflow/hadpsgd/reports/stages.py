@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,7 +78,7 @@ def _number(text: str | None) -> float | None:
         return None
 
 
-def table(stages: list[Stage]) -> Table:
+def table(stages: Sequence[Stage]) -> Table:
     """One row a job."""
     rows = [
         [
@@ -91,7 +92,7 @@ def table(stages: list[Stage]) -> Table:
     return Table(["stage", "seconds", "peak RAM MiB", "load %"], rows, frozenset({"stage"}))
 
 
-def page(name: str, stages: list[Stage]) -> str:
+def page(name: str, stages: Sequence[Stage]) -> str:
     """stages.md."""
     total = sum(stage.seconds for stage in stages)
     return f"""# {name}: time and memory of the stages

@@ -97,7 +97,7 @@ def page(config: Config, rows: Sequence[ResultRow], differences: str) -> str:
     """wer.md; `differences` is what was tested, as text."""
     synthetic = " The corpus is synthetic speech: a test bed, not a benchmark."
     said = explanations(rows)
-    return f"""# {config.name}: word error rates
+    text = f"""# {config.name}: word error rates
 
 Acoustic scale and insertion penalty are chosen on `dev` alone.\
 {synthetic if config.corpus.kind == "builtin" else ""}
@@ -105,7 +105,6 @@ Acoustic scale and insertion penalty are chosen on `dev` alone.\
 {error_rates(config, rows).markdown()}{said and chr(10) + said}
 ## Differences
 
-{differences}
-## Counts
-
-{counts(config, rows).markdown()}"""
+{differences}"""
+    counted = counts(config, rows)
+    return f"{text}\n## Counts\n\n{counted.markdown()}" if counted.rows else text

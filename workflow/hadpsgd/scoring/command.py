@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from hadpsgd import config
+from hadpsgd import config, diverged
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.decoding.confidence import confidences
 from hadpsgd.decoding.lattice import best_paths
@@ -35,6 +35,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write OUT/{ctm,stm,hyp.txt,alignments.txt,sentences.jsonl,wer.json}."""
+    if why := diverged.told(args.decode):
+        return diverged.leave(args.out, why, "scored")
     settings = config.load(args.config).scoring
     data = DataDir.read(args.data, audio=False)
     words = Words.read(args.decode, Filters.of(settings))

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hadpsgd import config
+from hadpsgd import config, diverged
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.files import write_text
 from hadpsgd.scoring.filters import Filters
@@ -26,6 +26,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write OUT with the choice and all that was tried."""
+    if why := diverged.told(args.decode):
+        diverged.note(args.out, why)
+        return diverged.say(why, "chosen")
     settings = config.load(args.config).scoring
     data = DataDir.read(args.data, audio=False)
     words = Words.read(args.decode, Filters.of(settings))

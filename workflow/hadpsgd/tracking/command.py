@@ -26,7 +26,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     modes.add_argument(
         "--follow", action="store_true", help="follow a training until standard input ends"
     )
-    parser.add_argument("--run", help="with --follow: the training run")
+    parser.add_argument(
+        "--run", help="this run alone, and no tables; with --follow the one to follow"
+    )
     parser.add_argument("--dir", type=Path, help="with --follow: folder of the checkpoints")
     parser.add_argument("--metrics", type=Path, help="with --follow: the growing metrics.jsonl")
 
@@ -44,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         return _check(config)
     from hadpsgd.tracking.sync import sync
 
-    sync(config, args.out)
+    sync(config, args.out, run=args.run)
     return 0
 
 

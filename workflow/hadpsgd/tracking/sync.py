@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
-from hadpsgd.config import Config, run_key
+from hadpsgd.config import Config, run_key, run_of
 from hadpsgd.files import write_text
 from hadpsgd.tracking import identity, scoring_run, training_run
 from hadpsgd.tracking.events import Artifact, Event, Finish, Model, Tags
@@ -18,7 +20,7 @@ from hadpsgd.tracking.results import (
     RunResult,
     State,
     read_json,
-    read_results,
+    read_result,
     results_folder,
 )
 from hadpsgd.tracking.store import known_run
@@ -39,22 +41,29 @@ class Tracked:
     mlflow_experiment: str
 
 
-def sync(config: Config, out: Path | None) -> list[Tracked]:
+def sync(config: Config, out: Path | None, run: str | None = None) -> list[Tracked]:
     """Send trainings, scorings, the final table and models of a config that the store lacks.
 
     And what waits for the store of other trainings that have ended. What cannot be sent waits in
-    the spool. `out` gets the list of runs as JSON.
+    the spool.
+
+    Args:
+        config: whose runs they are.
+        out: gets the list of runs as JSON.
+        run: id or key of a run, to send that alone, as far as it got, without the tables of all.
 
     Raises:
-        UserError: a result cannot be read, or the tracking URI is not one.
+        UserError: there is no such run, a result cannot be read, or the tracking URI is not one.
     """
+    runs = [run_of(config, run)] if run else config.training.members
     connection = Connection(config)
-    for result in read_results(config) if is_on(config) else ():
+    for result in map(partial(read_result, config), runs) if is_on(config) else ():
         if result.folder.is_dir():
-            _sync_run(config, connection, result)
+            _sync_run(config, connection, result, tables=run is None)
     if is_on(config) and connection.due():  # not one that has just failed
         upload_others(connection)
-    tracked = tracked_runs(config)
+    ids = {run.id for run in runs}
+    tracked = [each for each in tracked_runs(config) if each.run in ids]
     if out:
         content = {"uri": redacted(connection.uri), "runs": [asdict(run) for run in tracked]}
         write_text(out, json.dumps(content, indent=2) + "\n")
@@ -80,12 +89,13 @@ def tracked_runs(config: Config) -> list[Tracked]:
     return found
 
 
-def _sync_run(config: Config, connection: Connection, result: RunResult) -> None:
+def _sync_run(config: Config, connection: Connection, result: RunResult, *, tables: bool) -> None:
     who = identity.read_or_create(result.folder)
     training = Recorder(connection, who.key)
-    if training.send(_training(config, result, who)) and result.summary:
+    events = chain(_training(config, result, who), _tables(config, result) if tables else ())
+    if training.send(events) and result.summary:
         training.spool.take_back_last_word()
-    if result.scores:
+    if result.state is State.FINISHED:  # its scores name the scoring: not while some are missing
         scoring = Recorder(connection, scoring_run.key(who.key, result))
         scoring.send(scoring_run.events(config, who.key, result))
 
@@ -98,16 +108,8 @@ def _training(config: Config, result: RunResult, who: identity.Identity) -> Iter
     for file in (folder / "train.log", folder / SUMMARY):
         if file.is_file():
             yield Artifact(path=str(file.absolute()))
-    for name in TABLES:
-        table = results_folder(config) / name
-        if table.is_file():
-            yield Artifact(path=str(table.absolute()), folder="report")
     if result.scores:
-        newest = max((result.scored / name / "wer.json").stat().st_mtime for name in result.scores)
-        yield scoring_run.word_errors(result, int(newest * 1000))
-        tests = results_folder(config) / SIGNIFICANCE
-        if tests.is_file():
-            yield from scoring_run.tested(read_json(tests), result.run.id, int(newest * 1000))
+        yield scoring_run.word_errors(result, _scored_ms(result))
     yield Tags(values={training_run.STATUS: result.state, training_run.WHY: result.why})
     diverged = result.state is State.DIVERGED
     if result.summary:
@@ -116,3 +118,20 @@ def _training(config: Config, result: RunResult, who: identity.Identity) -> Iter
     if config.tracking.register_model and (folder / "final.pt").is_file() and not diverged:
         name = f"{experiment_name(config)}-{result.run.id}"
         yield Model(path=str((folder / "final.pt").absolute()), name=name)
+
+
+def _tables(config: Config, result: RunResult) -> Iterator[Event]:
+    """What is known once all runs have ended: the tables, and the run's difference from others."""
+    for name in TABLES:
+        table = results_folder(config) / name
+        if table.is_file():
+            yield Artifact(path=str(table.absolute()), folder="report")
+    tests = results_folder(config) / SIGNIFICANCE
+    if result.scores and tests.is_file():
+        yield from scoring_run.tested(read_json(tests), result.run.id, _scored_ms(result))
+
+
+def _scored_ms(result: RunResult) -> int:
+    """When the last of its sets was scored."""
+    times = ((result.scored / name / "wer.json").stat().st_mtime for name in result.scores)
+    return int(max(times) * 1000)

@@ -13,7 +13,8 @@ from hadpsgd.decentralized.membership import TooLateError
 from hadpsgd.decentralized.rendezvous import wait_for_keys
 from hadpsgd.errors import UserError
 from hadpsgd.tracking import follower
-from hadpsgd.training import final
+from hadpsgd.tracking.results import SUMMARY
+from hadpsgd.training import divergence, final
 from hadpsgd.training.job import Job, assemble, identity
 from hadpsgd.training.loop import End, train
 from hadpsgd.training.metrics import say
@@ -64,23 +65,36 @@ def _train(job: Job) -> End:
         return End.DONE
     except NotFiniteError as error:
         fix = "Lower the learning rate, set training.clip_norm, or training.not_finite to skip"
-        raise UserError(str(error), where=job.run.id, fix=fix) from None
+        raise _diverged(job, str(error), fix) from None
     if not job.engine.leads:
         return end
     if end is End.DONE:
-        final.write(job, time.monotonic() - begin)
+        measured = final.measure(job)
+        if why := divergence.verdict(measured["heldout_loss"], job.train.num_pdfs):
+            raise _diverged(job, why, "Lower the learning rate, or train longer")
+        final.write(job, time.monotonic() - begin, measured)
         say(f"{job.run.id}: {job.out / 'final.pt'}")
     else:
         say(f"{job.run.id}: stopped at step {job.engine.steps}, checkpoint written; run it again")
     return end
 
 
-def done(out: Path, hash_: str) -> bool:
-    """Whether a folder holds the results of the run with this identity."""
-    summary = out / "summary.json"
+def _diverged(job: Job, why: str, fix: str) -> UserError:
+    """Leave a note for who started the ranks, and give the line for the user."""
+    divergence.note(job.out, job.identity, job.engine.steps, why)
+    return UserError(why, where=job.run.id, fix=fix)
+
+
+def done(out: Path, hash_: str, *, diverged: bool = False) -> bool:
+    """Whether a folder holds the results of the run with this identity.
+
+    `diverged`: that it diverged is a result, too.
+    """
+    summary = out / SUMMARY
     if not (summary.is_file() and (out / "final.pt").is_file()):
         return False
-    return json.loads(summary.read_text(encoding="utf-8")).get("identity") == hash_
+    found = json.loads(summary.read_text(encoding="utf-8"))
+    return found.get("identity") == hash_ and (diverged or "diverged" not in found)
 
 
 def _leave_together(job: Job) -> None:

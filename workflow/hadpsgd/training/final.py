@@ -69,10 +69,15 @@ def save(out: Path, model: BLSTM, shape: Shape, examples: Dataset) -> None:
     save_model(out / "final.pt", model.float(), meta)
 
 
-def write(job: Job, seconds: float) -> None:
-    """Average, score on all held-out examples, write final.pt and summary.json (the leader)."""
+def measure(job: Job) -> dict[str, float]:
+    """Load the learners' mean; their distance from it, its score on all held-out examples."""
     distance = consensus(job)
-    held_out = named(evaluate(job.model, job.dev_feed.share(rank=0, learners=1)))
+    score = named(evaluate(job.model, job.dev_feed.share(rank=0, learners=1)))
+    return {"consensus_distance": distance, **score}
+
+
+def write(job: Job, seconds: float, measured: dict[str, float]) -> None:
+    """Write final.pt and summary.json (the leader)."""
     summary: dict[str, Any] = {
         "run": job.run.id,
         "identity": job.identity,
@@ -88,9 +93,8 @@ def write(job: Job, seconds: float) -> None:
         "threads": torch.get_num_threads(),
         "parameters": sum(p.numel() for p in job.model.parameters()),
         "seconds": seconds,
-        "consensus_distance": distance,
         "weights": checksum(job.model.float()),
-        **held_out,
+        **measured,
     }
     save(job.out, job.model, job.settings.model, job.train)
     write_text(job.out / "summary.json", json.dumps(summary, indent=2) + "\n")

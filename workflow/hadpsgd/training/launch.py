@@ -11,6 +11,7 @@ each.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -27,10 +28,11 @@ from hadpsgd.config import Config, RunSettings, settings_of, shape_of
 from hadpsgd.config.training import Run
 from hadpsgd.decentralized import rendezvous
 from hadpsgd.errors import UserError
-from hadpsgd.files import explain_os_errors
+from hadpsgd.files import explain_os_errors, write_text
 from hadpsgd.locks import locked, myself
 from hadpsgd.tracking import follower
-from hadpsgd.training import interrupt, slurm
+from hadpsgd.tracking.results import FAILED
+from hadpsgd.training import divergence, interrupt, slurm
 from hadpsgd.training.checkpoints import Saved, complete
 from hadpsgd.training.command import done
 from hadpsgd.training.job import checkpoint_folder, identity
@@ -61,6 +63,8 @@ class Launch:
     """How many ranks that die are started again, on each host, and how often all are."""
     wait: bool = False
     """Wait where another launch trains this run, as long as it takes."""
+    accept_divergence: bool = False
+    """Take it for a result that the run diverges: summary.json says so, and the status is 0."""
 
     @property
     def settings(self) -> RunSettings:
@@ -106,17 +110,32 @@ def launch(wanted: Launch) -> int:
             locks.enter_context(locked(path / LOCK, who, wait=wanted.wait))
             for path in (folder, wanted.out)
         ]
-        if done(wanted.out, hash_):
+        if done(wanted.out, hash_, diverged=wanted.accept_divergence):
             say(f"{wanted.out}: trained already, of the same config and examples: nothing to do")
             return End.DONE
+        divergence.forget(wanted.out)
+        (wanted.out / FAILED).unlink(missing_ok=True)
         follower.announce(wanted.config, wanted.run_id, checkpoints=folder, out=wanted.out)
         descriptors = [lock for lock in held if lock is not None]
         address = os.environ.get("MASTER_ADDR") or (job.address if job else "127.0.0.1")
-        code, asked = _until_it_ends(wanted, hash_, job, address, nodes, descriptors)
-    if code not in (End.DONE, End.REQUEUE) and not asked:
-        follower.failed(wanted.config, folder)
+        code, asked, why = _until_it_ends(wanted, hash_, job, address, nodes, descriptors)
+        if code not in (End.DONE, End.REQUEUE) and not asked:
+            follower.failed(wanted.config, folder)
+            code = _result_of_failure(wanted, hash_, code, why)
     if code == End.REQUEUE and job:
         _back_into_the_queue(job)
+    return code
+
+
+def _result_of_failure(wanted: Launch, hash_: str, code: int, why: str) -> int:
+    """Leave in the run's folder how it ended; the exit status."""
+    found = divergence.noted(wanted.out, hash_)
+    if code == BAD_INPUT and found and wanted.accept_divergence:
+        divergence.keep(wanted.out, wanted.settings, found)
+        say(f"{wanted.run_id} diverged: that is its result")
+        return End.DONE
+    why = found.get("why") or why or f"its ranks ended with status {code}; logs: {wanted.logs}"
+    write_text(wanted.out / FAILED, json.dumps({"why": why, "status": code}) + "\n")
     return code
 
 
@@ -176,10 +195,11 @@ def _until_it_ends(
     address: str,
     nodes: int,
     descriptors: list[int],
-) -> tuple[int, bool]:
+) -> tuple[int, bool, str]:
     """Start all; where a death ended all, start all again from the last checkpoint.
 
-    Exit status, and whether somebody asked for the end (a signal, Slurm).
+    Exit status, whether somebody asked for the end (a signal, Slurm), and why it failed, where
+    that is known here.
     """
     store = _serve(address)
     checkpoints = checkpoint_folder(wanted.config, run_id=wanted.run_id, hash_=hash_)
@@ -187,13 +207,14 @@ def _until_it_ends(
     attempts = 1 if wanted.settings.training.lost_learner == "stop" else 1 + wanted.restarts
     for attempt in range(attempts):
         if interrupt.asked():
-            return End.REQUEUE, True
+            return End.REQUEUE, True, ""
         env = {
             "MASTER_ADDR": address,
             "MASTER_PORT": str(store.port),
             rendezvous.AGENTS_STORE: "True",
             rendezvous.RESTARTS: str(attempt),
         }
+        why = ""
         # in a job's script always by srun: Slurm warns of the time limit those alone
         if job and (nodes > 1 or not job.in_step):
             code, stopped = _on_all_hosts(wanted, env, nodes, descriptors)
@@ -201,25 +222,25 @@ def _until_it_ends(
                 code = End.REQUEUE
         else:
             ranks = _ranks(wanted, env, range(wanted.run.learners), descriptors)
-            code = ranks.run()
+            code, why = ranks.run(), ranks.reason
             stopped = ranks.stopping and not ranks.refused
         if code not in (End.DONE, BAD_INPUT) and done(wanted.out, hash_):
             say("some ranks were lost; the others finished the run")
-            return End.DONE, False
+            return End.DONE, False, ""
         if code != CRASHED or stopped:
-            return code, stopped
+            return code, stopped, why
         if job and job.ends():
-            return code, True
+            return code, True, why
         if job and job.lost_hosts():
             say(f"Slurm job {job.id} lost a host; the learners cannot go on without it")
-            return End.REQUEUE, False
+            return End.REQUEUE, False, ""
         got_to.append(complete(checkpoints)[-1:])
         if got_to[-FUTILE:] == got_to[-1:] * FUTILE:
             say(f"{FUTILE} starts ended without a new checkpoint: not again; logs: {wanted.logs}")
-            return code, False
+            return code, False, why
         if attempt + 1 < attempts:
             say("all ranks start again from the last checkpoint")
-    return code, False
+    return code, False, why
 
 
 def _serve(address: str) -> dist.TCPStore:

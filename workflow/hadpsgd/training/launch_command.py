@@ -21,6 +21,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--wait", action="store_true", help="wait for another launch of the run; refused without"
     )
     parser.add_argument(
+        "--accept-divergence",
+        action="store_true",
+        help="take it for a result that the run diverges: summary.json says so, and the status "
+        "is 0; a failure without",
+    )
+    parser.add_argument(
         "--node", action="store_true", help="start this host's ranks only (srun calls this)"
     )
 
@@ -38,5 +44,6 @@ def run(args: argparse.Namespace) -> int:
         logs=args.logs or args.out / "logs",
         restarts=args.restarts,
         wait=args.wait,
+        accept_divergence=args.accept_divergence,
     )
     return run_node(wanted) if args.node else launch(wanted)

@@ -95,6 +95,8 @@ class Ranks:
         """Whether a signal, or bad input of one, asked them to stop."""
         self.refused = False
         """Whether one found bad input."""
+        self.reason = ""
+        """What the first one to fail said, or how it died."""
         self._why = ""
         """Why all end, where one that died takes the others with it."""
         self._kill_at = float("inf")
@@ -169,6 +171,7 @@ class Ranks:
         rank.code = status if status in known else CRASHED
         if status == BAD_INPUT and not self.refused:
             self.refused = True
+            self.reason = rank.last_line()
             self._signal(signal.SIGTERM)
             self._kill_at = time.monotonic() + GRACE_SECONDS
         if status in known or self.refused or self._why:
@@ -186,6 +189,8 @@ class Ranks:
             say(f"rank {rank.number} died ({how}): the others go on without it")
         else:
             self._why = f"rank {rank.number} died ({how}), and so the others end; log: {rank.log}"
+            said = rank.last_line() if status > 0 else ""  # a signal leaves no words
+            self.reason = f"rank {rank.number} died ({how})" + (said and f": {said}")
             self._kill_at = time.monotonic() + SETTLE_SECONDS
 
     def _always_alike(self, rank: Rank, status: int) -> bool:

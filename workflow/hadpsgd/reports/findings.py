@@ -1,0 +1,48 @@
+"""All that the reports of a config show, read once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hadpsgd.config import Config
+from hadpsgd.reports import rows, significance, stages
+from hadpsgd.reports.rows import ResultRow
+from hadpsgd.tracking.results import RunResult, read_results
+from hadpsgd.tracking.sync import tracked_runs
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Of all runs of a config, finished or not."""
+
+    config: Config
+    results: Sequence[RunResult]
+    rows: Sequence[ResultRow]
+    """The results as rows of the table."""
+    tests: significance.Tests
+    """Of the differences between runs."""
+    jobs: Sequence[stages.Stage]
+    """Time and memory of the stages."""
+
+    @classmethod
+    def of(cls, config: Config) -> Findings:
+        """Read them; raises UserError where a result is broken."""
+        results = read_results(config)
+        return cls(
+            config=config,
+            results=results,
+            rows=rows.of_results(results, tracked_runs(config)),
+            tests=significance.of_config(config, results),
+            jobs=stages.of_config(config),
+        )
+
+    @property
+    def tested(self) -> list[str]:
+        """The runs whose differences are tested."""
+        return significance.labels(self.config, self.results)
+
+    @property
+    def differences(self) -> str:
+        """The tests as text."""
+        return significance.text(self.tested, self.tests)
