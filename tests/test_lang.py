@@ -119,12 +119,14 @@ def test_marked_pronunciations_are_prefix_free(prons: list[tuple[str, ...]]) -> 
 
 FAULTS = [
     ("lexicon.txt", "a AH\nb X\n", "lexicon.txt:2: phone 'X' of word 'b'"),
-    ("lexicon.txt", "a AH\nb\n", "lexicon.txt:2: word 'b' has no pronunciation"),
-    ("lexicon.txt", "a AH\na AH\n", "lexicon.txt:2: word 'a' has this pronunciation twice"),
+    ("lexicon.txt", "a AH\nb\n", "lexicon.txt:2: word 'b' has no phones. Write: word phones"),
+    ("lexicon.txt", "a AH\na AH\n", "lexicon.txt:2: pronunciation of 'a' twice. Remove one"),
     ("lexicon.txt", "a AH\r\n", "lexicon.txt:1: Windows line end"),
-    ("lexicon.txt", "<s> AH\n", "lexicon.txt:1: '<s>' cannot be a word"),
+    ("lexicon.txt", "<s> AH\n", "lexicon.txt:1: word '<s>' is reserved. Remove it"),
     ("lexicon.txt", "", "no word in it"),
     ("lexiconp.txt", "a 1.5 AH\n", "lexiconp.txt:1: '1.5' is not a probability"),
+    ("lexiconp.txt", "a AH\n", "lexiconp.txt:1: word 'a' has no phones"),
+    ("lexiconp.txt", "a AH AH\n", "lexiconp.txt:1: 'AH' is not a probability"),
     ("nonsilence_phones.txt", "AH\nSIL\n", "phone 'SIL' is listed twice"),
     ("nonsilence_phones.txt", "#1\n", "'#1' cannot be a phone"),
     ("optional_silence.txt", "AH\n", "'AH' is not in silence_phones.txt"),

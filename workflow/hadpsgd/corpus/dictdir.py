@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hadpsgd.corpus.lang.dictionary import read_pronunciations
 from hadpsgd.corpus.tables import Report, raise_fault
-from hadpsgd.errors import UserError
-from hadpsgd.files import read_whole, write_text
+from hadpsgd.files import write_text
 
 Pronunciations = Mapping[str, Iterable[tuple[str, ...]]]
 """Word to its pronunciations."""
@@ -26,9 +26,10 @@ RESERVED = frozenset({"<s>", "</s>", "<eps>", "#0"})
 
 @dataclass
 class Lexicon:
-    """Pronunciations by word, in the order of the file."""
+    """Pronunciations by word, in the order of the file, and their probabilities."""
 
     words: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
+    probabilities: dict[tuple[str, tuple[str, ...]], float] = field(default_factory=dict)
 
     def __contains__(self, word: object) -> bool:
         return word in self.words
@@ -53,36 +54,28 @@ class Lexicon:
 def read_lexicon(path: Path, report: Report = raise_fault) -> Lexicon:
     """Read lexicon.txt (`word phone ...`), or lexiconp.txt (`word probability phone ...`).
 
-    Faults reported: a word without phones, a pronunciation twice, a reserved word.
-
-    Raises:
-        UserError: the file is not there, not UTF-8 or empty.
+    Faults reported and errors raised: those of `read_pronunciations`.
     """
     lexicon = Lexicon()
-    skip = 2 if path.name.removesuffix(".gz") == "lexiconp.txt" else 1
-    try:
-        lines = read_whole(path).decode("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise UserError(f"lexicon cannot be read ({reason})", where=path) from None
-    for number, line in enumerate(lines, 1):
-        where = f"{path}:{number}"
-        word, *rest = line.split() or [""]
-        phones = tuple(rest[skip - 1 :])
-        if not phones:
-            report(UserError(f"word '{word}' has no phones", where=where, fix="Write: word phones"))
-        elif word in RESERVED:
-            report(UserError(f"word '{word}' is reserved", where=where, fix="Remove it"))
-        elif not lexicon.add(word, phones):
-            report(UserError(f"pronunciation of '{word}' twice", where=where, fix="Remove one"))
-    if not lexicon.words:
-        raise UserError("empty lexicon", where=path)
+    for _, entry in read_pronunciations(path, report):
+        lexicon.words.setdefault(entry.word, []).append(entry.phones)
+        lexicon.probabilities[entry.word, entry.phones] = entry.probability
     return lexicon
 
 
 def write_lexicon(path: Path, lexicon: Pronunciations) -> None:
     """Write `word phone ...`, one pronunciation a line."""
     rows = (f"{w} {' '.join(phones)}\n" for w, prons in lexicon.items() for phones in prons)
+    write_text(path, "".join(rows))
+
+
+def write_weighted(path: Path, lexicon: Lexicon) -> None:
+    """Write lexiconp.txt, `word probability phone ...`, with `<UNK>` and `!SIL` as `write_dict`."""
+    rows = [
+        f"{word} {lexicon.probabilities.get((word, phones), 1.0):g} {' '.join(phones)}\n"
+        for word, pronunciations in {**NON_WORDS, **lexicon.words}.items()
+        for phones in pronunciations
+    ]
     write_text(path, "".join(rows))
 
 

@@ -12,12 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from hadpsgd.config import Config
+from hadpsgd.config.alignment import KaldiAlignment
 from hadpsgd.config.corpus import DataSet, Kaldi
 from hadpsgd.corpus import audio, stm
 from hadpsgd.corpus.case import Case
 from hadpsgd.corpus.datadir import DataDir
-from hadpsgd.corpus.dictdir import read_lexicon, write_dict, write_lexicon
-from hadpsgd.corpus.lang.dictionary import read_dictionary
+from hadpsgd.corpus.dictdir import read_lexicon, write_dict, write_lexicon, write_weighted
+from hadpsgd.corpus.lang.dictionary import (
+    is_weighted,
+    lexicon_file,
+    read_dictionary,
+    refuse_silence_probabilities,
+)
 from hadpsgd.corpus.layout import Layout
 from hadpsgd.corpus.parts import copy_tables, part_of
 from hadpsgd.corpus.tables import write_table
@@ -37,7 +43,10 @@ def prepare(config: Config, out: Path, processes: int) -> dict[str, Summary]:
     """
     corpus, layout = config.corpus, Layout(out)
     assert isinstance(corpus, Kaldi)
-    _copy_dict(Path(corpus.dict_dir), layout)
+    dictionary = Path(corpus.dict_dir)
+    if not isinstance(config.alignment, KaldiAlignment):  # whose lang folder has them
+        refuse_silence_probabilities(dictionary)
+    _copy_dict(dictionary, layout)
     if corpus.lm_text is not None:
         next(_sentences(Path(corpus.lm_text)))  # its faults are told before audio is read
     lexicon = read_lexicon(layout.lexicon)
@@ -87,15 +96,16 @@ def _copy_set(part: DataSet, case: Case, folder: Path) -> None:
 
 
 def _copy_dict(source: Path, layout: Layout) -> None:
-    if source.is_file():
-        write_dict(layout.dict_dir, read_lexicon(source).words)
-        return
-    if not source.is_dir():
+    if not source.exists():
         raise UserError(
             "no such dictionary", where=source, fix="Set corpus.dict_dir to a folder or lexicon.txt"
         )
-    if not any((source / name).is_file() for name in _PHONE_LISTS):
-        write_dict(layout.dict_dir, read_lexicon(_lexicon_file(source)).words)
+    if source.is_file() or not any((source / name).is_file() for name in _PHONE_LISTS):
+        path = source if source.is_file() else lexicon_file(source)
+        lexicon = read_lexicon(path)
+        write_dict(layout.dict_dir, lexicon.words)
+        if is_weighted(path):
+            write_weighted(layout.dict_dir / "lexiconp.txt", lexicon)
         return
     read_dictionary(source)
     layout.dict_dir.mkdir(parents=True, exist_ok=True)
@@ -103,12 +113,7 @@ def _copy_dict(source: Path, layout: Layout) -> None:
         if (path := plain_or_gzipped(source / name)).is_file():
             (layout.dict_dir / name).write_bytes(read_whole(path))
     if not layout.lexicon.is_file():
-        write_lexicon(layout.lexicon, read_lexicon(_lexicon_file(source)).words)
-
-
-def _lexicon_file(folder: Path) -> Path:
-    weighted = plain_or_gzipped(folder / "lexiconp.txt")
-    return weighted if weighted.is_file() else plain_or_gzipped(folder / "lexicon.txt")
+        write_lexicon(layout.lexicon, read_lexicon(lexicon_file(source)).words)
 
 
 def _transcripts(layout: Layout, name: str) -> Iterator[str]:

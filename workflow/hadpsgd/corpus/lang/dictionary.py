@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from hadpsgd.corpus.tables import Report, raise_fault
 from hadpsgd.errors import UserError
 from hadpsgd.files import plain_or_gzipped, read_whole
 
 RESERVED_WORDS = frozenset({"<eps>", "<s>", "</s>"})
+"""They mean something else in Kaldi's graphs, as do words that begin with #."""
+SILENCE_PROBABILITIES = ("silprob.txt", "lexiconp_silprob.txt")
+"""What utils/dict_dir_add_pronprobs.sh adds to a dict folder."""
 RESERVED_PHONES = frozenset({"<eps>"})
 
 
@@ -101,36 +105,81 @@ def _check_phones(folder: Path, silence: Groups, nonsilence: Groups) -> set[str]
 
 
 def _lexicon(folder: Path, phones: set[str]) -> tuple[Pronunciation, ...]:
-    path = plain_or_gzipped(folder / "lexiconp.txt")
-    weighted = path.exists()
-    path = path if weighted else plain_or_gzipped(folder / "lexicon.txt")
-    entries: dict[tuple[str, tuple[str, ...]], Pronunciation] = {}
-    for number, fields in _lines(path):
-        where = f"{path}:{number}"
-        word, rest = fields[0], fields[1:]
-        probability = _probability(rest.pop(0), where) if weighted and rest else 1.0
-        if word in RESERVED_WORDS or word.startswith("#"):
-            raise UserError(f"'{word}' cannot be a word: reserved", where=where)
-        if not rest:
-            raise UserError(f"word '{word}' has no pronunciation", where=where)
-        for phone in rest:
+    entries = []
+    for where, entry in read_pronunciations(lexicon_file(folder)):
+        for phone in entry.phones:
             if phone not in phones:
                 raise UserError(
-                    f"phone '{phone}' of word '{word}' is in no phone list", where=where
+                    f"phone '{phone}' of word '{entry.word}' is in no phone list", where=where
                 )
-        if (word, tuple(rest)) in entries:
-            raise UserError(f"word '{word}' has this pronunciation twice", where=where)
-        entries[word, tuple(rest)] = Pronunciation(word, probability, tuple(rest))
-    if not entries:
+        entries.append(entry)
+    return tuple(entries)
+
+
+def lexicon_file(folder: Path) -> Path:
+    """The lexicon of a dict folder: lexiconp.txt before lexicon.txt, as in Kaldi."""
+    weighted = plain_or_gzipped(folder / "lexiconp.txt")
+    return weighted if weighted.is_file() else plain_or_gzipped(folder / "lexicon.txt")
+
+
+def is_weighted(path: Path) -> bool:
+    """Whether a lexicon has probabilities: lexiconp.txt."""
+    return path.name.removesuffix(".gz") == "lexiconp.txt"
+
+
+def read_pronunciations(
+    path: Path, report: Report = raise_fault
+) -> Iterator[tuple[str, Pronunciation]]:
+    """Yield (file and line, pronunciation) of lexicon.txt (`word phone ...`) or lexiconp.txt
+    (`word probability phone ...`).
+
+    Faults reported: a word without phones, a pronunciation twice, a reserved word, a probability
+    that is none.
+
+    Raises:
+        UserError: the file is not there, not UTF-8, has Windows line ends or no word.
+    """
+    seen: set[tuple[str, tuple[str, ...]]] = set()
+    for number, (word, *rest) in _lines(path):
+        where = f"{path}:{number}"
+        given = rest.pop(0) if is_weighted(path) and rest else "1"
+        phones = tuple(rest)
+        if not phones:
+            fault, fix = f"word '{word}' has no phones", "Write: word phones"
+        elif word in RESERVED_WORDS or word.startswith("#"):
+            fault, fix = f"word '{word}' is reserved", "Remove it"
+        elif (word, phones) in seen:
+            fault, fix = f"pronunciation of '{word}' twice", "Remove one"
+        elif (probability := _probability(given)) is None:
+            fault, fix = f"'{given}' is not a probability above 0, at most 1", ""
+        else:
+            seen.add((word, phones))
+            yield where, Pronunciation(word, probability, phones)
+            continue
+        report(UserError(fault, where=where, fix=fix))
+    if not seen:
         raise UserError("no word in it", where=path)
-    return tuple(entries.values())
 
 
-def _probability(text: str, where: str) -> float:
+def refuse_silence_probabilities(folder: Path) -> None:
+    """Refuse a dict folder with Kaldi's probabilities of silence by word: none are learnt here.
+
+    Raises:
+        UserError: there are some.
+    """
+    for name in SILENCE_PROBABILITIES:
+        if (folder / name).exists():
+            raise UserError(
+                "silence probabilities of words are not supported",
+                where=folder / name,
+                fix="Point dict_dir at a copy of the folder without silprob.txt and"
+                " lexiconp_silprob.txt: lexiconp.txt is used",
+            )
+
+
+def _probability(text: str) -> float | None:
     try:
         value = float(text)
     except ValueError:
-        value = -1.0
-    if not 0 < value <= 1:
-        raise UserError(f"'{text}' is not a probability above 0, at most 1", where=where)
-    return value
+        return None
+    return value if 0 < value <= 1 else None
