@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from hadpsgd.config import Config, load
-from hadpsgd.config.imports import FeatureImport
+from hadpsgd.config.imports import FeatureImport, FmllrImport, IvectorImport
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.errors import UserError
 from hadpsgd.features.fmllr import apply, read_transforms
@@ -41,17 +41,18 @@ def import_stream(
     options = getattr(imports, stream)
     if options is None:
         raise UserError(f"features.imports.{stream} is not set", where=f"config {config.name}")
-    if stream == "ivector":
+    if isinstance(options, IvectorImport):
         import_ivectors(options, data, out, limit, allow_pipes=pipes)
-    elif stream == "fmllr" and options.trans:
+    elif isinstance(options, FmllrImport) and options.trans and options.model:
         if feats is None:
             raise UserError("transforms are applied to MFCC", fix="Give --feats")
         frontend = Frontend.read(Path(in_set(options.model, data)))
         places = [Path(in_set(place, data)) for place in options.trans]
         transforms = read_transforms(*places, allow_pipes=pipes)
         apply(Inputs(data, feats, frontend, limit), transforms, out, jobs)
-    elif stream == "fmllr":
-        import_features(FeatureImport(feats=options.feats), data, out, limit, allow_pipes=pipes)
+    elif isinstance(options, FmllrImport):
+        adapted = FeatureImport(feats=options.feats or "")
+        import_features(adapted, data, out, limit, allow_pipes=pipes)
     else:
         import_features(options, data, out, limit, allow_pipes=pipes)
 
