@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -139,6 +140,9 @@ def test_meta_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     model = BLSTM(SMALL, input_dim=5, num_pdfs=12)
     with pytest.raises(ValueError, match="dimensions"):
         save_model(tmp_path / "final.pt", model, meta_of())
+    fewer = replace(meta_of(), log_priors=meta_of().log_priors[:-1])
+    with pytest.raises(ValueError, match="log_priors of shape"):
+        save_model(tmp_path / "final.pt", small(), fewer)
     assert not list(tmp_path.iterdir())
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tracking_data import (
     ERRORS,
@@ -104,6 +104,10 @@ def test_stages_from_snakemakes_benchmarks(config: Config) -> None:
     train = f"train.{run_key(config, 'single')}"
     assert jobs[train] == stages.Stage(name=train, seconds=95.1, peak_mib=402.0, cpu=98.1)
     assert jobs["short"].peak_mib is None
+    # a job that was run again: Snakemake adds a row
+    (folder / "again.tsv").write_text("s\tmax_rss\tmean_load\n1\t10\t100\n2\t20\t200\n")
+    again = next(job for job in stages.read(folder) if job.name == "again")
+    assert (again.seconds, again.peak_mib, again.cpu) == (2.0, 20.0, 200.0)
     assert f"| {train} |    95.1 |          402 |     98 |" in stages.page(
         "demo", list(jobs.values())
     )
@@ -200,6 +204,8 @@ def test_curves_are_the_recorded_ones(config: Config) -> None:
 
 
 @given(st.lists(st.floats(-10, 10), min_size=1, max_size=200))
+@example([float(i) for i in range(61)])  # lists of that many are hardly ever drawn
+@example([1.0] * 120)
 def test_thinned_curve_keeps_the_mean(ys: list[float]) -> None:
     xs = [float(i) for i in range(len(ys))]
     few_x, few_y = curves.thinned(xs, ys)
