@@ -3,7 +3,7 @@ from pathlib import Path
 
 from snakemake.utils import validate
 
-from hadpsgd import guard
+from hadpsgd import guard, origin
 from hadpsgd.config import (
     asked,
     copies_adapted_by,
@@ -20,6 +20,7 @@ from hadpsgd.snapshot import snapshot
 from hadpsgd.starting import before_start, check_hosts, hold
 
 guard.announce()  # stages end with this process
+origin.announce()  # conda environments get the package that runs here
 # names the wrong key, which the JSON Schema does not
 SNAPSHOT = snapshot(workflow, with_site(workflow, config))
 CONFIG = SNAPSHOT.config
