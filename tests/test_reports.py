@@ -41,6 +41,7 @@ from hadpsgd.reports.command import FILES, INDEX, write
 from hadpsgd.reports.findings import Findings
 from hadpsgd.scoring import sentences
 from hadpsgd.scoring.significance import mapsswe
+from hadpsgd.scoring.significance_command import compare as compare_scored
 from hadpsgd.tracking import edges
 from hadpsgd.tracking.results import Score, State, read_results
 from hadpsgd.tracking.sync import Tracked
@@ -322,7 +323,7 @@ def test_differences_of_unlike_references_are_not_tested(config: Config) -> None
 def test_the_note_says_what_was_drawn() -> None:
     few = {name: scored(20, 2, 0, 0)[:3] for name in ("a", "b")}
     many = {name: scored(200, 2, 0, 0) for name in ("a", "b")}
-    by_sentence, by_speaker = significance.compare(few), significance.compare(many)
+    by_sentence, by_speaker = compare_scored(few), compare_scored(many)
     assert "over sentences;" in significance.note({"swb": by_sentence})
     assert "over speakers;" in significance.note({"swb": by_speaker, "ch": by_speaker})
     both = significance.note({"swb": by_speaker, "ch": by_sentence})

@@ -13,9 +13,34 @@ import yaml
 from small_workflow import Small
 
 from hadpsgd import cli
+from hadpsgd.config import check, run_key, run_of
 from hadpsgd.rerun import comparison
+from hadpsgd.rerun.command import alone
 from hadpsgd.rerun.comparison import Item
 from hadpsgd.rerun.original import find
+
+
+@pytest.mark.parametrize("passes", [0, 1])
+@pytest.mark.parametrize("aligner", ["", "other", "single-s2"])
+@pytest.mark.parametrize("run", ["single-s1", "single-s2", "other"])
+def test_a_run_alone_keeps_its_key(run: str, aligner: str, passes: int) -> None:
+    """Also where another run of the config aligned for it, and among several seeds."""
+    content: dict[str, Any] = {
+        "name": "x",
+        "corpus": {"kind": "builtin"},
+        "training": {
+            "batch": 64,
+            "seeds": [1, 2],
+            "runs": [{"momentum": 0.9, "name": "single"}, {"name": "other", "seed": 3}],
+        },
+        "realign": {"passes": passes, "run": aligner},
+    }
+    config = check(content, "test")
+    made = alone(config, run_of(config, run))
+    assert run_key(made, run) == run_key(config, run)
+    assert check(made.model_dump(mode="json"), "again") == made
+    assert len(made.training.members) == 1 + (passes and run != config.realigner)
+
 
 THEN: dict[str, Any] = {
     "code": {"commit": "a" * 40, "source": "b" * 64},

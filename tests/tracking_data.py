@@ -107,10 +107,12 @@ def scored(words: int, sub: int, ins: int, dele: int) -> list[Sentence]:
     return [Sentence(name=f"s{i}", speaker=f"speaker{i % 10}", edits=edits[i]) for i in range(100)]
 
 
-def write_scores(config: Config, run: str) -> None:
+def write_scores(
+    config: Config, run: str, errors: dict[str, tuple[int, int, int]] | None = None
+) -> None:
     """score/<key>/: tuned.json and, for each set, wer.json and hyp.txt."""
     folder = Path(config.results) / config.name / "score" / run_key(config, run)
-    for name, (sub, ins, dele) in ERRORS[run].items():
+    for name, (sub, ins, dele) in (errors or ERRORS[run]).items():
         counts = {"words": WORDS[name], "sub": sub, "ins": ins, "del": dele, "sentences": 100}
         counts |= {"correct": WORDS[name] - sub - dele}
         (folder / name).mkdir(parents=True, exist_ok=True)

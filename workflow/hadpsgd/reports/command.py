@@ -76,7 +76,8 @@ def write(found: Findings, out: Path) -> None:
 def error_pages(found: Findings, seen_from: Path) -> dict[str, str]:
     """Addresses of the pages of errors that are there, by the key of the run."""
     folder = results_folder(found.config) / "errors"
-    pages = {row.key: folder / row.key / "index.html" for row in found.rows if row.scores}
+    runs = [run for row in found.rows for run in row.runs if run.scores]
+    pages = {run.key: folder / run.key / "index.html" for run in runs}
     return {
         key: Path(os.path.relpath(page, seen_from)).as_posix()
         for key, page in pages.items()

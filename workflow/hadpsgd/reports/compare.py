@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,7 +12,7 @@ from hadpsgd.config import Config, check
 from hadpsgd.errors import UserError
 from hadpsgd.reports import differences, rows, significance, table
 from hadpsgd.tracking import identity, training_run
-from hadpsgd.tracking.results import read_results, results_folder
+from hadpsgd.tracking.results import RunResult, read_results, results_folder
 from hadpsgd.tracking.scoring_run import WER
 from hadpsgd.tracking.store import known_run
 from hadpsgd.tracking.training_run import STATUS
@@ -33,16 +33,19 @@ class Compared:
     metrics: dict[str, str]
     mlflow_run: str = ""
     mlflow_experiment: str = ""
-    scores: Path | None = None
-    """Folder of its scores, for a run of a results folder."""
+    scores: Mapping[str, Path] = field(default_factory=dict)
+    """Folders of scores by run, for a run or a row of a results folder."""
+    folded: tuple[Compared, ...] = ()
+    """The runs of a row that has seeds."""
 
 
 def find(name: str, config: Config) -> list[Compared]:
     """The runs that a name stands for.
 
     Args:
-        name: a run of the config, the key of one of former settings, `CONFIG/RUN` or `CONFIG/`
-            for all of another config's runs in the same results folder, or the id of an MLflow run.
+        name: a run of the config, or a row of several seeds, the key of one of former settings,
+            `CONFIG/RUN` or `CONFIG/` for all of another config's rows in the same results folder,
+            or the id of an MLflow run.
         config: names the results folder and the store.
 
     Raises:
@@ -52,11 +55,13 @@ def find(name: str, config: Config) -> list[Compared]:
     if not config_name and len(name) == 32 and set(name) <= set("0123456789abcdef"):
         return [from_store(name, config)]
     owner = _config_named(config_name, config) if config_name else config
-    found = from_results(owner, config.name)
-    chosen = [run for run in found if run_id in ("", run.label.rpartition("/")[2], run.key)]
+    rows = from_results(owner, config.name)
+    found = [*rows, *(run for row in rows for run in row.folded)]
+    chosen = [run for run in found if run_id in (run.label.rpartition("/")[2], run.key)]
+    chosen = chosen if run_id else rows
     own = results_folder(owner) / "runs" / run_id / "config.yaml"
     if not chosen and own.is_file():  # of settings that the config does not have any more
-        former = from_results(_config_in(own), config.name)
+        former = each_run(from_results(_config_in(own), config.name))
         chosen = [replace(run, label=run.key) for run in former if run.key == run_id]
     if not chosen:
         names = ", ".join(run.label for run in found)
@@ -65,31 +70,71 @@ def find(name: str, config: Config) -> list[Compared]:
 
 
 def from_results(config: Config, here: str) -> list[Compared]:
-    """The runs of a results folder, finished or not; labels name the config if it is not `here`."""
+    """The rows of a results folder, finished or not; labels name the config if it is not `here`."""
     prefix = "" if config.name == here else f"{config.name}/"
+    results = {result.run.id: result for result in read_results(config)}
     columns = []
-    for result in read_results(config):
-        who = identity.read(result.folder)
-        known = (
-            known_run(spool_folder(config), key=who.key, uri=tracking_uri(config)) if who else {}
-        )
-        metrics = {STATUS: f"{result.state}: {result.why}" if result.why else str(result.state)}
-        metrics |= {f"{WER} {name}": table.rate(score) for name, score in result.scores.items()}
-        metrics |= {
-            name: rows.number(result.summary[name]) for name in _SUMMARY if name in result.summary
-        }
-        columns.append(
-            Compared(
-                label=prefix + result.run.id,
-                key=result.key,
-                settings=training_run.parameters(config, result.run.id),
-                metrics=metrics,
-                mlflow_run=known.get("run_id", ""),
-                mlflow_experiment=known.get("experiment_id", ""),
-                scores=result.scored,
-            )
-        )
+    for row, runs in config.training.rows.items():
+        members = [results[run.id] for run in runs]
+        folded = [_column(config, result, prefix) for result in members]
+        alone = [run.id for run in runs] == [row]
+        columns += folded if alone else [_mean(prefix + row, members, folded)]
     return columns
+
+
+def each_run(rows: Sequence[Compared]) -> Iterator[Compared]:
+    """Those that are folded under rows, and those that are rows of one."""
+    for row in rows:
+        yield from row.folded or (row,)
+
+
+def _column(config: Config, result: RunResult, prefix: str) -> Compared:
+    who = identity.read(result.folder)
+    known = known_run(spool_folder(config), key=who.key, uri=tracking_uri(config)) if who else {}
+    metrics = {STATUS: f"{result.state}: {result.why}" if result.why else str(result.state)}
+    metrics |= {f"{WER} {name}": table.rate(score) for name, score in result.scores.items()}
+    metrics |= {
+        name: rows.number(result.summary[name]) for name in _SUMMARY if name in result.summary
+    }
+    return Compared(
+        label=prefix + result.run.id,
+        key=result.key,
+        settings=training_run.parameters(config, result.run.id),
+        metrics=metrics,
+        mlflow_run=known.get("run_id", ""),
+        mlflow_experiment=known.get("experiment_id", ""),
+        scores={prefix + result.run.id: result.scored},
+    )
+
+
+def _mean(label: str, results: Sequence[RunResult], columns: Sequence[Compared]) -> Compared:
+    """A row of several seeds: means with their intervals; settings that vary are all named."""
+    values = {
+        f"{WER} {name}": [r.scores[name].wer for r in results if name in r.scores]
+        for name in dict.fromkeys(name for result in results for name in result.scores)
+    }
+    values |= {
+        name: found
+        for name in _SUMMARY
+        if (found := [float(r.summary[name]) for r in results if name in r.summary])
+    }
+    states = dict.fromkeys(column.metrics[STATUS] for column in columns)
+    means = {
+        name: rows.mean(found, "%.2f %%" if name.startswith(WER) else "%.4g")
+        for name, found in values.items()
+    }
+    settings = {
+        name: ", ".join(dict.fromkeys(column.settings[name] for column in columns))
+        for name in columns[0].settings
+    }
+    return Compared(
+        label=label,
+        key="",
+        settings=settings,
+        metrics={STATUS: ", ".join(states)} | means,
+        scores={run: folder for column in columns for run, folder in column.scores.items()},
+        folded=tuple(columns),
+    )
 
 
 def from_store(run_id: str, config: Config) -> Compared:
@@ -132,7 +177,8 @@ def page(runs: Sequence[Compared]) -> str:
 def _tested(labels: Sequence[str], runs: Sequence[Compared]) -> str:
     """Differences with their significance, as far as the scored sentences are here."""
     folders = {label: run.scores for label, run in zip(labels, runs, strict=True) if run.scores}
-    names = {file.parent.name for folder in folders.values() for file in folder.glob("*/wer.json")}
+    scored = [folder for row in folders.values() for folder in row.values()]
+    names = {file.parent.name for folder in scored for file in folder.glob("*/wer.json")}
     try:
         tests = significance.between(folders, sorted(names - {"dev"}))
     except UserError as error:
@@ -142,10 +188,11 @@ def _tested(labels: Sequence[str], runs: Sequence[Compared]) -> str:
 
 def link(runs: Sequence[Compared], uri: str) -> str:
     """Address of MLflow's comparison of the runs; empty where fewer than two are in the store."""
-    ids = [run.mlflow_run for run in runs if run.mlflow_run]
+    stored = [run for run in each_run(runs) if run.mlflow_run]
+    ids = [run.mlflow_run for run in stored]
     if len(ids) < 2:
         return ""
-    experiments = list(dict.fromkeys(run.mlflow_experiment for run in runs if run.mlflow_run))
+    experiments = list(dict.fromkeys(run.mlflow_experiment for run in stored))
     server = uri.rstrip("/") if uri.startswith("http") else LOCAL_SERVER
     parts = f"runs={quote(json.dumps(ids))}&experiments={quote(json.dumps(experiments))}"
     return f"{server}/#/compare-runs?{parts}"

@@ -18,8 +18,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "runs",
         nargs="*",
         metavar="RUN",
-        help="a run of the config, CONFIG/RUN, CONFIG/ for all of its runs, or an MLflow run id; "
-        "all runs of the config where none is named",
+        help="a run of the config or a row of several seeds, CONFIG/RUN, CONFIG/ for all of its "
+        "rows, or an MLflow run id; all rows of the config where none is named",
     )
     parser.add_argument("--config", type=Path, required=True, help="names results and store")
     parser.add_argument("--open", action="store_true", help="open MLflow's comparison")
@@ -28,8 +28,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
     config = load(args.config)
-    names = args.runs or [run.id for run in config.training.members]
+    names = args.runs or list(config.training.rows)
     runs = [run for name in names for run in compare.find(name, config)]
+    if len(runs) == 1:  # of a row of several seeds, its runs
+        runs = list(compare.each_run(runs))
     if len(runs) < 2:
         raise UserError(f"a comparison needs two runs, not {len(runs)}")
     print(compare.page(runs))

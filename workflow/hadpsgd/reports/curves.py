@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,21 +32,31 @@ _SMOOTH = 30
 
 
 def losses(results: Sequence[RunResult]) -> Figure:
-    """Training (thin) and held-out (thick) loss, held-out frame accuracy of every run."""
+    """Training (thin) and held-out (thick) loss, held-out frame accuracy of every run.
+
+    Runs that differ in their seed alone have one colour.
+    """
     figure, axes = figure_of(len(PANELS))
     for axis, (train, heldout, _) in zip(axes, PANELS, strict=True):
-        for index, result in enumerate(results):
-            colour = COLOURS[index % len(COLOURS)]
+        for result, colour, label in _drawn(results):
             if train:
                 xs, ys = thinned(*series(result.metrics, train))
                 axis.plot(xs, ys, color=colour, linewidth=0.9, alpha=0.65)
             xs, ys = series(result.metrics, heldout)
-            axis.plot(
-                xs, ys, color=colour, linewidth=1.8, marker="o", markersize=3, label=result.run.id
-            )
+            axis.plot(xs, ys, color=colour, linewidth=1.8, marker="o", markersize=3, label=label)
         _limit(axis, [name for name in (train, heldout) if name], results)
     finish(axes, [title for _, _, title in PANELS])
     return figure
+
+
+def _drawn(results: Sequence[RunResult]) -> Iterator[tuple[RunResult, str, str | None]]:
+    """Each run, its colour and its name in the legend: those of one row have both in common."""
+    rows = list(dict.fromkeys(result.row for result in results))
+    named = set()
+    for result in results:
+        label = None if result.row in named else result.row
+        named.add(result.row)
+        yield result, COLOURS[rows.index(result.row) % len(COLOURS)], label
 
 
 def _limit(axis: Any, names: Sequence[str], results: Sequence[RunResult]) -> None:
@@ -73,12 +83,11 @@ def learning_rates(config: Config, results: Sequence[RunResult]) -> Figure:
         rates = [rate(rule, batch=batch, epoch=moment) for moment in moments]
         label = None if number else "rule" if len(rules) == 1 else "rules"
         axis.plot(moments, rates, color=_GRID, linewidth=5, label=label, solid_capstyle="butt")
-    for index, result in enumerate(results):
-        colour = COLOURS[index % len(COLOURS)]
+    for index, (result, colour, label) in enumerate(_drawn(results)):
         xs, ys = series(result.metrics, "lr")
         # runs of one rule lie on one another: dashes let all colours be seen
         dashes = (3 * index, (3, 3 * max(0, len(results) - 1)))
-        axis.plot(xs, ys, color=colour, linestyle=dashes, linewidth=1.6, label=result.run.id)
+        axis.plot(xs, ys, color=colour, linestyle=dashes, linewidth=1.6, label=label)
     axis.set_ylim(bottom=0)
     finish([axis], ["learning rate"])
     return figure

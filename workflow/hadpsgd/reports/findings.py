@@ -19,7 +19,7 @@ class Findings:
     config: Config
     results: Sequence[RunResult]
     rows: Sequence[ResultRow]
-    """The results as rows of the table."""
+    """The results as rows of the table, those of several seeds folded under their mean."""
     tests: significance.Tests
     """Of the differences between runs."""
     jobs: Sequence[stages.Stage]
@@ -32,14 +32,14 @@ class Findings:
         return cls(
             config=config,
             results=results,
-            rows=rows.of_results(results, tracked_runs(config)),
+            rows=rows.fold(config, rows.of_results(results, tracked_runs(config))),
             tests=significance.of_config(config, results),
             jobs=stages.of_config(config),
         )
 
     @property
     def tested(self) -> list[str]:
-        """The runs whose differences are tested."""
+        """The rows whose differences are tested."""
         return significance.labels(self.config, self.results)
 
     @property

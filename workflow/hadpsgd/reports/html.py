@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from hadpsgd.config import Config
 from hadpsgd.reports import curves, differences, significance, staleness, table
 from hadpsgd.reports.findings import Findings
+from hadpsgd.reports.rows import ResultRow
+from hadpsgd.scoring.seeds import mean_over_seeds
 from hadpsgd.tracking import provenance, training_run
 from hadpsgd.tracking.results import RunResult, sets
 
@@ -39,13 +42,13 @@ def page(found: Findings, errors: Mapping[str, str] | None = None) -> str:
             and links no other file.
     """
     config, results, tests, jobs = found.config, found.results, found.tests, found.jobs
-    settings = {r.run.id: training_run.parameters(config, r.run.id) for r in results}
+    settings = {row.label: _settings(config, row) for row in found.rows}
     return render(
         _TEMPLATE,
         name=config.name,
         synthetic=config.corpus.kind == "builtin",
         sets=sets(config),
-        rows=_rows(found, errors or {}),
+        rows=_rows(found, found.rows, errors or {}),
         tested=significance.table(found.tested, tests) if tests else None,
         note=significance.note(tests) if tests else "",
         counts=table.counts(config, found.rows),
@@ -58,7 +61,9 @@ def page(found: Findings, errors: Mapping[str, str] | None = None) -> str:
     )
 
 
-def _rows(found: Findings, errors: Mapping[str, str]) -> list[dict[str, Any]]:
+def _rows(
+    found: Findings, rows: Sequence[ResultRow], errors: Mapping[str, str]
+) -> list[dict[str, Any]]:
     leaders = {name: significance.leaders(test) for name, test in found.tests.items()}
     return [
         {
@@ -66,15 +71,32 @@ def _rows(found: Findings, errors: Mapping[str, str]) -> list[dict[str, Any]]:
             "cells": [
                 {
                     "score": row.scores.get(name),
+                    "mean": float(np.mean(rates)) if (rates := row.rates.get(name)) else None,
+                    "of": len(rates or ()),
                     "best": row.label in leaders.get(name, ()),
-                    "interval": significance.interval(found.tests, name=name, run=row.label),
+                    "interval": _interval(found, row, name),
                 }
                 for name in sets(found.config)
             ],
             "errors": errors.get(row.key, ""),
+            "members": _rows(found, row.members, errors),
         }
-        for row in found.rows
+        for row in rows
     ]
+
+
+def _interval(found: Findings, row: ResultRow, name: str) -> str:
+    """Over seeds where the row has several, else as it was tested."""
+    if len(rates := row.rates.get(name, ())) > 1:
+        mean = mean_over_seeds(rates)
+        return f"{mean.low:.2f} .. {mean.high:.2f}"
+    return significance.interval(found.tests, name=name, run=row.label)
+
+
+def _settings(config: Config, row: ResultRow) -> dict[str, str]:
+    """All settings of a row; where its runs differ, every value."""
+    each = [training_run.parameters(config, run.run.id) for run in row.runs]
+    return {name: ", ".join(dict.fromkeys(values[name] for values in each)) for name in each[0]}
 
 
 def _pictures(config: Config, results: Sequence[RunResult]) -> list[dict[str, Any]]:

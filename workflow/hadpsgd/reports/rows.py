@@ -1,11 +1,16 @@
-"""Rows of the table of word error rates: what wer.md, report.html and the terminal show alike."""
+"""Rows of the table of word error rates: what wer.md, report.html and the terminal show alike.
+
+Runs that differ in their seed alone are one row: their mean, and they themselves folded under it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from hadpsgd.config import Config
 from hadpsgd.config.training import Run
+from hadpsgd.scoring.seeds import mean_over_seeds
 from hadpsgd.tracking.results import RunResult, Score, State
 from hadpsgd.tracking.sync import Tracked
 
@@ -15,9 +20,10 @@ NOT_UPLOADED = "not uploaded"
 
 @dataclass(frozen=True, kw_only=True)
 class ResultRow:
-    """One row: a run, how it ended, its scores by set."""
+    """One row: a run, how it ended, its scores by set; or the mean of several."""
 
     run: Run
+    """Of several the first."""
     key: str
     """Name of its folders."""
     state: State
@@ -29,11 +35,22 @@ class ResultRow:
     """Word insertion penalty that dev chose."""
     mlflow: str
     """Id of its MLflow run."""
+    name: str = ""
+    """Of a row of several; a run is called by its id."""
+    members: tuple[ResultRow, ...] = ()
+    """The runs of a row that has seeds."""
+    rates: dict[str, list[float]] = field(default_factory=dict)
+    """Error rates of the members that are scored, in percent, by set."""
 
     @property
     def label(self) -> str:
         """What it is called in every table."""
-        return self.run.id
+        return self.name or self.run.id
+
+    @property
+    def runs(self) -> tuple[ResultRow, ...]:
+        """Its members, or itself."""
+        return self.members or (self,)
 
     @property
     def explanation(self) -> str:
@@ -61,10 +78,62 @@ def of_results(results: Sequence[RunResult], tracked: Sequence[Tracked]) -> list
     ]
 
 
+def fold(config: Config, rows: Sequence[ResultRow]) -> list[ResultRow]:
+    """Runs of one row under one that is their mean, with its 95 % interval over seeds."""
+    by_id = {row.label: row for row in rows}
+    folded = []
+    for name, runs in config.training.rows.items():
+        members = [by_id[run.id] for run in runs if run.id in by_id]
+        alone = [row.label for row in members] == [name]
+        folded += members if alone or not members else [_mean(name, members)]
+    return folded
+
+
+def _mean(name: str, members: Sequence[ResultRow]) -> ResultRow:
+    """One row of several; its state is that of the first member that is not finished."""
+    first = next((row for row in members if row.state is not State.FINISHED), members[0])
+    rates: dict[str, list[float]] = {}
+    for row in members:
+        for set_name, score in row.scores.items():
+            rates.setdefault(set_name, []).append(score.wer)
+    return ResultRow(
+        run=members[0].run,
+        key="",
+        state=first.state,
+        why="",
+        scores={},
+        scale=_common([row.scale for row in members]),
+        penalty=_common([row.penalty for row in members]),
+        mlflow=f"{sum(row.mlflow != NOT_UPLOADED for row in members)} runs",
+        name=name,
+        members=tuple(members),
+        rates=rates,
+    )
+
+
+def _common(values: Sequence[str]) -> str:
+    """All that they have, each once."""
+    return ", ".join(dict.fromkeys(value for value in values if value != MISSING)) or MISSING
+
+
 def _acoustic_scale(result: RunResult) -> str:
     """The scale of acoustic scores that dev chose: the inverse of the LM weight."""
     weight = result.tuned.get("lm_weight")
     return number(1 / weight) if isinstance(weight, int | float) and weight else MISSING
+
+
+def mean(values: Sequence[float], form: str) -> str:
+    """`8.43 % (7.96 .. 8.90)`: mean and 95 % interval over seeds; of equal values, or one, itself.
+
+    Args:
+        values: of the runs of a row.
+        form: of the mean, as in `%.2f %%`; bounds have the same without what follows the number.
+    """
+    found = mean_over_seeds(values)
+    if len(set(values)) < 2:
+        return form % found.value
+    low, high = (form.partition(" ")[0] % bound for bound in (found.low, found.high))
+    return f"{form % found.value} ({low} .. {high})"
 
 
 def number(value: object) -> str:

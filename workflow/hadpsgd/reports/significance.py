@@ -10,38 +10,55 @@ from hadpsgd.config import Config
 from hadpsgd.reports.rows import MISSING
 from hadpsgd.reports.table import Table
 from hadpsgd.scoring import sentences
-from hadpsgd.scoring.significance_command import compare
+from hadpsgd.scoring.nist import Sentence
+from hadpsgd.scoring.significance_command import compare_rows
 from hadpsgd.tracking.results import RunResult
 
 Tests = dict[str, dict[str, Any]]
 """By test set what `hadpsgd significance` writes: `runs` with intervals, tested `pairs`."""
 FILE = "significance.json"
+_OF_SEEDS = (
+    "A row of several seeds is its runs' mean, its interval Student's t over seeds. Its "
+    "differences are of the runs' mean errors in the same speech: interval and p tell of other "
+    "speech, the p over seeds (Welch's t-test) of other seeds."
+)
 
 
 def of_config(config: Config, results: Sequence[RunResult]) -> Tests:
-    """Every pair of a config's runs, tested on every test set."""
+    """Every pair of a config's rows, tested on every test set."""
     scored = {result.run.id: result.scored for result in results if result.scores}
-    return between(scored, config.tests)
+    folders = {
+        row: {run.id: scored[run.id] for run in runs if run.id in scored}
+        for row, runs in config.training.rows.items()
+    }
+    return between(folders, config.tests)
 
 
 def labels(config: Config, results: Sequence[RunResult]) -> list[str]:
-    """The runs that are scored on a test set: of the others there is nothing to test."""
-    return [result.run.id for result in results if set(config.tests) & result.scores.keys()]
+    """The rows that are scored on a test set: of the others there is nothing to test."""
+    scored = {result.run.id for result in results if set(config.tests) & result.scores.keys()}
+    rows = config.training.rows
+    return [row for row, runs in rows.items() if scored & {run.id for run in runs}]
 
 
-def between(folders: Mapping[str, Path], names: Sequence[str]) -> Tests:
-    """Every pair of runs, by their scoring folders, on the sets that any of them has.
+def between(rows: Mapping[str, Mapping[str, Path]], names: Sequence[str]) -> Tests:
+    """Every pair of rows, by the scoring folders of their runs, on the sets that any of them has.
 
     Raises:
         UserError: runs were scored on other references of the same name.
     """
     tests: Tests = {}
     for name in names:
-        files = {run: folder / name / sentences.FILE for run, folder in folders.items()}
-        scored = {run: sentences.read(file) for run, file in files.items() if file.exists()}
-        if scored:
-            tests[name] = compare(scored)
+        scored = {row: _scored(folders, name) for row, folders in rows.items()}
+        if any(scored.values()):
+            tests[name] = compare_rows({row: runs for row, runs in scored.items() if runs})
     return tests
+
+
+def _scored(folders: Mapping[str, Path], name: str) -> dict[str, list[Sentence]]:
+    """Of a row, the runs that are scored on a set."""
+    files = {run: folder / name / sentences.FILE for run, folder in folders.items()}
+    return {run: sentences.read(file) for run, file in files.items() if file.exists()}
 
 
 def note(tests: Tests) -> str:
@@ -53,10 +70,12 @@ def note(tests: Tests) -> str:
         over = " and ".join(
             f"{unit} ({', '.join(name for name in drawn if drawn[name] == unit)})" for unit in units
         )
-    return (
+    text = (
         f"Intervals are 95 % bootstrap intervals over {over}; p is of the matched-pairs test "
         "(MAPSSWE, two-sided)."
     )
+    rows = [row for test in tests.values() for row in test["runs"].values()]
+    return f"{text} {_OF_SEEDS}" if any(len(row.get("members", ())) > 1 for row in rows) else text
 
 
 def table(labels: Sequence[str], tests: Tests) -> Table:
@@ -83,7 +102,9 @@ def difference(pair: Mapping[str, Any] | None) -> str:
         0.0 - pair["difference"],
         0.0 - pair["interval"][0],
     )
-    return f"{value:+.2f} ({low:+.2f} .. {high:+.2f}), p {pair['p']:.3f}"
+    seeds = pair.get("p_seeds")  # null where a row has one run
+    over_seeds = "" if seeds is None else f", over seeds {seeds:.3f}"
+    return f"{value:+.2f} ({low:+.2f} .. {high:+.2f}), p {pair['p']:.3f}{over_seeds}"
 
 
 def leaders(test: Mapping[str, Any], level: float = 0.05) -> set[str]:
@@ -99,9 +120,15 @@ def leaders(test: Mapping[str, Any], level: float = 0.05) -> set[str]:
 
 
 def interval(tests: Tests, *, name: str, run: str) -> str:
-    """`5.1 .. 7.0`, or nothing where it was not tested."""
-    row = tests.get(name, {}).get("runs", {}).get(run)
+    """`5.1 .. 7.0`, of a row or of a run in one; nothing where it was not tested."""
+    row = of_run(tests.get(name, {}).get("runs", {}), run)
     return f"{row['interval'][0]:.2f} .. {row['interval'][1]:.2f}" if row else ""
+
+
+def of_run(rows: Mapping[str, Any], run: str) -> Mapping[str, Any] | None:
+    """What a set's tests say of a row, or of a run folded under one."""
+    folded = [row["members"] for row in rows.values() if "members" in row]
+    return next((each[run] for each in [rows, *folded] if run in each), None)
 
 
 def text(labels: Sequence[str], tests: Tests) -> str:

@@ -20,8 +20,15 @@ NAMED = 24
 
 
 def figure(results: Sequence[RunResult]) -> Figure | None:
-    """Histogram of each edge as a row of shades; None if no run has mixed weights."""
-    found = [(result.run.id, run) for result in results if (run := edges.read(result.folder))]
+    """Histogram of each edge as a row of shades; None if no run has mixed weights.
+
+    Of runs that differ in their seed alone, the first that has some.
+    """
+    of_rows: dict[str, tuple[str, Edges]] = {}
+    for result in results:
+        if result.row not in of_rows and (run := edges.read(result.folder)):
+            of_rows[result.row] = (result.run.id, run)
+    found = list(of_rows.values())
     if not found:
         return None
     picture, axes = figure_of(len(found), "updates ahead of the partner")

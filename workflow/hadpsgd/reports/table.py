@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hadpsgd.config import Config
-from hadpsgd.reports.rows import ResultRow
+from hadpsgd.reports.rows import ResultRow, mean
 from hadpsgd.tracking.results import Score, sets
 
 
@@ -70,7 +70,8 @@ def counts(config: Config, rows: Sequence[ResultRow]) -> Table:
             *(str(n) for n in (score.words, score.errors, score.ins, score.dele, score.sub)),
             f"{score.wer:.2f}",
         ]
-        for row in rows
+        for each in rows
+        for row in each.runs
         for name in sets(config)
         if (score := row.scores.get(name))
     ]
@@ -78,7 +79,10 @@ def counts(config: Config, rows: Sequence[ResultRow]) -> Table:
 
 
 def cell(row: ResultRow, name: str) -> str:
-    """A row's error rate on a set, or its state."""
+    """A row's error rate on a set, or its state; of several the mean of those that have one."""
+    if found := row.rates.get(name):
+        missing = len(row.members) - len(found)
+        return mean(found, "%.2f %%") + (f", {len(found)} of {len(row.members)}" * bool(missing))
     score = row.scores.get(name)
     return rate(score) if score else str(row.state)
 
@@ -90,7 +94,24 @@ def rate(score: Score) -> str:
 
 def explanations(rows: Sequence[ResultRow]) -> str:
     """A line for every run of which more is known than that it is not finished."""
-    return "".join(f"- {row.label} {row.explanation}\n" for row in rows if row.why)
+    runs = [run for row in rows for run in row.runs]
+    return "".join(f"- {run.label} {run.explanation}\n" for run in runs if run.why)
+
+
+def members(config: Config, rows: Sequence[ResultRow]) -> str:
+    """The runs that are folded under rows, as text; empty where no row has several seeds."""
+    folded = [row for row in rows if row.members]
+    if not folded:
+        return ""
+    named = ", ".join(f"{row.label}: {len(row.members)}" for row in folded)
+    runs = [run for row in folded for run in row.members]
+    return f"""
+## Seeds
+
+Rows of several seeds ({named}) are their runs' means, with 95 % intervals over seeds (Student's t).
+The runs:
+
+{error_rates(config, runs).markdown()}"""
 
 
 def page(config: Config, rows: Sequence[ResultRow], differences: str) -> str:
@@ -102,7 +123,7 @@ def page(config: Config, rows: Sequence[ResultRow], differences: str) -> str:
 Acoustic scale and insertion penalty are chosen on `dev` alone.\
 {synthetic if config.corpus.kind == "builtin" else ""}
 
-{error_rates(config, rows).markdown()}{said and chr(10) + said}
+{error_rates(config, rows).markdown()}{said and chr(10) + said}{members(config, rows)}
 ## Differences
 
 {differences}"""

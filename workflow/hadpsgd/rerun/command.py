@@ -52,14 +52,7 @@ def run(args: argparse.Namespace) -> int:
     """Do what the arguments say; 1 if weights or word errors differ."""
     original = find(args.run, args.results, args.tracking_uri)
     out = (args.out or Path("reruns") / original.key).absolute()
-    config = original.config.model_copy(
-        update={
-            "results": str(out),
-            "training": original.config.training.model_copy(
-                update={"runs": [original.run], "seeds": None}
-            ),
-        }
-    )
+    config = alone(original.config, original.run).model_copy(update={"results": str(out)})
     items = _around(original, config, anyway=args.anyway)
     file = write_resolved(config, out / "rerun.yaml")
     base = out / config.name
@@ -75,6 +68,18 @@ def run(args: argparse.Namespace) -> int:
     print(report, end="")
     results = [item for item in items if item.kind in ("weights", "word errors")]
     return 0 if all(item.same for item in results) else DIFFERENT
+
+
+def alone(config: Config, run: Run) -> Config:
+    """The config with that run alone, beside the one whose network aligns, if any does."""
+    aligner = config.realigner if config.realign.passes else ""
+    runs = [member for member in config.training.members if member.id in (run.id, aligner)]
+    return config.model_copy(
+        update={
+            "training": config.training.model_copy(update={"runs": runs, "seeds": None}),
+            "realign": config.realign.model_copy(update={"run": aligner}),
+        }
+    )
 
 
 def _asynchronous(run: Run) -> bool:

@@ -72,7 +72,7 @@ def compare_rows(rows: Mapping[str, Members], seed: int = 0) -> dict[str, Any]:
     Raises:
         UserError: the runs were scored on different sets.
     """
-    found = {row: _row(members, seed) for row, members in rows.items()}
+    found = {row: _row(row, members, seed) for row, members in rows.items()}
     pairs = []
     for first, second in combinations(rows, 2):
         one, two = (list(rows[row].values()) for row in (first, second))
@@ -98,10 +98,11 @@ def compare_rows(rows: Mapping[str, Members], seed: int = 0) -> dict[str, Any]:
     return {"runs": found, "pairs": pairs, "drawn": drawn}
 
 
-def _row(members: Members, seed: int) -> dict[str, Any]:
-    each = {name: _run(scored, seed) for name, scored in members.items()}
+def _row(name: str, members: Members, seed: int) -> dict[str, Any]:
+    each = {run: _run(scored, seed) for run, scored in members.items()}
     if len(each) == 1:
-        return next(iter(each.values()))
+        (run,) = each
+        return each[run] if run == name else {**each[run], "members": each}
     mean = mean_over_seeds(_rates(members))
     return {
         "wer": round(mean.value, 3),

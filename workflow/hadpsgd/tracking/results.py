@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from hadpsgd.config import Config, run_key
+from hadpsgd.config import Config, row_of, run_key
 from hadpsgd.config.training import Run
 from hadpsgd.errors import UserError
 from hadpsgd.tracking import metrics_file
@@ -58,6 +58,8 @@ class RunResult:
     """A training run and its scores; what is not there yet is left out."""
 
     run: Run
+    row: str
+    """Of the table, to which it belongs with those that have other seeds alone."""
     key: str
     """Name of its folders."""
     folder: Path
@@ -117,6 +119,7 @@ def read_result(config: Config, run: Run) -> RunResult:
     state, why = _state(summary, _if_there(folder / FAILED), all_scored=len(scores) == len(files))
     return RunResult(
         run=run,
+        row=row_of(config, run.id),
         key=key,
         folder=folder,
         scored=score,

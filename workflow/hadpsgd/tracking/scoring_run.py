@@ -75,19 +75,35 @@ def word_errors(result: RunResult, time_ms: int) -> Metrics:
 
 
 def tested(tests: Row, run: str, time_ms: int) -> Iterator[Event]:
-    """Intervals of the error rates and tests against the config's first run, by set."""
+    """Intervals of the error rates and tests against the config's first row, by set.
+
+    A run of a row of several seeds has its own interval, and what holds for the row: its mean, the
+    interval of that, its tests.
+    """
     values: dict[str, float] = {}
     for name, test in tests.items():
-        if run in test["runs"]:
-            low, high = test["runs"][run]["interval"]
-            values |= {f"significance/{name}_low": low, f"significance/{name}_high": high}
-        first = next(iter(test["runs"]), run)
+        row = _row_of(run, test["runs"])
+        if row is None:
+            continue
+        found = test["runs"][row]
+        low, high = found.get("members", {}).get(run, found)["interval"]
+        values |= {f"significance/{name}_low": low, f"significance/{name}_high": high}
+        if len(found.get("members", ())) > 1:
+            low, high = found["interval"]
+            values[f"seeds/{name}_mean"] = found["wer"]
+            values |= {f"seeds/{name}_low": low, f"seeds/{name}_high": high}
+        first = next(iter(test["runs"]))
         for pair in test["pairs"]:
-            if (pair["first"], pair["second"]) == (first, run):
+            if (pair["first"], pair["second"]) == (first, row):
                 values[f"significance/{name}_minus_{first}"] = -pair["difference"]
                 values[f"significance/{name}_p_against_{first}"] = pair["p"]
     points = [Point(name=n, value=v, step=0, time_ms=time_ms) for n, v in values.items()]
     yield Metrics(points=points, replace=True)
+
+
+def _row_of(run: str, rows: Row) -> str | None:
+    """The row that a run is, or is one of."""
+    return next((n for n, row in rows.items() if run in (n, *row.get("members", ()))), None)
 
 
 def _chosen(result: RunResult) -> dict[str, float]:

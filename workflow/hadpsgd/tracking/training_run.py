@@ -31,7 +31,7 @@ def parameters(config: Config, run_id: str) -> dict[str, str]:
     values = config.model_dump(mode="json", exclude={"results", "tracking", "site"})
     values["model"] = settings.model.model_dump(mode="json")
     values["training"] = settings.training.model_dump(mode="json")
-    values["run"] = settings.run.together.model_dump(mode="json")
+    values["run"] = settings.run.together.model_dump(mode="json", exclude={"name"})
     return dict(flatten(values))
 
 
