@@ -1,13 +1,15 @@
-"""The matched-pairs test's numbers to their last digits, however small, against SciPy."""
+"""Tests of significance against SciPy: p to its last digit, however small; bootstrap intervals."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import scipy.stats
+from numpy.typing import NDArray
 
 from hadpsgd.scoring import nist
 from hadpsgd.scoring.nist import Options, Sentence
-from hadpsgd.scoring.significance import mapsswe
+from hadpsgd.scoring.significance import bootstrap, bootstrap_difference, mapsswe
 
 
 def run(errors: list[int]) -> list[Sentence]:
@@ -44,3 +46,51 @@ def test_all_segments_alike_are_told_apart_for_certain() -> None:
     assert mapsswe(run([1, 1, 1]), run([2, 2, 2])).p == 0.0
     assert mapsswe(run([1, 1, 1]), run([1, 1, 1])).p == 1.0
     assert mapsswe(run([1]), run([2])).p == 1.0  # of one segment nothing can be said
+
+
+def spoken(speakers: int, seed: int, sentences: int = 30) -> list[Sentence]:
+    """Sentences of ten words; speakers differ more than chance would have them."""
+    draws, scored = np.random.default_rng(seed), []
+    reference = " ".join("abcdefghij")
+    for speaker, share in enumerate(np.linspace(0.02, 0.5, speakers)):
+        for number in range(sentences):
+            wrong = draws.random(10) < share
+            hyp = " ".join("x" if w else c for c, w in zip("abcdefghij", wrong, strict=True))
+            edits = nist.align_texts(reference, hyp, Options())
+            scored.append(Sentence(name=f"{speaker}-{number}", speaker=f"s{speaker}", edits=edits))
+    return scored
+
+
+def totals(scored: list[Sentence], by: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Errors and words of every speaker, or of every sentence."""
+    keys = [getattr(sentence, by) for sentence in scored]
+    table = {key: np.zeros(2) for key in keys}
+    for key, sentence in zip(keys, scored, strict=True):
+        table[key] += sentence.counts.errors, sentence.counts.words
+    errors, words = np.array(list(table.values())).T
+    return errors, words
+
+
+@pytest.mark.parametrize(("speakers", "drawn"), [(12, "speaker"), (5, "speaker"), (4, "name")])
+@pytest.mark.parametrize("level", [0.95, 0.8])
+def test_intervals_are_those_of_a_bootstrap(speakers: int, drawn: str, level: float) -> None:
+    """Over speakers, or over sentences where there are fewer than five speakers."""
+    one, two = spoken(speakers, 1), spoken(speakers, 2)
+    options = {"paired": True, "method": "percentile", "confidence_level": level, "rng": 3}
+
+    def rate(errors: np.ndarray, words: np.ndarray, axis: int = -1) -> np.ndarray:
+        return 100 * errors.sum(axis) / words.sum(axis)
+
+    def gap(e: np.ndarray, w: np.ndarray, f: np.ndarray, v: np.ndarray, axis: int = -1
+            ) -> np.ndarray:  # fmt: skip
+        return rate(e, w, axis) - rate(f, v, axis)
+
+    first, second = totals(one, drawn), totals(two, drawn)
+    for ours, data, statistic in (
+        (bootstrap(one, level=level), first, rate),
+        (bootstrap_difference(one, two, level=level), (*first, *second), gap),
+    ):
+        theirs = scipy.stats.bootstrap(data, statistic, n_resamples=10_000, **options)
+        low, high = theirs.confidence_interval
+        assert ours.value == pytest.approx(float(statistic(*data)), rel=1e-9)
+        assert (ours.low, ours.high) == pytest.approx((low, high), abs=0.05 * (high - low))

@@ -234,6 +234,17 @@ def test_checksum_cache_reads_only_what_changed(
     assert sums.checksums(tmp_path, ["data"], cache) != first and len(read) == 1
 
 
+def test_a_file_that_changes_without_growing_is_read_again(tmp_path: Path) -> None:
+    file, cache = tmp_path / "data/text", tmp_path / "cache.json"
+    file.parent.mkdir()
+    file.write_text("a b\n")
+    os.utime(file, ns=(1, 10**18))
+    first = sums.checksums(tmp_path, ["data"], cache)
+    file.write_text("c d\n")
+    os.utime(file, ns=(1, 10**18 + 1_000_000))
+    assert sums.checksums(tmp_path, ["data"], cache) != first
+
+
 def test_large_files_are_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sums, "WHOLE", 100)
     path = tmp_path / "feats.ark"
