@@ -139,7 +139,7 @@ def test_killed_with_its_follower_before_mlflow_was_reached(
 from hadpsgd.tracking import identity
 from hadpsgd.tracking.spool import Spool
 key = identity.read_or_create(folder / "checkpoints").key
-earlier = Spool(folder / "tracking", key).followed()
+earlier = Spool(folder / "tracking", key=key).followed()
 earlier.__enter__()
 """
     training = training_process(mlflow_folder, before)
