@@ -42,7 +42,8 @@ from hadpsgd.reports.findings import Findings
 from hadpsgd.scoring import sentences
 from hadpsgd.scoring.significance import mapsswe
 from hadpsgd.scoring.significance_command import compare as compare_scored
-from hadpsgd.tracking import edges
+from hadpsgd.tracking import edges, training_run
+from hadpsgd.tracking.arithmetic import arithmetic
 from hadpsgd.tracking.results import Score, State, read_results
 from hadpsgd.tracking.sync import Tracked
 
@@ -375,3 +376,20 @@ def test_staleness_of_every_edge_is_drawn(config: Config) -> None:
     assert [label.get_text() for label in axis.get_yticklabels()] == ["0 ← 1", "1 ← 0"]
     write(Findings.of(config), Path(config.results) / "demo/wer.md")
     assert Path(config.results, "demo/report.html").read_text().count("<svg") == 3
+
+
+def test_the_table_says_where_its_results_were_made(config: Config) -> None:
+    """Errors on one kind of processor are not those on another."""
+    out = Path(config.results) / "demo/wer.md"
+    write(config, out)
+    assert "Made by" not in out.read_text()  # nothing is known
+    [folder] = (Path(config.results) / "demo/runs").glob("single-*")
+    training_run.write_provenance(config, folder)
+    write(config, out)
+    kind = arithmetic()
+    commit = json.loads((folder / "provenance.json").read_text())["code"]["commit"][:12]
+    said = f"commit {commit}"
+    text = out.read_text()
+    assert said in text and f"{kind['processor']} ({kind['instructions']})" in text
+    page = (out.parent / "report.html").read_text()
+    assert said in page and kind["instructions"] in page and "OpenBLAS" in page

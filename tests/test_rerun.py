@@ -18,6 +18,7 @@ from hadpsgd.rerun import comparison
 from hadpsgd.rerun.command import alone
 from hadpsgd.rerun.comparison import Item
 from hadpsgd.rerun.original import find
+from hadpsgd.tracking.arithmetic import arithmetic
 
 
 @pytest.mark.parametrize("passes", [0, 1])
@@ -99,6 +100,13 @@ def test_other_code_or_data_are_refused(small: Small, tmp_path: Path) -> None:
     assert ran.stderr.count("\n") == 1
     assert f"source are not those of run {key}" in ran.stderr.replace(" and requirements.lock", "")
     assert "git checkout" in ran.stderr and "--anyway" in ran.stderr
+    here = changed["arithmetic"]["instructions"]
+    changed["arithmetic"]["instructions"] = "SSE9"
+    (folder / "provenance.json").write_text(json.dumps(changed))
+    ran = small.command("hadpsgd", "rerun", str(folder), "--out", str(tmp_path / "again"))
+    first, second = ran.stderr.splitlines()
+    assert f"bits of weights will differ here: instructions SSE9, now {here}" in first
+    assert "git checkout" in second
 
 
 def test_the_report_names_what_differs() -> None:
@@ -163,3 +171,30 @@ def test_a_run_is_found_by_its_mlflow_id(small: Small) -> None:
     assert by_id.checkpoints == by_key.checkpoints is not None
     config = yaml.safe_load((small.out / f"runs/{key}/config.yaml").read_text())
     assert config["training"]["batch"] == by_id.config.training.batch
+
+
+def test_other_arithmetic_is_named_before_anything_is_made() -> None:
+    """Weights cannot be the same bits: processor, instructions, libraries, or cores as threads."""
+    then = THEN | {"arithmetic": {"processor": "X", "instructions": "AVX512"}}
+    now = then | {
+        "machine": {"processor": "Y", "cores": 2, "gpus": []},
+        "arithmetic": {"processor": "Y", "instructions": "AVX2"},
+        "packages": {"torch": "2.13.0", "numpy": "2.4.7", "mlflow": "3"},
+    }
+    items = comparison.surroundings(then, now)
+    named = ["numpy 2.4.6, now 2.4.7", "processor X, now Y", "instructions AVX512, now AVX2"]
+    assert comparison.other_bits(items, threads=1) == named
+    assert "cores 8, now 2" in comparison.other_bits(items, threads=0)
+    assert comparison.other_bits(comparison.surroundings(then, then), threads=0) == []
+    # a record of before there was one says nothing of instructions
+    unknown = comparison.other_bits(comparison.surroundings(THEN, then), threads=1)
+    assert unknown == ["instructions not recorded, now AVX512"]
+
+
+def test_the_arithmetic_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MKL_CBWR", "AVX2")
+    found = arithmetic()
+    assert found["processor"] and found["instructions"] == torch.backends.cpu.get_cpu_capability()
+    assert "MKL_CBWR=AVX2" in found["settings"]
+    assert torch.__version__ not in str(found)  # that is a package's
+    assert "OpenBLAS" in found["numpy's and scipy's"] and "MKL" in found["torch's libraries"]

@@ -272,6 +272,9 @@ def test_provenance_names_code_lock_and_hides_hosts(
     assert found["slurm"] == {"job_id": "17"}
     text = json.dumps(found)
     assert "secret" not in text and os.uname().nodename not in found["machine"].values()
+    said = provenance.origin(found)
+    assert head[:12] in said and found["machine"]["processor"] in said
+    assert found["arithmetic"]["instructions"] in said and "torch 2" in said
     shown = provenance.machine(hostnames=True)
     assert shown["host"] == os.uname().nodename
     tags = provenance.tags(found)

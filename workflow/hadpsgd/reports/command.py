@@ -15,6 +15,7 @@ from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 from hadpsgd.reports import curves, html, significance, stages, table
 from hadpsgd.reports.findings import Findings
+from hadpsgd.tracking import provenance
 from hadpsgd.tracking.results import results_folder
 
 PAGE = "report.html"
@@ -69,8 +70,10 @@ def write(found: Findings, out: Path) -> None:
     curves.write_png(curves.losses(found.results), folder / "curves.png")
     curves.write_png(curves.learning_rates(config, found.results), folder / "learning_rate.png")
     write_text(folder / significance.FILE, json.dumps(found.tests, indent=2) + "\n")
+    kept = (provenance.read(result.folder) for result in found.results)
+    origins = dict.fromkeys(provenance.origin(each) for each in kept if each)
     # last: it says that all is there
-    write_text(out, table.page(config, found.rows, found.differences))
+    write_text(out, table.page(config, found.rows, found.differences, list(origins)))
 
 
 def error_pages(found: Findings, seen_from: Path) -> dict[str, str]:

@@ -133,5 +133,6 @@ def _facts(results: Sequence[RunResult]) -> list[tuple[str, str]]:
         ("data", found["data_checksum"][:12]),
         ("seed", str(found["seed"])),
         ("machine", f"{machine['processor']}, {cores}, {gpus}"),
+        *found.get("arithmetic", {}).items(),
         ("packages", packages),
     ]

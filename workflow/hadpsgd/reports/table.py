@@ -114,8 +114,16 @@ The runs:
 {error_rates(config, runs).markdown()}"""
 
 
-def page(config: Config, rows: Sequence[ResultRow], differences: str) -> str:
-    """wer.md; `differences` is what was tested, as text."""
+def _origins(origins: Sequence[str]) -> str:
+    if not origins:
+        return ""
+    return f"\nMade by {'; '.join(origins)}. Other processors round differently: other errors.\n"
+
+
+def page(
+    config: Config, rows: Sequence[ResultRow], differences: str, origins: Sequence[str]
+) -> str:
+    """wer.md; `differences` is what was tested, as text, `origins` where runs were made."""
     synthetic = " The corpus is synthetic speech: a test bed, not a benchmark."
     said = explanations(rows)
     text = f"""# {config.name}: word error rates
@@ -123,7 +131,7 @@ def page(config: Config, rows: Sequence[ResultRow], differences: str) -> str:
 Acoustic scale and insertion penalty are chosen on `dev` alone.\
 {synthetic if config.corpus.kind == "builtin" else ""}
 
-{error_rates(config, rows).markdown()}{said and chr(10) + said}{members(config, rows)}
+{error_rates(config, rows).markdown()}{said and chr(10) + said}{_origins(origins)}{members(config, rows)}
 ## Differences
 
 {differences}"""

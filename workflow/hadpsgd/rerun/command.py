@@ -16,6 +16,7 @@ from pathlib import Path
 
 import hadpsgd
 from hadpsgd.config import Config, run_key, write_resolved
+from hadpsgd.config.stages import settings_of
 from hadpsgd.config.training import Run
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     file = write_resolved(config, out / "rerun.yaml")
     base = out / config.name
     _workflow(file, args.cores, [base / "egs/train", base / "egs/dev"])
-    items += _data(original, config, anyway=args.anyway)
+    items += _data(original, config, anyway=args.anyway, differing=_other_bits(original, items))
     if _asynchronous(original.run):
         _replay(original, config, file)
     scores = base / "score" / original.key
@@ -88,9 +89,17 @@ def _asynchronous(run: Run) -> bool:
     return kind in ("adpsgd", "rand")
 
 
+def _other_bits(original: Original, items: list[Item]) -> list[str]:
+    threads = settings_of(original.config, original.run.id).training.threads
+    return comparison.other_bits(items, threads=threads)
+
+
 def _around(original: Original, config: Config, *, anyway: bool) -> list[Item]:
     now = provenance.collect(config)
     items = comparison.surroundings(original.provenance, now)
+    if differing := _other_bits(original, items):
+        said = "; ".join(differing)
+        print(f"warning: the bits of weights will differ here: {said}", file=sys.stderr, flush=True)
     other = [item for item in items if item.kind == "code" and not item.same]
     source = [item for item in other if item.name != "commit"]
     if source and not anyway:
@@ -109,7 +118,7 @@ def _around(original: Original, config: Config, *, anyway: bool) -> list[Item]:
     return items
 
 
-def _data(original: Original, config: Config, *, anyway: bool) -> list[Item]:
+def _data(original: Original, config: Config, *, anyway: bool, differing: list[str]) -> list[Item]:
     now = provenance.collect(config)["data"]
     items = comparison.data(original.provenance["data"], now)
     other = [item.name for item in items if not item.same]
@@ -120,7 +129,9 @@ def _data(original: Original, config: Config, *, anyway: bool) -> list[Item]:
         raise UserError(
             f"{len(other)} of {len(items)} files are not those of run {original.key}: {named}",
             where=Path(config.results) / config.name,
-            fix="Was the corpus changed? --anyway trains on what is here",
+            fix="This machine computes other bits, or the corpus was changed: --anyway goes on"
+            if differing
+            else "Was the corpus changed? --anyway trains on what is here",
         )
     return items
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hadpsgd.reports.table import Table
 
+DECIDING = (
+    "torch", "numpy", "scipy", "kaldi-native-fbank", "kaldi-hmm-gmm", "espeakng-loader"
+)  # fmt: skip
+"""Packages whose arithmetic the weights come from."""
+TWICE = ("arithmetic", "processor")
+"""Is in `machine` too, of older records also."""
 SHOWN = 12
 """Digits of a checksum that are shown."""
 
@@ -50,13 +56,29 @@ def surroundings(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[Item]:
         ),
         Item(kind="seed", name="seed", then=str(then["seed"]), now=str(now["seed"])),
     ]
-    for kind in ("packages", "machine"):
-        names = dict.fromkeys([*then[kind], *now[kind]])
+    for kind in ("packages", "machine", "arithmetic"):
+        before, after = then.get(kind, {}), now.get(kind, {})
+        names = [n for n in dict.fromkeys([*before, *after]) if (kind, n) != TWICE]
         items += [
-            Item(kind=kind, name=n, then=_text(then[kind].get(n)), now=_text(now[kind].get(n)))
+            Item(kind=kind, name=n, then=_text(before.get(n)), now=_text(after.get(n)))
             for n in names
         ]
     return items
+
+
+def other_bits(items: Sequence[Item], *, threads: int) -> list[str]:
+    """Of all that differs, what the bits of weights depend on: `processor X, now Y`.
+
+    `threads` of the run's learners; 0: they follow from the cores.
+    """
+    decides = {("machine", name) for name in ("processor", "gpus")}
+    decides |= set() if threads else {("machine", "cores")}
+    decides |= {("packages", name) for name in DECIDING}
+    return [
+        f"{item.name} {item.then or 'not recorded'}, now {item.now or 'none'}"
+        for item in items
+        if not item.same and (item.kind == "arithmetic" or (item.kind, item.name) in decides)
+    ]
 
 
 def data(then: Mapping[str, str], now: Mapping[str, str]) -> list[Item]:

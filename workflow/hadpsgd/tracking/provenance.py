@@ -15,6 +15,7 @@ from typing import Any
 import hadpsgd
 from hadpsgd.config import Config
 from hadpsgd.files import sha256
+from hadpsgd.tracking.arithmetic import arithmetic, processor
 from hadpsgd.tracking.checksums import checksums, combined
 from hadpsgd.tracking.uri import spool_folder
 
@@ -43,6 +44,7 @@ def collect(config: Config) -> dict[str, Any]:
         "lock": lock_hash(),
         "packages": packages(),
         "machine": machine(hostnames=config.tracking.hostnames),
+        "arithmetic": arithmetic(),
         "slurm": slurm(hostnames=config.tracking.hostnames),
         "data": data,
         "data_checksum": combined(data),
@@ -119,7 +121,7 @@ def packages() -> dict[str, str]:
 def machine(*, hostnames: bool) -> dict[str, Any]:
     """Processor, cores, memory, accelerators, system; the host's name only if allowed."""
     found: dict[str, Any] = {
-        "processor": _processor(),
+        "processor": processor(),
         "cores": os.cpu_count(),
         "memory_gib": round(_memory_bytes() / 2**30, 1),
         "gpus": _gpus(),
@@ -135,6 +137,19 @@ def slurm(*, hostnames: bool) -> dict[str, str]:
     names = _SLURM + _SLURM_MORE + (_SLURM_HOSTS if hostnames else ())
     pairs = {name.lower(): os.environ.get(f"SLURM_{name}", "") for name in names}
     return {name: value for name, value in pairs.items() if value}
+
+
+def origin(found: dict[str, Any]) -> str:
+    """`commit 1a2b3c4d5e6f, AMD EPYC (AVX512), torch 2.13.0`: what a table says of its results."""
+    code = found["code"]
+    changes = " with uncommitted changes" if code["dirty"] else ""
+    instructions = found.get("arithmetic", {}).get("instructions")
+    kind = f" ({instructions})" if instructions else ""
+    gpus = "".join(f", {gpu}" for gpu in dict.fromkeys(found["machine"]["gpus"]))
+    return (
+        f"commit {code['commit'][:12] or 'unknown'}{changes}, "
+        f"{found['machine']['processor']}{kind}{gpus}, torch {found['packages'].get('torch')}"
+    )
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -156,6 +171,7 @@ def tags(found: dict[str, Any]) -> dict[str, str]:
         "lock": found["lock"][:12],
         "data": found["data_checksum"][:12],
         "machine.processor": machine["processor"],
+        "machine.instructions": found.get("arithmetic", {}).get("instructions", ""),
         "machine.gpus": ", ".join(machine["gpus"]),
         "machine.host": machine.get("host", ""),
     }
@@ -191,15 +207,6 @@ def _version(package: str) -> str:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return ""
-
-
-def _processor() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.split(":", 1)[1].strip() for line in text.splitlines() if "model name" in line]
-    return names[0] if names else platform.machine()
 
 
 def _memory_bytes() -> int:
