@@ -381,11 +381,11 @@ def test_staleness_of_every_edge_is_drawn(config: Config) -> None:
 def test_the_table_says_where_its_results_were_made(config: Config) -> None:
     """Errors on one kind of processor are not those on another."""
     out = Path(config.results) / "demo/wer.md"
-    write(config, out)
+    write(Findings.of(config), out)
     assert "Made by" not in out.read_text()  # nothing is known
     [folder] = (Path(config.results) / "demo/runs").glob("single-*")
     training_run.write_provenance(config, folder)
-    write(config, out)
+    write(Findings.of(config), out)
     kind = arithmetic()
     commit = json.loads((folder / "provenance.json").read_text())["code"]["commit"][:12]
     said = f"commit {commit}"
