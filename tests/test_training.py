@@ -230,7 +230,7 @@ def test_the_command_says_what_to_do_about_it(
     ],
 )
 def test_who_guesses_at_the_end_has_learned_nothing(loss: float, said: str) -> None:
-    assert divergence.verdict(loss, 1000) == said
+    assert divergence.verdict(loss=loss, num_pdfs=1000) == said
 
 
 def test_learning_rate_rule() -> None:

@@ -15,7 +15,7 @@ from hadpsgd.files import atomic_folder, write_text
 FILE = "diverged.json"
 
 
-def leave(out: Path, why: str, what: str) -> int:
+def leave(out: Path, *, why: str, what: str) -> int:
     """Make OUT a folder with nothing but the note; the exit status of the stage.
 
     Args:
@@ -25,7 +25,7 @@ def leave(out: Path, why: str, what: str) -> int:
     """
     with atomic_folder(out) as folder:
         note(folder / FILE, why)
-    return say(why, what)
+    return say(why=why, what=what)
 
 
 def note(file: Path, why: str) -> None:
@@ -33,7 +33,7 @@ def note(file: Path, why: str) -> None:
     write_text(file, json.dumps({"diverged": why}) + "\n")
 
 
-def say(why: str, what: str) -> int:
+def say(*, why: str, what: str) -> int:
     """One line on standard error; the exit status of the stage."""
     print(f"the run diverged ({why}): nothing is {what}", file=sys.stderr)
     return 0

@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write OUT/lat.1.gz, what scoring needs of the graph, and decode.json."""
     if why := why_diverged(args.model):
-        return diverged.leave(args.out, why, "decoded")
+        return diverged.leave(args.out, why=why, what="decoded")
     settings = config.load(args.config)
     options = settings.decoding
     searcher = Searcher(args.graph, options)

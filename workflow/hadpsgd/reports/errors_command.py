@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     if why := why_diverged(args.model):
         with atomic_folder(args.out) as folder:
             _write_page(config, args, folder, [], why)
-        return diverged.say(why, "analysed")
+        return diverged.say(why=why, what="analysed")
     names = args.sets or list(config.tests)
     words = Words.read(args.decode / names[0], Filters.of(config.scoring))
     free = [n for n, word in words.names.items() if words.filters.drop(joined([word]))]

@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write OUT/{ctm,stm,hyp.txt,alignments.txt,sentences.jsonl,wer.json}."""
     if why := diverged.told(args.decode):
-        return diverged.leave(args.out, why, "scored")
+        return diverged.leave(args.out, why=why, what="scored")
     settings = config.load(args.config).scoring
     data = DataDir.read(args.data, audio=False)
     words = Words.read(args.decode, Filters.of(settings))

@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     """Write OUT with the choice and all that was tried."""
     if why := diverged.told(args.decode):
         diverged.note(args.out, why)
-        return diverged.say(why, "chosen")
+        return diverged.say(why=why, what="chosen")
     settings = config.load(args.config).scoring
     data = DataDir.read(args.data, audio=False)
     words = Words.read(args.decode, Filters.of(settings))

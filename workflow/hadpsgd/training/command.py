@@ -70,7 +70,7 @@ def _train(job: Job) -> End:
         return end
     if end is End.DONE:
         measured = final.measure(job)
-        if why := divergence.verdict(measured["heldout_loss"], job.train.num_pdfs):
+        if why := divergence.verdict(loss=measured["heldout_loss"], num_pdfs=job.train.num_pdfs):
             raise _diverged(job, why, "Lower the learning rate, or train longer")
         final.write(job, time.monotonic() - begin, measured)
         say(f"{job.run.id}: {job.out / 'final.pt'}")

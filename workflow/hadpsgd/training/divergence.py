@@ -18,7 +18,7 @@ GUESS = 0.99
 """A held-out loss of this share of ln(pdfs), or more, is that of a guess."""
 
 
-def verdict(loss: float, num_pdfs: int) -> str:
+def verdict(*, loss: float, num_pdfs: int) -> str:
     """Why a held-out loss (nats a frame) is none of a training that went well; empty if it is."""
     guess = math.log(num_pdfs)
     if not math.isfinite(loss):
