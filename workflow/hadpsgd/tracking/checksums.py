@@ -17,7 +17,7 @@ _BLOCKS = 64
 _HIDDEN = "."
 
 
-def checksum(*, path: Path, root: Path | None = None) -> str:
+def checksum(path: Path, root: Path | None = None) -> str:
     """`sha256:...` of a file's content, or `sampled:...` of a large file's size and 64 blocks.
 
     The blocks of 1 MiB lie evenly from the first to the last byte: a feature archive of hundreds
@@ -54,7 +54,7 @@ def checksums(root: Path, parts: Iterable[str], cache: Path | None = None) -> di
         state = path.stat()
         mark = [state.st_size, state.st_mtime_ns]
         entry = known.get(str(path.absolute()))
-        value = str(entry[2]) if entry and entry[:2] == mark else checksum(path=path, root=root)
+        value = str(entry[2]) if entry and entry[:2] == mark else checksum(path, root)
         found[name] = value
         kept[str(path.absolute())] = [*mark, value]
     if cache is not None and not all(known.get(path) == entry for path, entry in kept.items()):
