@@ -131,7 +131,8 @@ def page(
 Acoustic scale and insertion penalty are chosen on `dev` alone.\
 {synthetic if config.corpus.kind == "builtin" else ""}
 
-{error_rates(config, rows).markdown()}{said and chr(10) + said}{_origins(origins)}{members(config, rows)}
+{error_rates(config, rows).markdown()}{said and chr(10) + said}\
+{_origins(origins)}{members(config, rows)}
 ## Differences
 
 {differences}"""
