@@ -16,6 +16,7 @@ from hadpsgd.alignment.agreement import agreement
 from hadpsgd.alignment.archives import read_alignments
 from hadpsgd.cli import main
 from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.corpus.tables import read_counts
 from hadpsgd.kaldi_io import iterate, write_archive
 
 
@@ -183,6 +184,27 @@ def test_a_models_cmvn_is_its_own(kaldi: Path, tmp_path: Path, sets: dict[str, D
         assert take(tmp_path, kaldi, "train", file) == 0
         codes.append(align(tmp_path, kaldi, tmp_path / "out/train", file))
     assert codes == [0, 0, 2]
+
+
+def test_dev_is_adapted_by_its_own_transforms(
+    kaldi: Path, tmp_path: Path, sets: dict[str, DataDir]
+) -> None:
+    """Of the alignment here, though Kaldi's transforms know the same speakers."""
+    folders = split(kaldi, tmp_path, sets)
+    file = config(tmp_path, kaldi, str(folders["train"]), align_dev=True)
+    assert take(tmp_path, kaldi, "train", file) == 0
+    assert align(tmp_path, kaldi, tmp_path / "out/train", file) == 0
+    content = yaml.safe_load(Path(file).read_text())
+    imports = {"trans": str(kaldi / "exp/tri3b_decode_test"), "model": str(folders["train"])}
+    content["features"]["imports"]["fmllr"] = imports
+    Path(file).write_text(yaml.safe_dump(content))
+    arguments = ["import-features", "--config", file, "--stream", "fmllr"]
+    arguments += ["--data", f"{tmp_path}/data/dev", "--feats", f"{tmp_path}/feats/dev"]
+    arguments += ["--out", f"{tmp_path}/feats/fmllr/dev", "--jobs", "1"]
+    assert main(arguments) == 2  # tri3b_decode_test has other speakers
+    assert main([*arguments, "--trans", f"{tmp_path}/out/dev"]) == 0
+    counts = read_counts(tmp_path / "feats/fmllr/dev/utt2num_frames")
+    assert list(counts) == list(sets["dev"].utterances)
 
 
 def test_dev_is_planned_to_be_aligned(shared: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hadpsgd.cli import main
 from hadpsgd.corpus import stm
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.scoring import nist
+from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.reference import Reference
 
 PARTS = {"swb": "sw_*", "ch": "en_*"}
@@ -37,7 +38,7 @@ def test_two_test_sets_of_one_folder(data: Path, tmp_path: Path) -> None:
         assert part.recordings and all(r.startswith(prefix) for r in part.recordings)
         for table in ("segments", "text", "utt2spk", "spk2utt", "reco2file_and_channel"):
             assert others not in (folder / table).read_text()
-        reference = Reference.of(part, {})
+        reference = Reference.of(part, {}, Filters())
         assert {segment.file[:3] for segment in reference.segments} == {prefix}
         assert list(reference.comments) == STM_HEAD  # the labels stay defined
         assert nist.total(reference.score([])).sentences == len(part)
@@ -124,6 +125,14 @@ def test_upper_case_transcripts_and_a_lower_case_lexicon(
     assert prepare(tmp_path, data) == 0
     assert "sw_4390-A_000020-000120 bye bye (bob)\n" in (tmp_path / "out/data/swb/text").read_text()
     assert "BYE BYE (BOB)" in (tmp_path / "out/data/swb/stm").read_text()  # sclite folds case
+
+
+def test_a_share_that_may_be_missing(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (data / "text").write_text((data / "text").read_text().replace("HI ANN", "HI EVE"))
+    lexicon = str(data.parents[1] / "lexicon.txt")
+    check = ["validate", str(data), "--lexicon", lexicon, "--case", "lower", "--max-oov"]
+    assert [main([*check, share]) for share in ("0.05", "0.1", "2")] == [2, 0, 2]
+    assert "--max-oov 2 is no share" in capsys.readouterr().err
 
 
 def test_a_word_that_the_lexicon_has_as_it_is_stays(data: Path, tmp_path: Path) -> None:

@@ -253,6 +253,17 @@ def test_counts_add_up(tmp_path: Path, scored: list[Sentence]) -> None:
     assert made.wrong[1].columns[1][1] == "0.60 s, confidence 0.50"
 
 
+def test_utterances_that_are_longer_than_their_segments(tmp_path: Path) -> None:
+    """As in Kaldi's s5c: no sentence was tested, since none began with its utterance."""
+    data = DataDir.read(make_data(tmp_path))
+    inside = [
+        sentence("ann-000", ("call", "a", 0.6, 2.15), "S", "a"),
+        sentence("ann-001", ("call", "A", 3.1, 4.4), "S", "b"),
+        sentence("bob-000", ("call", "B", 5.0, 7.0), "S", "c"),  # a part of one
+    ]
+    assert utterances_of(inside, data) == {"ann-000": "ann-1", "ann-001": "ann-2"}
+
+
 class _Links(HTMLParser):
     def __init__(self) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ from hadpsgd.scoring import formats, nist, sclite
 from hadpsgd.scoring.filters import Filters, read_acronyms
 from hadpsgd.scoring.formats import TimedWord
 from hadpsgd.scoring.hypotheses import Words
-from hadpsgd.scoring.reference import Reference
+from hadpsgd.scoring.reference import Reference, TextFilter
 
 S5C = [
     r".*(\[noise|laughter|vocalized-noise\]).*",
@@ -111,6 +111,31 @@ def test_lattices_words_pass_the_same_filters(filters: Filters) -> None:
     assert not default.drop("um") and not default.drop("th-") and default.drop("[Vocalized-Noise]")
 
 
+def test_transcripts_without_an_stm_pass_the_filters_too(filters: Filters, tmp_path: Path) -> None:
+    """Noises and hesitations were left out of hypotheses alone: all of dev's were deletions."""
+    text = "uh yes u._c._l._a. [laughter] th- [noise]"
+    assert filters.text(text) == "yes u c l a"
+    write_lines(tmp_path / "utt2spk", ["a-1 a"])
+    write_lines(tmp_path / "text", [f"a-1 {text}"])
+    data = DataDir.read(tmp_path, audio=False)
+    said = TimedWord(file="a-1", channel="1", begin=0.0, duration=1.0, word="u._c._l._a.")
+    yes = TimedWord(file="a-1", channel="1", begin=0.0, duration=0.1, word="yes")
+    scored = Reference.of(data, {"a-1": 2.0}, filters).score([yes, *filters.spread(said)])
+    assert nist.total(scored).words == 5 and nist.total(scored).errors == 0
+    rules = TextFilter(data, filters)
+    assert rules.ref(text) == "yes u c l a"
+    write_lines(tmp_path / "stm", [f"a-1 1 a 0 2 {text}"])  # NIST's references stay as they are
+    scored = Reference.of(data, {}, filters).score([yes])
+    assert nist.total(scored).words == 6
+    assert TextFilter(data, filters).ref(text) == text
+
+
+def test_references_in_the_lexicons_words(filters: Filters) -> None:
+    said = "(%HESITATION) U C L A I watched (THE) T V uh"
+    assert filters.heard(said) == ["u._c._l._a.", "I", "watched", "THE", "t._v."]
+    assert Filters().heard("a (B) %hesitation") == ["a", "B"]
+
+
 def test_alternatives_stay(filters: Filters) -> None:
     marks = [
         TimedWord(file="f", channel="A", begin=0.0, duration=0.0, word=mark)
@@ -176,5 +201,5 @@ def test_any_recognisers_ctm_is_scored_as_in_s5c(
             "different_speakers": [],
         }
     part = DataDir.read(data)
-    assert nist.total(Reference.of(part, {}).score([])).words == reports["ours"]["words"]
+    assert nist.total(Reference.of(part, {}, Filters()).score([])).words == reports["ours"]["words"]
     capsys.readouterr()

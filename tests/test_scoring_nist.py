@@ -20,6 +20,7 @@ from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.corpus.stm import Segment
 from hadpsgd.errors import UserError
 from hadpsgd.scoring import formats, glm, nist, sclite, sentences
+from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.formats import TimedWord
 from hadpsgd.scoring.glm import Glm, Rule
 from hadpsgd.scoring.nist import Options, Sentence
@@ -333,7 +334,7 @@ def test_a_data_directory_brings_its_stm_and_glm(tmp_path: Path) -> None:
     (tmp_path / "utt2spk").write_text("a-1 a\n")
     (tmp_path / "text").write_text("a-1 uh i won't\n")
     data = DataDir.read(tmp_path, audio=False)
-    reference = Reference.of(data, {"a-1": 2.0})
+    reference = Reference.of(data, {"a-1": 2.0}, Filters())
     words = [
         TimedWord(file="a-1", channel="1", begin=0.1 * i, duration=0.1, word=w)
         for i, w in enumerate(["i", "will", "not"])
@@ -341,11 +342,11 @@ def test_a_data_directory_brings_its_stm_and_glm(tmp_path: Path) -> None:
     scored = reference.score(words)
     assert nist.total(scored).errors == 0  # the hesitation may be left out
     assert nist.total(scored).words == 4
-    text = TextFilter(data)
+    text = TextFilter(data, Filters())
     edits = nist.align_texts(text.ref("uh i won't"), text.hyp("i will not"), text.options)
     assert "".join(e.kind for e in edits) == "CCCC"
     (tmp_path / "stm").write_text("a-1 1 a 0 2 i will\n")
-    assert nist.total(Reference.of(data, {}).score(words)).ins == 1
+    assert nist.total(Reference.of(data, {}, Filters()).score(words)).ins == 1
 
 
 @needs_sclite
@@ -356,7 +357,7 @@ def test_labels_of_an_stm_stay_defined(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("a-1 i will\n")
     label = ';; LABEL "O" "Overall" "Overall"'
     (tmp_path / "stm").write_text(f"{label}\na-1 1 a 0 2 <O> i will\n")
-    reference = Reference.of(DataDir.read(tmp_path, audio=False), {})
+    reference = Reference.of(DataDir.read(tmp_path, audio=False), {}, Filters())
     assert reference.comments == (label,)
     words = [
         TimedWord(file="a-1", channel="1", begin=0.1, duration=0.1, word="i"),

@@ -59,10 +59,19 @@ if FMLLR_MODEL:
 
 if CONFIG.features.imports.fmllr:
 
+    # Kaldi's transforms; those of dev where it is aligned here, which estimates them.
+    OWN_TRANS = (
+        {"dev": f"{OUT}/ali/dev"}
+        if getattr(CONFIG.alignment, "align_dev", False)
+        and CONFIG.features.imports.fmllr.trans
+        else {}
+    )
+
     rule import_fmllr:
         input:
             data=f"{OUT}/corpus/data/{{set}}",
             feats=f"{OUT}/feats/mfcc/{{set}}",
+            trans=lambda wildcards: OWN_TRANS.get(wildcards.set, []),
         output:
             directory(f"{OUT}/feats/fmllr/{{set}}"),
         log:
@@ -80,8 +89,11 @@ if CONFIG.features.imports.fmllr:
         params:
             config=config_file,
             depends=DEPENDS["ivector"],
+            trans=lambda wildcards, input: (
+                f"--trans {input.trans}" if input.trans else ""
+            ),
         shell:
-            "hadpsgd import-features --config {params.config} --stream fmllr"
+            "hadpsgd import-features --config {params.config} --stream fmllr {params.trans}"
             " --data {input.data} --feats {input.feats} --out {output} --jobs {threads} 2> {log}"
 
 elif CONFIG.estimates_fmllr:

@@ -27,6 +27,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--case", choices=get_args(Kind), default="as-is", help="how words are taken that it lacks"
     )
     parser.add_argument(
+        "--max-oov", type=float, default=0.0, help="share of running words that it may lack (0)"
+    )
+    parser.add_argument(
         "--recordings", nargs="+", default=EVERY, help="a part: wildcards of file names (sw_*)"
     )
     parser.add_argument("--threads", type=int, default=2, help="recordings looked at together")
@@ -36,12 +39,15 @@ def run(args: argparse.Namespace) -> int:
     """Faults go to standard error, one a line; the counts to standard output."""
     if args.threads < 1:
         raise UserError(f"--threads {args.threads}: at least one is needed")
+    if not 0 <= args.max_oov <= 1:
+        raise UserError(f"--max-oov {args.max_oov:g} is no share from 0 to 1")
     faults: list[UserError] = []
     lexicon = read_lexicon(args.lexicon, faults.append) if args.lexicon else None
     checks = Checks(
         sample_rate=args.sample_rate,
         lexicon=lexicon,
         case=args.case,
+        max_oov=args.max_oov,
         recordings=args.recordings,
         allow_pipes=args.allow_pipes,
         threads=args.threads,

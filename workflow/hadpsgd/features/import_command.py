@@ -24,14 +24,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--data", type=Path, required=True, help="Kaldi data directory")
     parser.add_argument("--feats", type=Path, help="folder of MFCC, where transforms are applied")
+    parser.add_argument(
+        "--trans", type=Path, help="FMLLR transforms of this set instead of features.imports'"
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder of the stream's set")
     add_jobs(parser)
 
 
 def import_stream(
-    config: Config, stream: str, data: DataDir, *, feats: Path | None, out: Path, jobs: int
+    config: Config,
+    stream: str,
+    data: DataDir,
+    *,
+    feats: Path | None,
+    trans: Path | None = None,
+    out: Path,
+    jobs: int,
 ) -> None:
-    """Import one stream of one data set as the config says.
+    """Import one stream of one data set as the config says; `trans` are its FMLLR transforms.
 
     Raises:
         UserError: the config does not import that stream, or what it names is broken.
@@ -47,7 +57,7 @@ def import_stream(
         if feats is None:
             raise UserError("transforms are applied to MFCC", fix="Give --feats")
         frontend = Frontend.read(Path(in_set(options.model, data)))
-        places = [Path(in_set(place, data)) for place in options.trans]
+        places = [trans] if trans else [Path(in_set(place, data)) for place in options.trans]
         transforms = read_transforms(*places, allow_pipes=pipes)
         apply(Inputs(data, feats, frontend, limit), transforms, out, jobs)
     elif isinstance(options, FmllrImport):
@@ -61,5 +71,13 @@ def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
     config = load(args.config)
     data = DataDir.read(args.data, audio=False, text=False)
-    import_stream(config, args.stream, data, feats=args.feats, out=args.out, jobs=args.jobs)
+    import_stream(
+        config,
+        args.stream,
+        data,
+        feats=args.feats,
+        trans=args.trans,
+        out=args.out,
+        jobs=args.jobs,
+    )
     return 0

@@ -95,7 +95,7 @@ def _point(config: Config, args: argparse.Namespace, setting: Setting, beam: flo
         report = decode(work, utterances, folder, jobs=args.jobs, max_failed=1.0)
         words = Words.read(folder, Filters.of(config.scoring))
         found = hypothesise(folder, data, words, setting)
-        scored = Reference.of(data, found.seconds).score(found.words)
+        scored = Reference.of(data, found.seconds, words.filters).score(found.words)
     total, interval = nist.total(scored), bootstrap(scored, seed=config.seed)
     search = report["search_real_time_factor"]
     return Point(

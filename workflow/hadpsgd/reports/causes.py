@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.corpus.datadir import DataDir, Utterance
+from hadpsgd.corpus.stm import Segment
 from hadpsgd.decoding.decode import Scorer, dealt
 from hadpsgd.decoding.lattice import Scaling, best_paths
 from hadpsgd.decoding.reference import ReferenceGraph
@@ -27,7 +28,7 @@ SEARCH, MODEL, UNKNOWN, NO_PATH, UNTESTED = CAUSES = (
     "no path",
     "not tested",
 )
-_SAME_BEGIN = 0.05  # seconds between a segment of an STM and its utterance
+_NEAR = 0.25  # seconds between borders of a segment of an STM and its utterance
 _BATCH = 16  # references aligned side by side
 _SLACK = 0.01  # costs are sums of thousands of 32-bit numbers
 
@@ -109,7 +110,7 @@ def causes(
     cut = set(partial)
     tested: list[Job] = []
     for utterance in wrong:
-        said = data.utterances[utterance].words
+        said = words.filters.heard(data.utterances[utterance].text)
         if unknown := vocabulary.unknown(said):
             yield utterance, Cause(UNKNOWN, None, unknown)
         else:
@@ -134,19 +135,27 @@ def _cause(reference: float | None, found: float, cut: bool) -> Cause:
 
 
 def utterances_of(sentences: Iterable[Sentence], data: DataDir) -> dict[str, str]:
-    """Name of each scored segment to the utterance that it is; those without one are left out."""
-    places: dict[tuple[str, str], list[tuple[float, str]]] = {}
+    """Name of each scored segment to the utterance that it is; those without one are left out.
+
+    Their borders need not be the same: Kaldi's s5c extends utterances by 0.1 s on both sides.
+    """
+    places: dict[tuple[str, str], list[Utterance]] = {}
     for utterance in data:
         file, channel = data.file_and_channel(utterance)
-        key = file.lower(), channel.lower()
-        places.setdefault(key, []).append((utterance.start, utterance.id))
+        places.setdefault((file.lower(), channel.lower()), []).append(utterance)
     found = {}
     for sentence in sentences:
-        segment = sentence.segment
-        for start, name in places.get(segment.key, []) if segment else []:
-            if segment and abs(start - segment.begin) < _SAME_BEGIN:
+        if (segment := sentence.segment) and (near := places.get(segment.key)):
+            apart, name = min((_apart(each, segment), each.id) for each in near)
+            if apart < _NEAR:
                 found[sentence.name] = name
     return found
+
+
+def _apart(utterance: Utterance, segment: Segment) -> float:
+    """Seconds between the borders of an utterance and a segment that are further apart."""
+    end = segment.end if utterance.end is None else utterance.end
+    return max(abs(utterance.start - segment.begin), abs(end - segment.end))
 
 
 def summary(found: Mapping[str, Cause], errors: Mapping[str, int]) -> dict[str, Any]:

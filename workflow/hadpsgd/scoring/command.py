@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     words = Words.read(args.decode, Filters.of(settings))
     setting = read_tuned(args.tuned)
     result = hypothesise(args.decode, data, words, setting)
-    reference = Reference.of(data, result.seconds)
+    reference = Reference.of(data, result.seconds, words.filters)
     scored = Scored.of(reference, result.words, nist_tools=settings.nist_tools)
     report = {
         "lm_weight": setting.lm_weight,

@@ -18,6 +18,9 @@ from hadpsgd.corpus.stm import lines_of
 from hadpsgd.errors import UserError
 from hadpsgd.scoring.formats import TimedWord
 
+HESITATION = "%HESITATION"
+"""What NIST's references have for a filled pause."""
+
 
 @dataclass(frozen=True)
 class Filters:
@@ -55,6 +58,35 @@ class Filters:
     def written(self, word: str) -> tuple[str, ...]:
         """A word that counts as references write it: itself, or an acronym's letters."""
         return self.acronyms.get(word.lower(), (word,))
+
+    def text(self, text: str) -> str:
+        """A transcript in the lexicon's words, filtered as hypotheses are: what a set without an
+        stm is scored against."""
+        kept = (part for w in text.split() if not self.drop(w) for part in self.written(w))
+        return " ".join(kept)
+
+    def heard(self, text: str) -> list[str]:
+        """The lexicon's words of a reference as NIST writes them: acronyms for their letters,
+        without marks of optional words and without what does not count."""
+        words = [bare for word in text.split() if (bare := word.strip("()"))]
+        words = [word for word in words if word.upper() != HESITATION and not self.drop(word)]
+        found: list[str] = []
+        while words:
+            for length in range(min(self._longest, len(words)), 0, -1):
+                part = tuple(word.lower() for word in words[:length])
+                if length == 1 or part in self._inverse:
+                    found.append(self._inverse.get(part, words[0]) if length > 1 else words[0])
+                    del words[:length]
+                    break
+        return found
+
+    @cached_property
+    def _inverse(self) -> dict[tuple[str, ...], str]:
+        return {letters: word for word, letters in self.acronyms.items() if len(letters) > 1}
+
+    @cached_property
+    def _longest(self) -> int:
+        return max(map(len, self._inverse), default=1)
 
     def spread(self, word: TimedWord) -> Iterator[TimedWord]:
         """The words that a timed word stands for; they share its time, to hundredths of a second,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.corpus.stm import Segment
 from hadpsgd.files import plain_or_gzipped
 from hadpsgd.scoring import formats, glm, nist, sclite
+from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.formats import TimedWord
 from hadpsgd.scoring.hypotheses import segments
 from hadpsgd.scoring.nist import Options, Sentence
@@ -37,12 +38,14 @@ class Reference:
         return Options(fragments=bool(self.glm), optional_deletion=bool(self.glm))
 
     @classmethod
-    def of(cls, data: DataDir, seconds: dict[str, float]) -> Reference:
-        """The data directory's `stm` and `glm`; without stm, its transcripts."""
+    def of(cls, data: DataDir, seconds: dict[str, float], filters: Filters) -> Reference:
+        """The data directory's `stm` and `glm`; without stm, its transcripts, which pass the
+        filters of hypotheses: a noise that counts in one of both is always an error."""
         stm, rules = (plain_or_gzipped(data.path / name) for name in ("stm", "glm"))
         glm_path = rules if rules.exists() else None
         if not stm.exists():
-            return cls(segments(data, seconds), glm_path)
+            said = segments(data, seconds)
+            return cls([replace(s, text=filters.text(s.text)) for s in said], glm_path)
         return cls.read(stm=stm, glm_path=glm_path)
 
     @classmethod
@@ -88,10 +91,14 @@ class Reference:
 
 
 class TextFilter:
-    """A set's GLM for transcripts by utterance, as tuning needs it."""
+    """A set's GLM for transcripts by utterance, as tuning needs it.
 
-    def __init__(self, data: DataDir) -> None:
+    Transcripts pass the filters of hypotheses first, where they are not those of an stm.
+    """
+
+    def __init__(self, data: DataDir, filters: Filters) -> None:
         path = plain_or_gzipped(data.path / "glm")
+        self._filters = Filters() if plain_or_gzipped(data.path / "stm").exists() else filters
         self._exists = path.exists()
         if self._exists:
             self._ref, self._hyp = glm.read(path, "stm"), glm.read(path, "ctm")
@@ -99,6 +106,7 @@ class TextFilter:
 
     def ref(self, text: str) -> str:
         """A reference after the rules."""
+        text = self._filters.text(text)
         return self._ref.filter(text) if self._exists else text
 
     def hyp(self, text: str) -> str:

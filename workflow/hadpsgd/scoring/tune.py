@@ -43,7 +43,7 @@ def tune(folder: Path, data: DataDir, words: Words, settings: Sequence[Setting])
     totals = [Counts() for _ in settings]
     missing = set(data.utterances)
     scalings = [setting.scaling(words) for setting in settings]
-    rules = TextFilter(data)
+    rules = TextFilter(data, words.filters)
 
     def count(utterance: str, hyp: str) -> Counts:
         ref = rules.ref(data.utterances[utterance].text)
