@@ -9,8 +9,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from mlflow.utils.validation import MAX_METRICS_PER_BATCH
 from tracking_data import (
     RUNS,
     make_config,
@@ -58,9 +60,19 @@ def test_each_step_once_over_a_resume(store: Store) -> None:
     assert sorted(steps(store, "resumed")) == list(range(50))
 
 
-def test_more_points_than_one_call_takes(store: Store) -> None:
+def test_more_points_than_one_call_takes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server refuses more than 1000 (MLflow's MAX_METRICS_PER_BATCH); a file takes any."""
+    sizes: list[int] = []
+    send = store.client.log_batch
+
+    def log_batch(run_id: str, **parts: Any) -> None:
+        sizes.extend(len(part) for name, part in parts.items() if name == "metrics")
+        send(run_id, **parts)
+
+    monkeypatch.setattr(store.client, "log_batch", log_batch)
     store.apply("long", [*begin(), loss(range(2500))])
     assert sorted(steps(store, "long")) == list(range(2500))
+    assert sum(sizes) == 2500 and max(sizes) <= MAX_METRICS_PER_BATCH
 
 
 def test_applying_twice_changes_nothing(store: Store) -> None:
