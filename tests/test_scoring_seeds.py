@@ -70,6 +70,16 @@ def test_welch_by_hand() -> None:
     assert p_over_seeds(second, first) == pytest.approx(expected, rel=1e-10)
 
 
+def test_one_row_of_equal_seeds() -> None:
+    """Without a warning of SciPy's, which would stand between the tables."""
+    found = p_over_seeds([85.365853, 85.365853], [88.0, 86.0, 91.0])
+    with pytest.warns(RuntimeWarning):
+        theirs = scipy.stats.ttest_ind(
+            [85.365853, 85.365853], [88.0, 86.0, 91.0], equal_var=False
+        ).pvalue
+    assert found == pytest.approx(theirs, rel=1e-9)
+
+
 def test_seeds_that_say_nothing_of_others() -> None:
     assert p_over_seeds([8.1], [8.0, 9.0]) is None
     assert p_over_seeds([8.0, 8.0], [8.0, 8.0]) == 1.0

@@ -119,10 +119,7 @@ def _mean(label: str, results: Sequence[RunResult], columns: Sequence[Compared])
         if (found := [float(r.summary[name]) for r in results if name in r.summary])
     }
     states = dict.fromkeys(column.metrics[STATUS] for column in columns)
-    means = {
-        name: rows.mean(found, "%.2f %%" if name.startswith(WER) else "%.4g")
-        for name, found in values.items()
-    }
+    means = {name: _mean_of(name, found) for name, found in values.items()}
     settings = {
         name: ", ".join(dict.fromkeys(column.settings[name] for column in columns))
         for name in columns[0].settings
@@ -135,6 +132,13 @@ def _mean(label: str, results: Sequence[RunResult], columns: Sequence[Compared])
         scores={run: folder for column in columns for run, folder in column.scores.items()},
         folded=tuple(columns),
     )
+
+
+def _mean_of(name: str, values: Sequence[float]) -> str:
+    """Word error rates in percent; what all runs have alike (steps, say) stands alone."""
+    if name.startswith(WER):
+        return rows.mean(values, "%.2f %%")
+    return rows.number(values[0]) if len(set(values)) == 1 else rows.mean(values, "%.4g")
 
 
 def from_store(run_id: str, config: Config) -> Compared:

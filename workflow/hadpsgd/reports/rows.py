@@ -123,14 +123,14 @@ def _acoustic_scale(result: RunResult) -> str:
 
 
 def mean(values: Sequence[float], form: str) -> str:
-    """`8.43 % (7.96 .. 8.90)`: mean and 95 % interval over seeds; of equal values, or one, itself.
+    """`8.43 % (7.96 .. 8.90)`: mean and 95 % interval over seeds; of one value that alone.
 
     Args:
         values: of the runs of a row.
         form: of the mean, as in `%.2f %%`; bounds have the same without what follows the number.
     """
     found = mean_over_seeds(values)
-    if len(set(values)) < 2:
+    if len(values) < 2:
         return form % found.value
     low, high = (form.partition(" ")[0] % bound for bound in (found.low, found.high))
     return f"{form % found.value} ({low} .. {high})"
