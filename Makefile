@@ -46,7 +46,7 @@ format: setup
 	$(BIN)/ruff format workflow tests benchmarks envs
 	$(BIN)/snakefmt Snakefile workflow/Snakefile workflow/rules
 
-# resolves requirements.in anew; needs the package uv
+# resolves pyproject.toml's requirements anew; needs the package uv
 lock:
 	$(PYTHON) envs/lock.py
 

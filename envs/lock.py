@@ -1,4 +1,4 @@
-"""Resolve requirements.in into requirements.lock and write the conda environment from it.
+"""Resolve pyproject.toml into requirements.lock and write the conda environment from it.
 
 Run by `make lock`. torch pins its own CUDA packages exactly, and a CPU build has none, so they
 are left out of the lock: the pin of torch decides them.
@@ -14,13 +14,14 @@ ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "requirements.lock"
 CONDA = ROOT / "envs" / "hadpsgd.yaml"
 PULLED_BY_TORCH = ("nvidia-", "cuda-", "triton")
-HEADER = "# Made by `make lock` from requirements.in. torch's CUDA packages are pinned by torch.\n"
+HEADER = "# Made by `make lock` from pyproject.toml. torch's CUDA packages are pinned by torch.\n"
 
 
 def resolve() -> list[str]:
     """One pin a line, for Linux and macOS, Python 3.11 to 3.13."""
     command = [sys.executable, "-m", "uv", "pip", "compile", "--universal", "--no-annotate"]
-    command += ["--no-header", "--python-version", "3.11", str(ROOT / "requirements.in")]
+    command += ["--no-header", "--python-version", "3.11", "--all-extras"]
+    command += [str(ROOT / "pyproject.toml")]
     pins = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     return [pin for pin in pins if not pin.startswith(PULLED_BY_TORCH) and "'win32'" not in pin]
 

@@ -130,7 +130,7 @@ def test_a_job_in_a_conda_environment(tmp_path: Path) -> None:
     """
     checkout = tmp_path / "checkout"
     shutil.copytree(ROOT / "workflow", checkout / "workflow", symlinks=True)
-    for name in ("pyproject.toml", "requirements.in", "README.md", "envs", "profiles", "config"):
+    for name in ("pyproject.toml", "README.md", "envs", "profiles", "config"):
         (checkout / name).symlink_to(ROOT / name)
     packages = sysconfig.get_path("purelib")
     create = f"""for prefix; do :; done

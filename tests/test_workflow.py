@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import errno
 import os
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +175,10 @@ def test_snakemakes_own_report(small: Small, tmp_path: Path) -> None:
     assert any(name.endswith("report.html") for name in names)
 
 
+PARTS = {"markupsafe", "typing_extensions"}
+"""Come with others (jinja2, pydantic)."""
+
+
 def profile_of(name: str) -> dict[str, Any]:
     return yaml.safe_load((ROOT / "profiles" / name / "config.yaml").read_text())
 
@@ -214,10 +221,32 @@ def test_the_conda_environment_has_the_pins_of_the_lock() -> None:
     assert conda == lock
 
 
+def named(requirements: list[str]) -> set[str]:
+    names = (re.split(r"[=<>\[]", requirement)[0] for requirement in requirements)
+    return {name.lower().replace("_", "-") for name in names}
+
+
 def test_every_direct_requirement_is_in_the_lock() -> None:
-    names = re.findall(r"^([\w-]+)", (ROOT / "requirements.in").read_text(), re.MULTILINE)
-    locked = {
-        re.split("==", pin)[0].lower()
-        for pin in pins((ROOT / "requirements.lock").read_text().splitlines())
-    }
-    assert {name.lower() for name in names} <= locked
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    assert set(extras) == {"test", "bench"}
+    wanted = named([*project["dependencies"], *extras["test"], *extras["bench"]])
+    assert wanted <= named(list(pins((ROOT / "requirements.lock").read_text().splitlines())))
+
+
+def test_the_package_imports_what_it_requires() -> None:
+    """`pip install .` has neither the tools of the tests nor the benchmarks' peers."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    own = {*sys.stdlib_module_names, "hadpsgd", "__future__"}
+    imported = set()
+    for file in (ROOT / "workflow/hadpsgd").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                imported.add(node.module.split(".")[0])
+    found = metadata.packages_distributions()
+    required = named(project["dependencies"])
+    needed = {name: named(found[name]) for name in imported - own if name in found}
+    assert "torch" in needed and len(needed) > 15
+    assert {name for name, packages in needed.items() if not packages & required} == PARTS
