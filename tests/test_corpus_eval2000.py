@@ -114,6 +114,31 @@ def test_parentheses_that_nists_filter_refuses(
     assert "sw_4390 A 0.20: parentheses that do not fit" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("stm", "HI ANN", "{ HI / ANN", "en_4156 B 0.50: braces that do not fit"),
+        ("stm", "HI ANN", "HI } ANN", "braces that do not fit"),
+        ("glm", "[uh] => %HESITATION", "[uh] -> %HESITATION", "a rule needs =>"),
+    ],
+)
+def test_references_that_scoring_would_refuse_after_training(
+    data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    file: str,
+    old: str,
+    new: str,
+    message: str,
+) -> None:
+    text = (data / file).read_text()
+    assert old in text
+    (data / file).write_text(text.replace(old, new))
+    assert prepare(tmp_path, data) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1
+
+
 def test_upper_case_transcripts_and_a_lower_case_lexicon(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 from hadpsgd.cli import main
 from hadpsgd.corpus import stm
 from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.corpus.glm import Glm, Rule
+from hadpsgd.corpus.glm import read as rules_of
 from hadpsgd.corpus.stm import Segment
 from hadpsgd.errors import UserError
 from hadpsgd.scoring import formats, glm, nist, sclite, sentences
 from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.formats import TimedWord
-from hadpsgd.scoring.glm import Glm, Rule
 from hadpsgd.scoring.nist import Options, Sentence
 from hadpsgd.scoring.reference import Reference, TextFilter
 from hadpsgd.scoring.significance import bootstrap, bootstrap_difference, mapsswe
@@ -97,7 +98,7 @@ def test_any_recognisers_ctm(
 
 
 def test_rules(rules: Path) -> None:
-    ref, hyp = glm.read(rules, "stm"), glm.read(rules, "ctm")
+    ref, hyp = rules_of(rules, "stm"), rules_of(rules, "ctm")
     assert ref.filter("yes uh huh") == "YES UHHUH"
     assert ref.filter("uh yes") == "(%HESITATION) YES"
     assert ref.filter("i won't") == "I {WON'T / WILL NOT}"
@@ -114,7 +115,7 @@ def test_a_word_that_becomes_two_shares_its_time(rules: Path) -> None:
         TimedWord(file="f", channel="a", begin=1.0, duration=0.5, word="twenty-one"),
         TimedWord(file="f", channel="a", begin=2.0, duration=0.5, word="won't"),
     ]
-    made = list(glm.filter_words(glm.read(rules, "ctm"), words))
+    made = list(glm.filter_words(rules_of(rules, "ctm"), words))
     assert [(w.word, w.begin, w.duration) for w in made[:2]] == [
         ("TWENTY", 1.0, 0.25),
         ("ONE", 1.25, 0.25),
@@ -146,18 +147,18 @@ def test_a_word_that_becomes_two_shares_its_time(rules: Path) -> None:
 def test_faults_of_a_glm_are_named(rules: Path, line: str, message: str) -> None:
     rules.write_text(GLM + line + "\n")
     with pytest.raises(UserError, match=re.escape(message)):
-        glm.read(rules, "ctm")
+        rules_of(rules, "ctm")
 
 
 def test_brackets_that_nists_own_files_forget(
     rules: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rules.write_text(GLM + "[ HE'S] => [{ HE'S / HE IS}\n")
-    assert glm.read(rules, "ctm").filter("he's") == "{ HE'S / HE IS}"
+    assert rules_of(rules, "ctm").filter("he's") == "{ HE'S / HE IS}"
     assert "glm:10: '[' without ']'" in capsys.readouterr().err
     with pytest.raises(UserError, match="empty"):
         (rules.parent / "empty").write_text("")
-        glm.read(rules.parent / "empty", "stm")
+        rules_of(rules.parent / "empty", "stm")
 
 
 @given(st.text("AB ", max_size=12), st.lists(st.tuples(st.text("AB", min_size=1, max_size=2))))

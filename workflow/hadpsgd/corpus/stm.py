@@ -188,17 +188,30 @@ def pattern_of(names: Sequence[str], others: Iterable[str]) -> str:
     return f"[{_some(names)}]"
 
 
-def check_parentheses(path: Path, segments: Iterable[Segment]) -> None:
-    """With a GLM `(word)` may be left out; NIST's filter stops at parentheses that do not fit.
+def check_marks(path: Path, segments: Iterable[Segment], *, filtered: bool) -> None:
+    """NIST's tools stop at alternatives `{ a / b }` and, where a GLM filters, at optional `(word)`
+    that do not close.
 
     Raises:
         UserError: the first segment that has such.
     """
     for segment in segments:
-        if wrong_parentheses(segment.text):
-            where = f"{path}: {segment.file} {segment.channel} {segment.begin:.2f}"
+        where = f"{path}: {segment.file} {segment.channel} {segment.begin:.2f}"
+        if wrong_braces(segment.text):
+            raise UserError("braces that do not fit", where=where, fix="Correct it: { a / b }")
+        if filtered and wrong_parentheses(segment.text):
             fix = "Correct it; Kaldi's data preparation writes (( as ("
             raise UserError("parentheses that do not fit", where=where, fix=fix)
+
+
+def wrong_braces(text: str) -> bool:
+    """Whether a brace closes that was not open, or stays open."""
+    depth = 0
+    for letter in text:
+        depth += (letter == "{") - (letter == "}")
+        if depth < 0:
+            return True
+    return depth != 0
 
 
 def wrong_parentheses(text: str) -> bool:

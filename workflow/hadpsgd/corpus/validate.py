@@ -13,6 +13,7 @@ from hadpsgd.corpus import audio, stm
 from hadpsgd.corpus.case import Case, Kind, better_case
 from hadpsgd.corpus.datadir import DataDir, Utterance, channel_of, sample_range
 from hadpsgd.corpus.dictdir import RESERVED, UNKNOWN
+from hadpsgd.corpus.glm import read as read_glm
 from hadpsgd.corpus.parts import EVERY, part_of
 from hadpsgd.corpus.tables import Report
 from hadpsgd.errors import UserError
@@ -118,7 +119,7 @@ def validate_or_fail(path: Path | str, checks: Checks) -> Summary:
 
 
 def _check_references(data: DataDir, checks: Checks) -> None:
-    """Hold the stm against the data: what it has more would count as deleted.
+    """Hold the stm against the data: what it has more would count as deleted; read the GLM.
 
     Raises:
         UserError: it is damaged, or does not fit.
@@ -126,9 +127,11 @@ def _check_references(data: DataDir, checks: Checks) -> None:
     path, glm = (plain_or_gzipped(data.path / name) for name in ("stm", "glm"))
     if path.is_file():
         wanted = [s for s in stm.read(path) if stm.matches(s.file, checks.recordings)]
-        if glm.is_file():
-            stm.check_parentheses(path, wanted)
+        stm.check_marks(path, wanted, filtered=glm.is_file())
         stm.check(path, wanted, data, checks.max_uncovered)
+    if glm.is_file():
+        read_glm(glm, "stm")
+        read_glm(glm, "ctm")
 
 
 def validate_sets(sets: Mapping[str, Path], checks: Checks) -> dict[str, Summary]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from hadpsgd.corpus import stm as stm_file
 from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.corpus.glm import read as rules_of
 from hadpsgd.corpus.stm import Segment
 from hadpsgd.files import plain_or_gzipped
 from hadpsgd.scoring import formats, glm, nist, sclite
@@ -62,8 +63,8 @@ class Reference:
         if self.glm is None:
             return self.segments, list(words)
         return (
-            list(glm.filter_segments(glm.read(self.glm, "stm"), self.segments)),
-            list(glm.filter_words(glm.read(self.glm, "ctm"), words)),
+            list(glm.filter_segments(rules_of(self.glm, "stm"), self.segments)),
+            list(glm.filter_words(rules_of(self.glm, "ctm"), words)),
         )
 
     def score(self, words: Sequence[TimedWord]) -> list[Sentence]:
@@ -101,7 +102,7 @@ class TextFilter:
         self._filters = Filters() if plain_or_gzipped(data.path / "stm").exists() else filters
         self._exists = path.exists()
         if self._exists:
-            self._ref, self._hyp = glm.read(path, "stm"), glm.read(path, "ctm")
+            self._ref, self._hyp = rules_of(path, "stm"), rules_of(path, "ctm")
         self.options = Options(fragments=self._exists, optional_deletion=self._exists)
 
     def ref(self, text: str) -> str:
