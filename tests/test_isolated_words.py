@@ -1,4 +1,4 @@
-"""A corpus of isolated words through the whole workflow, without a setting about language models."""
+"""A corpus of isolated words through the workflow, without a setting about language models."""
 
 from __future__ import annotations
 
