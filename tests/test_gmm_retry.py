@@ -11,7 +11,7 @@ import pytest
 from gmm_toy import Toy, toy
 
 from hadpsgd.errors import UserError
-from hadpsgd.gmm import event_map
+from hadpsgd.gmm import event_map, viterbi
 from hadpsgd.gmm.collect import tree_statistics, utterances_of
 from hadpsgd.gmm.context_stats import Context
 from hadpsgd.gmm.em import Outcome, Passes, Search
@@ -68,6 +68,17 @@ def test_beams_decide(made: Made) -> None:
     assert again.keys() == {"fine", "retried"}
     for name, ids in again.items():
         np.testing.assert_array_equal(ids, paths[name])
+
+
+def test_what_is_too_long_to_align_is_named(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instead of taking all memory: of ten minutes in one utterance, some 10 GB."""
+    states = len(made[2].graph(1).pdfs)
+    monkeypatch.setattr(viterbi, "MOST_CELLS", FRAMES * states)
+    assert not aligned(made, Search(beam=100.0, retry_beam=100.0)).failed
+    monkeypatch.setattr(viterbi, "MOST_CELLS", FRAMES * states - 1)
+    failed = aligned(made, Search(beam=100.0, retry_beam=100.0)).failed
+    assert list(failed) == list(BEHIND)
+    assert failed["fine"] == f"12 frames in {states} states are too many: it needs segments"
 
 
 def test_the_last_frame_of_a_shorter_alignment_is_left_out(made: Made) -> None:

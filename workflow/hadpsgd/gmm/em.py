@@ -143,6 +143,15 @@ def by_state(likelihoods: Array, column: NDArray[np.integer]) -> Array:
     return result
 
 
+def _reason(graph: Graph, frames: int) -> str:
+    """Why an utterance has no alignment."""
+    if graph.is_empty:
+        return "no pronunciation of its transcript"
+    if viterbi.is_too_long(graph, frames):
+        return f"{frames} frames in {len(graph.pdfs)} states are too many: it needs segments"
+    return f"{frames} frames are too few for its transcript"
+
+
 def sort_out(
     names: Sequence[str],
     bounds: NDArray[np.int64],
@@ -158,10 +167,7 @@ def sort_out(
     ids = np.zeros(bounds[-1], np.int32)
     for u, (name, result) in enumerate(zip(names, found, strict=True)):
         if result is None:
-            outcome.failed[name] = (
-                "no pronunciation of its transcript" if graphs[u].is_empty
-                else f"{bounds[u + 1] - bounds[u]} frames are too few for its transcript"
-            )  # fmt: skip
+            outcome.failed[name] = _reason(graphs[u], int(bounds[u + 1] - bounds[u]))
         elif result.gap > search.retry_beam:
             outcome.failed[name] = f"a beam of {result.gap:.0f} would be needed"
         else:

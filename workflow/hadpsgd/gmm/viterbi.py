@@ -19,6 +19,8 @@ from hadpsgd.gmm.training_graph import Graph
 Floats = NDArray[np.float32]
 IMPOSSIBLE = np.float32(-np.inf)
 _CELLS = 6_000_000  # states times frames of a batch: 24 MB
+MOST_CELLS = 1 << 28
+"""States times frames of an utterance that is still aligned: 1 GiB, which is held twice."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,14 +44,18 @@ def align(
     scores_of_ids: Floats,
     beams: Sequence[float] = (math.inf,),
 ) -> list[Alignment | None]:
-    """Align utterances of `lengths` frames; None where no path is found.
+    """Align utterances of `lengths` frames; None where no path is found, or it is too long.
 
     emission(u): float32 [frames, states]: scaled log-likelihood of every state of graph u (the
     start's column is not read). scores_of_ids: [ids + 1]: scaled log-probabilities. beams: in
     rising order; each is for the utterances that have no path within the one before.
     """
     results: list[Alignment | None] = [None] * len(graphs)
-    left = [u for u, graph in enumerate(graphs) if not graph.is_empty and lengths[u] > 0]
+    left = [
+        u
+        for u, graph in enumerate(graphs)
+        if not (graph.is_empty or is_too_long(graph, int(lengths[u]))) and lengths[u] > 0
+    ]
     left.sort(key=lambda u: -int(lengths[u]))
     for beam in beams:
         for group in _groups(left, graphs, lengths):
@@ -59,6 +65,11 @@ def align(
                 results[u] = found
         left = [u for u in left if results[u] is None]
     return results
+
+
+def is_too_long(graph: Graph, frames: int) -> bool:
+    """Whether an utterance takes too much memory: minutes without segments."""
+    return len(graph.pdfs) * frames > MOST_CELLS
 
 
 def _groups(
