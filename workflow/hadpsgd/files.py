@@ -98,3 +98,8 @@ def sha256(path: Path) -> str:
     """Checksum of a file's content, read in blocks."""
     with Path(path).open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def file_name(name: str) -> str:
+    """The id of an utterance or recording as the name of a file: it cannot lead elsewhere."""
+    return name.replace("/", "%2F")

@@ -19,7 +19,7 @@ from hadpsgd.corpus.tables import read_table
 from hadpsgd.errors import UserError
 from hadpsgd.features.fmllr import Adapted, read_transforms
 from hadpsgd.features.frontend import Frontend, Inputs
-from hadpsgd.files import atomic_folder
+from hadpsgd.files import atomic_folder, file_name
 from hadpsgd.gmm import model as models
 from hadpsgd.gmm.data import Lang
 from hadpsgd.gmm.phone_segments import segments
@@ -78,7 +78,9 @@ def run(args: argparse.Namespace) -> int:
                     entry = data.utterances.get(utterance) if data else None
                     words = entry.words if entry else ()
                     grid = _text_grid(views.phone_intervals(parts, names), words)
-                    (out / "textgrid" / f"{utterance}.TextGrid").write_text(grid, "utf-8")
+                    (out / "textgrid" / f"{file_name(utterance)}.TextGrid").write_text(
+                        grid, "utf-8"
+                    )
         if not found.silence:
             raise UserError("no alignments", where=args.ali)
         _write_pictures(out, found, scores)

@@ -21,7 +21,7 @@ from hadpsgd.corpus.resample import resample, to_int16
 from hadpsgd.corpus.tables import write_table
 from hadpsgd.corpus.validate import Checks, Summary, validate_or_fail
 from hadpsgd.errors import UserError
-from hadpsgd.files import atomic_folder
+from hadpsgd.files import atomic_folder, file_name
 from hadpsgd.parallel import map_in_order
 from hadpsgd.progress import Progress
 
@@ -115,7 +115,7 @@ def _copy(data: DataDir, files: Mapping[str, str], folder: str, speed: float) ->
         data.path,
         {called(utterance.id): copied(utterance) for utterance in data},
         {
-            called(name): f"{folder}/{called(files[place])}.wav"
+            called(name): f"{folder}/{file_name(called(files[place]))}.wav"
             for name, place in data.recordings.items()
         },
         {called(speaker): gender for speaker, gender in data.gender.items()},
@@ -140,7 +140,7 @@ def _writer(source: Source, folder: Path) -> Callable[[tuple[str, float]], None]
                 to_int16(at_speed(audio.read(stream, channel=channel), speed))
                 for channel in range(stream.channels)
             ]
-        path = folder / f"{perturbed(name, speed)}.wav"
+        path = folder / f"{file_name(perturbed(name, speed))}.wav"
         audio.write_wav(path, np.stack(channels, axis=1), source.rate)
 
     return write

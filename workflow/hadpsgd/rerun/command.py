@@ -47,11 +47,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--anyway", action="store_true", help="go on where code or data are not those of then"
     )
+    parser.add_argument(
+        "--allow-pipes",
+        action="store_true",
+        help="run the commands in the data, as the run's own config allows (data that you trust)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Do what the arguments say; 1 if weights or word errors differ."""
     original = find(args.run, args.results, args.tracking_uri)
+    _check_pipes(original, allowed=args.allow_pipes)
     out = (args.out or Path("reruns") / original.key).absolute()
     config = alone(original.config, original.run).model_copy(update={"results": str(out)})
     items = _around(original, config, anyway=args.anyway)
@@ -81,6 +87,16 @@ def alone(config: Config, run: Run) -> Config:
             "realign": config.realign.model_copy(update={"run": aligner}),
         }
     )
+
+
+def _check_pipes(original: Original, *, allowed: bool) -> None:
+    """Who made the run allowed commands in its data; who runs it again has not yet."""
+    corpus, features = original.config.corpus, original.config.features
+    if not allowed and (getattr(corpus, "allow_pipes", False) or features.allow_pipes):
+        raise UserError(
+            f"run {original.key} allows commands in its data (allow_pipes), which would run here",
+            fix="Give --allow-pipes if you trust that data",
+        )
 
 
 def _asynchronous(run: Run) -> bool:
