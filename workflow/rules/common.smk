@@ -65,10 +65,13 @@ THREADS = 8
 
 
 def shared_threads(jobs):
-    cores = workflow.resource_settings.cores
-    if workflow.remote_exec or cores is None:
-        return THREADS
-    return max(1, min(THREADS, cores // jobs))
+    def threads(wildcards):  # called when it is known where jobs run
+        cores = workflow.resource_settings.cores
+        if workflow.remote_exec or not workflow.local_exec or cores is None:
+            return THREADS
+        return max(1, min(THREADS, cores // jobs))
+
+    return threads
 
 
 wildcard_constraints:
