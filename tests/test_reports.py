@@ -92,6 +92,8 @@ def test_a_missing_score_is_not_finished_and_a_broken_one_is_named(config: Confi
     file.unlink()
     shown = table.error_rates(config, rows.of_results(read_results(config), []))
     assert shown.rows[1][3:6] == ["5.11 % (46/900)", "6.20 % (62/1000)", "not finished"]
+    said = table.explanations(rows.of_results(read_results(config), []))
+    assert said == "- ssgd-4 not finished: trained, and not scored on ch\n"
     assert [row.state for row in rows.of_results(read_results(config), [])] == [
         State.FINISHED,
         State.UNFINISHED,

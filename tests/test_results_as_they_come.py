@@ -20,7 +20,6 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
-import yaml
 from small_workflow import BIN, CONFIG, ROOT, SYNCHRONOUS, Small, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -93,6 +92,10 @@ def test_a_run_that_diverges_is_a_row_and_the_workflow_ends_well(wild: Wild) -> 
 def test_a_run_that_diverged_is_not_trained_again(wild: Wild) -> None:
     again = wild.place.command(*command(wild.place))
     assert "Nothing to be done" in again.stdout + again.stderr
+    folder = wild.place.out / "runs" / wild.place.key("wild")
+    rerun = wild.place.command("hadpsgd", "rerun", str(folder))
+    assert rerun.returncode == 2 and rerun.stderr.count("\n") == 1
+    assert "not finite at step" in rerun.stderr and "left no weights" in rerun.stderr
 
 
 class Links(HTMLParser):
@@ -203,10 +206,3 @@ def test_a_kill_and_a_run_that_fails_leave_the_others_results(small: Small, tmp_
     assert "- broken failed: rank 0 died (status 1): IsADirectoryError" in ran.stderr
     runs = stored(place)
     assert runs["broken"].info.status == "FAILED" and runs[GOOD].info.status == "FINISHED"
-
-
-def test_profiles_keep_going() -> None:
-    """A job that fails is no reason to leave the other runs undone."""
-    for name in ("default", "local", "slurm"):
-        profile = yaml.safe_load((ROOT / "profiles" / name / "config.yaml").read_text())
-        assert profile["keep-going"] is True, name

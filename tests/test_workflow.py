@@ -6,6 +6,7 @@ import ast
 import errno
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -17,8 +18,9 @@ from typing import Any
 import pytest
 import yaml
 from small_workflow import Small
+from tracking_data import write_results
 
-from hadpsgd.config import load, write_resolved
+from hadpsgd.config import load, run_key, write_resolved
 from hadpsgd.errors import UserError
 from hadpsgd.training.job import checkpoint_folder
 
@@ -181,6 +183,37 @@ PARTS = {"markupsafe", "typing_extensions"}
 
 def profile_of(name: str) -> dict[str, Any]:
     return yaml.safe_load((ROOT / "profiles" / name / "config.yaml").read_text())
+
+
+@pytest.mark.parametrize("snakefile", ["Snakefile", "workflow/Snakefile"])
+def test_a_workflow_that_fails_prints_the_table_of_what_there_is(
+    snakefile: str, tmp_path: Path
+) -> None:
+    """Every stage fails here; an included Snakefile's own handler would not be called."""
+    config = write_results(tmp_path / "results")
+    shutil.rmtree(tmp_path / "results/demo/score" / run_key(config, "single"))
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "hadpsgd").write_text(
+        f'#!/bin/sh\n[ "$1" = report ] && exec {BIN}/hadpsgd "$@"\nexit 1\n'
+    )
+    (programs / "hadpsgd").chmod(0o755)
+    file = tmp_path / "results/demo/config.yaml"
+    ran = snakemake(
+        *("--snakefile", snakefile, "--profile", "local", "--cores", "1"),
+        *("--configfile", str(file), "--", str(tmp_path / "results/demo/graph")),
+        PATH=os.pathsep.join((str(programs), str(BIN), os.environ["PATH"])),
+    )
+    assert ran.returncode != 0
+    rows = [line for line in ran.stderr.splitlines() if re.match(r"\| (single|ssgd|hadpsgd)", line)]
+    assert [row.count("not finished") for row in rows[:3]] == [3, 0, 0]
+    assert "18.75 %" not in ran.stderr and "19.12 % (153/800)" in rows[2]
+
+
+def test_profiles_keep_going() -> None:
+    """A job that fails is no reason to leave the other runs undone."""
+    for name in ("default", "local", "slurm"):
+        assert profile_of(name)["keep-going"] is True, name
 
 
 def test_profiles_keep_off_what_snakemake_and_slurm_trip_over() -> None:

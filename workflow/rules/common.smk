@@ -48,6 +48,12 @@ def config_file(wildcards: object, output: object) -> str:
     return str(SNAPSHOT.path)
 
 
+def show_results() -> None:
+    """Where a job failed: the table of what is there."""
+    if any(Path(OUT, "runs").glob("*/summary.json")):
+        shell(f"hadpsgd report --config {SNAPSHOT.path} --show >&2")
+
+
 def starts() -> None:
     check_site(workflow, config)
     hold(Path(OUT))

@@ -80,6 +80,18 @@ def find(name: str, results: Path, uri: str) -> Original:
     return _from_folder(folder.resolve())
 
 
+def _summary(file: Path) -> dict[str, Any]:
+    """What training left; raises UserError where that is no model."""
+    summary: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    if "diverged" in summary:
+        raise UserError(
+            f"the run diverged ({summary['diverged']}): it left no weights to compare with",
+            where=file,
+            fix="Only runs with a model are rerun",
+        )
+    return summary
+
+
 def _from_folder(folder: Path) -> Original:
     for file in (CONFIG, provenance.FILE, "summary.json"):
         if not (folder / file).is_file():
@@ -91,7 +103,7 @@ def _from_folder(folder: Path) -> Original:
         key=folder.name,
         config=_config(folder / CONFIG),
         provenance=provenance.read(folder),
-        summary=json.loads((folder / "summary.json").read_text(encoding="utf-8")),
+        summary=_summary(folder / "summary.json"),
         scores={name: {c: int(row[c]) for c in COUNTS} for name, row in scores.items()},
         results=base.parent,
     )
@@ -126,7 +138,7 @@ def _from_store(run_id: str, uri: str) -> Original:
             key=tags["run_key"],
             config=config,
             provenance=provenance.read(folder / "provenance"),
-            summary=json.loads((folder / "summary.json").read_text(encoding="utf-8")),
+            summary=_summary(folder / "summary.json"),
             scores={name: {c: int(metrics[f"{c}/{name}"]) for c in COUNTS} for name in names},
             results=results.absolute() if results.is_dir() else None,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -72,7 +73,7 @@ class RunResult:
     metrics: list[Row]
     state: State
     why: str = ""
-    """Of a run that diverged or failed, in a few words."""
+    """It is not finished, in a few words; empty where nothing is known of it."""
 
 
 def results_folder(config: Config) -> Path:
@@ -116,7 +117,8 @@ def read_result(config: Config, run: Run) -> RunResult:
     files = {name: score / name / "wer.json" for name in sets(config)}
     scores = {name: read_score(file) for name, file in files.items() if file.exists()}
     summary = _if_there(folder / SUMMARY)
-    state, why = _state(summary, _if_there(folder / FAILED), all_scored=len(scores) == len(files))
+    unscored = [name for name in files if name not in scores]
+    state, why = _state(summary, _if_there(folder / FAILED), unscored)
     return RunResult(
         run=run,
         row=row_of(config, run.id),
@@ -137,13 +139,17 @@ def read_results(config: Config) -> list[RunResult]:
     return [read_result(config, run) for run in config.training.members]
 
 
-def _state(summary: Row, failed: Row, *, all_scored: bool) -> tuple[State, str]:
-    """The state that a run's files tell, and why."""
+def _state(summary: Row, failed: Row, unscored: Sequence[str]) -> tuple[State, str]:
+    """The state that a run's files tell, and why; `unscored` are the sets without a score."""
     if "diverged" in summary:
         return State.DIVERGED, str(summary["diverged"])
     if not summary and failed:
         return State.FAILED, str(failed.get("why", ""))
-    return (State.FINISHED if summary and all_scored else State.UNFINISHED), ""
+    if not summary:
+        return State.UNFINISHED, ""
+    if unscored:
+        return State.UNFINISHED, f"trained, and not scored on {', '.join(unscored)}"
+    return State.FINISHED, ""
 
 
 def _if_there(file: Path) -> Row:
