@@ -8,6 +8,8 @@ import random
 import re
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from hadpsgd.cli import main
 from hadpsgd.config import Config
 from hadpsgd.corpus.builtin import prepare as builtin
 from hadpsgd.corpus.builtin.channel import Line, mu_law, transmit
+from hadpsgd.corpus.builtin.conversation import RATE, _Talk
 from hadpsgd.corpus.builtin.disfluency import Manner, speak_freely, spelling, transcript
 from hadpsgd.corpus.builtin.grammar import Grammar
 from hadpsgd.corpus.builtin.phones import PHONES, to_phones
@@ -263,3 +266,16 @@ def test_line_has_the_wanted_noise() -> None:
         noise = np.mean(heard[:19000] ** 2)
         measured = 10 * np.log10(np.mean(heard[21000:59000] ** 2) / noise - 1)
         assert measured == pytest.approx(snr, abs=0.7)
+
+
+def test_both_sides_of_a_call_have_noise_of_their_own() -> None:
+    """The same words on the same line: what is left of the one without the other is noise."""
+    line = Line(gain_db=0, tilt_db=0, ripple_db=0, snr_db=20, noise_tilt_db=0, room_seconds=0)
+    said = [(RATE, np.sin(np.arange(RATE) / 3) * 3000)]
+    side = SimpleNamespace(speaker=SimpleNamespace(line=line), pieces=said)
+    talk: Any = SimpleNamespace(sides=[side, side], plan=SimpleNamespace(seed=(1, 2)))
+    one, two, again = (_Talk._transmit(talk, channel, 3 * RATE) for channel in (0, 1, 0))
+    np.testing.assert_array_equal(one, again)
+    silent = slice(0, RATE // 2)
+    assert one[silent].std() > 0
+    assert abs(np.corrcoef(one[silent], two[silent])[0, 1]) < 0.1

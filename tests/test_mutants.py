@@ -5,13 +5,14 @@ from __future__ import annotations
 import queue
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from mutants.__main__ import Campaign, succeeded, table
+from mutants.__main__ import Campaign, Outcome, succeeded, table
 from mutants.table import ROOT, Mutant, load
 from mutants.workshop import Verdict, Workshop
 
@@ -52,11 +53,14 @@ def test_a_fault_that_does_not_fit_is_named(tmp_path: Path) -> None:
             load(tmp_path)
 
 
+NODE = "tests/test_a.py::test_b"
+
+
 class Bench:
     """In place of a copy of the checkout: says what tests would."""
 
-    def __init__(self, sound: str, faulty: str, where: str = "tests/test_a.py::test_b[c") -> None:
-        self.sound, self.faulty, self.where = sound, faulty, where
+    def __init__(self, sound: str, faulty: str) -> None:
+        self.sound, self.faulty = sound, faulty
         self.ran: list[tuple[bool, tuple[str, ...]]] = []
         self.spoiled = False
 
@@ -67,50 +71,55 @@ class Bench:
         yield
         self.spoiled = False
 
-    def run(self, tests: Sequence[str], limit: float) -> Verdict:
-        del limit
+    def run(self, tests: Sequence[str], limit: float, *, to_the_end: bool = False) -> Verdict:
+        assert limit > 0 and to_the_end != self.spoiled
         self.ran.append((self.spoiled, tuple(tests)))
         outcome = self.faulty if self.spoiled else self.sound
-        return Verdict(outcome, 1.0, self.where if outcome in ("failed", "broken") else "")
+        return Verdict(outcome, 1.0, (f"{NODE}[c",) if outcome == "failed" else ())
 
 
-def campaign_of(bench: Bench, known: Path) -> Campaign:
+def found_by(bench: Bench, known: Path, mutant: Mutant = FAULT) -> Outcome:
+    """What a campaign of one fault makes of it."""
     copies: queue.Queue[Any] = queue.Queue()
     copies.put(bench)
-    return Campaign(known, copies, {"workflow/a.py": "x < 1", "tests/test_a.py": "test_b"})
+    campaign = Campaign(known, copies, {"workflow/a.py": "x < 1", "tests/test_a.py": "test_b"})
+    with ThreadPoolExecutor(1) as pool:
+        [outcome] = campaign.confirmed([campaign.tried(mutant)], pool)
+    return outcome
 
 
 @pytest.mark.parametrize(
     ("sound", "faulty", "result", "how"),
     [
-        ("passed", "failed", "noticed", "test_b"),
+        ("passed", "failed", "noticed", NODE),
         ("passed", "hung", "noticed", "hung"),
         ("passed", "passed", "survived", ""),
-        ("failed", "failed", "error", "failed without a fault, too"),
-        ("hung", "hung", "error", "hung without a fault, too"),
+        ("failed", "failed", "error", f"{NODE}: fails without a fault, too"),
+        ("hung", "failed", "error", f"{NODE}: fails without a fault, too"),
+        ("hung", "hung", "error", "tests/test_a.py: fails without a fault, too"),
+        ("failed", "hung", "error", "tests/test_a.py: fails without a fault, too"),
         ("passed", "broken", "error", "no test ran"),
     ],
 )
 def test_what_is_noticed(sound: str, faulty: str, result: str, how: str, tmp_path: Path) -> None:
     bench = Bench(sound, faulty)
-    found = campaign_of(bench, tmp_path / "known").outcome(FAULT)
+    found = found_by(bench, tmp_path / "known")
     assert found.result == result and how in found.how
     # what failed is tried again without the fault, all its parameters
-    again = ("tests/test_a.py::test_b",) if faulty == "failed" else FAULT.tests
+    again = (NODE,) if faulty == "failed" else FAULT.tests
     asked = [(True, FAULT.tests), (False, again)]
-    assert bench.ran == asked[: 1 if result == "survived" or how == "no test ran" else 2]
-    # a second campaign knows
-    same = campaign_of(bench, tmp_path / "known").outcome(FAULT)
-    assert (same.result, same.how, len(bench.ran)) == (found.result, found.how, len(bench.ran))
-    # but not of another fault there
-    campaign_of(bench, tmp_path / "known").outcome(replace(FAULT, new="x > 1"))
-    assert len(bench.ran) > len(asked) - 1
+    assert bench.ran == asked[: 2 if faulty in ("failed", "hung") else 1]
+    # a second campaign knows, but nothing of another fault there
+    before = len(bench.ran)
+    assert found_by(bench, tmp_path / "known") == found and len(bench.ran) == before
+    found_by(bench, tmp_path / "known", replace(FAULT, new="x > 1"))
+    assert len(bench.ran) == before + 1
 
 
 def test_the_campaign_fails_for_survivors_without_a_reason(tmp_path: Path) -> None:
-    noticed = campaign_of(Bench("passed", "failed"), tmp_path / "a").outcome(FAULT)
-    survived = campaign_of(Bench("passed", "passed"), tmp_path / "b").outcome(FAULT)
-    broken = campaign_of(Bench("passed", "broken"), tmp_path / "c").outcome(FAULT)
+    noticed = found_by(Bench("passed", "failed"), tmp_path / "a")
+    survived = found_by(Bench("passed", "passed"), tmp_path / "b")
+    broken = found_by(Bench("passed", "broken"), tmp_path / "c")
     excused = replace(survived, mutant=replace(FAULT, survives="it changes nothing"))
     assert succeeded([noticed] * 9 + [excused])
     assert not succeeded([noticed] * 8 + [excused])  # less than nine of ten
@@ -130,7 +139,7 @@ def test_a_fault_is_tried_in_a_copy(tmp_path: Path) -> None:
     with copy.fault(fault):
         spoiled = copy.run(tests, 300.0)
         assert copy.texts() != before
-    assert spoiled.outcome == "failed" and spoiled.where == tests[0]
+    assert spoiled.outcome == "failed" and spoiled.failed == tests
     assert copy.run(tests, 300.0).outcome == "passed"
     assert copy.texts() == before
     assert copy.run(tests, 0.01).outcome == "hung"

@@ -11,9 +11,10 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mutants.table import PACKAGE, ROOT, Mutant, load
@@ -51,57 +52,75 @@ class Campaign:
         known.parent.mkdir(parents=True, exist_ok=True)
         lines = known.read_text(encoding="utf-8").splitlines() if known.exists() else []
         self.found = {entry["key"]: entry for entry in map(json.loads, lines)}
-        self._whole: dict[tuple[str, ...], threading.Lock] = {}
 
-    def outcome(self, mutant: Mutant) -> Outcome:
-        """Of one fault."""
+    def tried(self, mutant: Mutant) -> Outcome:
+        """What tests say of a fault: `failed` (and where) or `hung`, to be confirmed, `survived`
+        or `error`."""
         try:
             changed = mutant.applied(self.texts[mutant.file.as_posix()])
         except (ValueError, KeyError) as error:
             return Outcome(mutant, "error", 0.0, str(error))
         key = _digest(changed, *mutant.tests, *map(self._text_of, mutant.tests))
-        verdict = self._kept(key) or self._tried(mutant, key)
+        verdict = self._kept(key)
+        if verdict is None:
+            with self._copy() as copy, copy.fault(mutant):
+                verdict = self._keep(key, mutant.name, copy.run(mutant.tests, _LIMIT_SECONDS))
         if verdict.outcome == "passed":
             return Outcome(mutant, "survived", verdict.seconds)
         if verdict.outcome == "broken":
-            return Outcome(mutant, "error", verdict.seconds, f"no test ran: {verdict.where}")
-        # what failed must pass without the fault
-        failed = (verdict.where.partition("[")[0],) if verdict.where else mutant.tests
-        sound = self._without_fault(failed)
-        if sound.outcome != "passed":
-            how = f"{' '.join(failed)} {sound.outcome} without a fault, too"
-            return Outcome(mutant, "error", verdict.seconds, how)
-        return Outcome(mutant, "noticed", verdict.seconds, verdict.where or verdict.outcome)
+            return Outcome(mutant, "error", verdict.seconds, f"no test ran: {verdict.said}")
+        return Outcome(mutant, verdict.outcome, verdict.seconds, "".join(verdict.failed[:1]))
 
-    def _without_fault(self, tests: tuple[str, ...]) -> Verdict:
-        with self.lock:
-            lock = self._whole.setdefault(tests, threading.Lock())
-        with lock:  # once, however many faults the tests notice
-            package = (self.texts[name] for name in sorted(self.texts) if name.startswith(_PACKAGE))
-            key = _digest(*tests, *map(self._text_of, tests), *package)
-            kept = self._kept(key)
-            if kept:
-                return kept
-            copy = self.copies.get()
-            try:
-                return self._keep(key, " ".join(tests), copy.run(tests, _LIMIT_SECONDS))
-            finally:
-                self.copies.put(copy)
+    def confirmed(self, outcomes: Sequence[Outcome], pool: ThreadPoolExecutor) -> list[Outcome]:
+        """The same with `noticed`, where what failed passes without the fault, or `error`."""
+        asked = {_file(test): set[str]() for o in outcomes for test in _suspects(o)}
+        for outcome in outcomes:
+            for test in _suspects(outcome):
+                asked[_file(test)].add(test)
+        runs = pool.map(self._without_fault, map(tuple, map(sorted, asked.values())))
+        bad = {test for failed in runs for test in failed}
+        return [self._judged(outcome, bad) for outcome in outcomes]
 
-    def _tried(self, mutant: Mutant, key: str) -> Verdict:
+    def _judged(self, outcome: Outcome, bad: set[str]) -> Outcome:
+        suspects = _suspects(outcome)
+        if not suspects:
+            return outcome
+        if bad.intersection(suspects):
+            how = f"{' '.join(suspects)}: fails without a fault, too"
+            return replace(outcome, result="error", how=how)
+        return replace(outcome, result="noticed", how=outcome.how or outcome.result)
+
+    def _without_fault(self, tests: tuple[str, ...]) -> set[str]:
+        """Which of these (functions of one file, or the file) fail without a fault, or hang."""
+        package = (self.texts[name] for name in sorted(self.texts) if name.startswith(_PACKAGE))
+        key = _digest(*tests, self._text_of(tests[0]), *package)
+        verdict = self._kept(key)
+        if verdict is None:
+            with self._copy() as copy:
+                found = copy.run(tests, _LIMIT_SECONDS, to_the_end=True)
+            verdict = self._keep(key, " ".join(tests), found)
+        if verdict.outcome in ("hung", "broken"):
+            return set(tests)
+        names = {part(test) for test in verdict.failed for part in (_function, _file)}
+        return names & set(tests)
+
+    @contextmanager
+    def _copy(self) -> Iterator[Workshop]:
         copy = self.copies.get()
         try:
-            with copy.fault(mutant):
-                return self._keep(key, mutant.name, copy.run(mutant.tests, _LIMIT_SECONDS))
+            yield copy
         finally:
             self.copies.put(copy)
 
     def _text_of(self, test: str) -> str:
-        return self.texts[test.partition("::")[0]]
+        return self.texts[_file(test)]
 
     def _kept(self, key: str) -> Verdict | None:
         entry = self.found.get(key)
-        return Verdict(entry["outcome"], entry["seconds"], entry["where"]) if entry else None
+        if entry is None:
+            return None
+        failed = tuple(entry["failed"])
+        return Verdict(entry["outcome"], entry["seconds"], failed, entry["said"])
 
     def _keep(self, key: str, what: str, verdict: Verdict) -> Verdict:
         entry = {"key": key, "what": what, **verdict.__dict__}
@@ -110,6 +129,21 @@ class Campaign:
             with self.known.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(entry) + "\n")
         return verdict
+
+
+def _suspects(outcome: Outcome) -> tuple[str, ...]:
+    """The tests that must pass without the fault, for what failed to count."""
+    if outcome.result == "failed":
+        return (_function(outcome.how),)
+    return outcome.mutant.tests if outcome.result == "hung" else ()
+
+
+def _function(test: str) -> str:
+    return test.partition("[")[0]
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]
 
 
 def _digest(*parts: str) -> str:
@@ -163,17 +197,15 @@ def main() -> int:
         for job in range(arguments.jobs):
             copies.put(Workshop(Path(folder) / str(job)))
         campaign = Campaign(arguments.known, copies, copies.queue[0].texts())
-        outcomes: dict[Mutant, Outcome] = {}
         with ThreadPoolExecutor(arguments.jobs) as pool:
-            for done in as_completed([pool.submit(campaign.outcome, mutant) for mutant in chosen]):
+            outcomes: dict[Mutant, Outcome] = {}
+            for done in as_completed([pool.submit(campaign.tried, mutant) for mutant in chosen]):
                 outcome = done.result()
                 outcomes[outcome.mutant] = outcome
                 what = f"{outcome.mutant.room}: {outcome.mutant.name}"
-                print(
-                    f"{outcome.result:9}{outcome.seconds:6.0f} s  {what}  [{outcome.how[-90:]}]",
-                    flush=True,
-                )
-    ordered = [outcomes[mutant] for mutant in chosen]
+                how = outcome.how[-90:]
+                print(f"{outcome.result:9}{outcome.seconds:6.0f} s  {what}  {how}", flush=True)
+            ordered = campaign.confirmed([outcomes[mutant] for mutant in chosen], pool)
     print(table(ordered))
     return 0 if succeeded(ordered) else 1
 

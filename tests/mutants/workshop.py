@@ -17,17 +17,19 @@ from py_compile import PycInvalidationMode
 
 from mutants.table import ROOT, Mutant
 
-_PYTEST = ["-x", "-q", "--durations=0", "-m", "not slow", "-p", "no:cacheprovider"]
+_PYTEST = ["-q", "--durations=0", "-m", "not slow", "-p", "no:cacheprovider"]
 _PASSED, _FAILED = 0, 1
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How tests ended: `passed`, `failed` (then where), `hung`, or `broken` (no test ran)."""
+    """How tests ended: `passed`, `failed` (then which), `hung`, or `broken` (then what was said: no
+    test ran)."""
 
     outcome: str
     seconds: float
-    where: str = ""
+    failed: tuple[str, ...] = ()
+    said: str = ""
 
 
 class Workshop:
@@ -71,11 +73,12 @@ class Workshop:
         finally:
             file.write_text(text, encoding="utf-8")
 
-    def run(self, tests: Sequence[str], limit: float) -> Verdict:
-        """Run tests in the copy until the first fails; all that they started ends with them."""
+    def run(self, tests: Sequence[str], limit: float, *, to_the_end: bool = False) -> Verdict:
+        """Run tests in the copy, until the first fails or to the end; all that they started ends
+        with them."""
         begin = time.monotonic()
         process = subprocess.Popen(
-            [sys.executable, "-m", "pytest", *_PYTEST, *tests],
+            [sys.executable, "-m", "pytest", *_PYTEST, *["-x"] * (not to_the_end), *tests],
             cwd=self.folder,
             env=self._environment(),
             stdout=subprocess.PIPE,
@@ -92,11 +95,11 @@ class Workshop:
         seconds = time.monotonic() - begin
         if process.returncode == _PASSED:
             return Verdict("passed", seconds)
-        failed = [line.split(" ")[1] for line in output.splitlines() if line.startswith("FAILED ")]
-        failed += [line.split(" ")[1] for line in output.splitlines() if line.startswith("ERROR ")]
+        lines = [line.split(" ")[:2] for line in output.splitlines()]
+        failed = tuple(words[1] for words in lines if words[0] in ("FAILED", "ERROR"))
         if process.returncode == _FAILED and failed:
-            return Verdict("failed", seconds, failed[0])
-        return Verdict("broken", seconds, output[-2000:])
+            return Verdict("failed", seconds, failed)
+        return Verdict("broken", seconds, said=output[-2000:])
 
     def _environment(self) -> dict[str, str]:
         own = {
