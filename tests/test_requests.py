@@ -31,6 +31,7 @@ def test_request_of_many_gpus() -> None:
     config = settings([SIXTY_FOUR], GPUS, device="cuda")
     wanted = {"nodes": 8, "tasks": 8, "mpi": "srun", "cpus_per_task": 32, "gres": "gpu:8"}
     wanted |= {"tasks_per_gpu": 0, "mem_mb": 128000, "runtime": 1440}
+    wanted |= {"slurm_extra": "--signal=USR1@120 --no-kill"}  # time for a checkpoint
     assert request_of(config, config.training.runs[0].id) == wanted
     assert request_of(config, config.training.runs[0].id, 2)["mem_mb"] == 256000
 

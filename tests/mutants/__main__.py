@@ -97,7 +97,7 @@ class Campaign:
         verdict = self._kept(key)
         if verdict is None:
             with self._copy() as copy:
-                found = copy.run(tests, _LIMIT_SECONDS, to_the_end=True)
+                found = copy.run(tests, 3 * _LIMIT_SECONDS, to_the_end=True)
             verdict = self._keep(key, " ".join(tests), found)
         if verdict.outcome in ("hung", "broken"):
             return set(tests)
