@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hadpsgd import kaldi_io
+from hadpsgd.config import check
 from hadpsgd.config.decoding import Decoding
 from hadpsgd.decoding import lattice, lattice_io
 from hadpsgd.decoding.confidence import confidences
@@ -343,6 +344,27 @@ def test_network_scores_are_log_posteriors_minus_log_priors(
     assert np.all(got[:, 3] < -1000)
     with pytest.raises(UserError, match=r"trained on \['logmel'\], config has"):
         make(config=FakeConfig(Inputs(("fmllr",))), **places, device="cpu")()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "gpus", "place"),
+    [("cpu", 1, "cpu"), ("auto", 0, "cpu"), ("auto", 1, "cuda"), ("cuda", 1, "cuda")],
+)
+def test_the_device_is_the_configs(
+    wanted: str, gpus: int, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rules give none, and the commands took the CPU."""
+    import torch
+
+    from hadpsgd.decoding.network import NetworkScorer
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    content = {"name": "x", "corpus": {"kind": "builtin"}, "decoding": {"device": wanted}}
+    scorer = NetworkScorer(
+        config=check(content, "x"), model=tmp_path, data=tmp_path, streams=tmp_path
+    )
+    assert scorer.place == place
+    assert replace(scorer, device="cpu").place == "cpu"
 
 
 def test_scores_are_made_on_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
