@@ -55,7 +55,7 @@ def decoding(folder: Path, said: dict[str, Lattice], references: dict[str, str])
     Transitions(phone=ids, pdf=ids, final=final, loop=loop).write(decoded / "transitions.npz")
     with (decoded / "lat.1.gz").open("wb") as stream:
         for name, lattice in said.items():
-            stream.write(lattice_io.entry(name, lattice_io.encode(lattice)))
+            stream.write(lattice_io.entry(name, lattice))
     (data / "utt2spk").write_text("".join(f"{name} {name}\n" for name in references))
     (data / "text").write_text("".join(f"{name} {text}\n" for name, text in references.items()))
     (folder / "config.yaml").write_text(

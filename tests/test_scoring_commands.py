@@ -37,7 +37,7 @@ def decoded(tmp_path: Path) -> tuple[Path, Path]:
     Transitions(one, one, one.astype(bool), ~one.astype(bool)).write(folder / "transitions.npz")
     with (folder / "lat.1.gz").open("wb") as stream:
         for name, content in (("a-1", chain([1, 2], [1.0, 0.5])), ("a-2", chain([3], [0.0]))):
-            stream.write(lattice_io.entry(name, lattice_io.encode(content)))
+            stream.write(lattice_io.entry(name, content))
     data.mkdir()
     (data / "utt2spk").write_text("a-1 a\na-2 a\nb-1 b\n")
     (data / "text").write_text("a-1 yes\na-2 no\nb-1 yes no\n")
@@ -143,7 +143,7 @@ def test_damaged_decodings_are_named(
     if file == "lat.1.gz":
         lattice = chain([1], [0.0])
         lattice.arcs["ilabel"] = 9
-        content = lattice_io.entry("a-1", lattice_io.encode(lattice))
+        content = lattice_io.entry("a-1", lattice)
     (folder / file).write_bytes(content)
     common = ["--config", str(tmp_path / "config.yaml"), "--decode", str(folder)]
     common += ["--data", str(data)]

@@ -103,7 +103,7 @@ class Work:
 def _packed(utterance: str, found: Found) -> tuple[str, Found, bytes]:
     if found.lattice is None:
         return utterance, found, b""
-    content = lattice_io.entry(utterance, lattice_io.encode(found.lattice))
+    content = lattice_io.entry(utterance, found.lattice)
     return utterance, Found(found.frames, None, found.partial), content
 
 

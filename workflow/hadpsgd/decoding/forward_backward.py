@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -123,13 +124,10 @@ def arc_posteriors(lattice: Lattice, scaling: Scaling) -> Floats:
 
 def frames_before(lattice: Lattice) -> NDArray[np.int64]:
     """int64 [states]: frames consumed before each state."""
-    frames = [0] * lattice.num_states
-    rows = zip(
-        lattice.sources.tolist(),
-        lattice.arcs["next"].tolist(),
-        (lattice.arcs["ilabel"] > 0).tolist(),
-        strict=True,
-    )
-    for source, target, emits in rows:
-        frames[target] = frames[source] + emits
-    return np.array(frames, np.int64)
+    if not lattice.num_states:
+        return np.zeros(0, np.int64)
+    frames = array("i", bytes(4 * lattice.num_states))
+    emits = (lattice.arcs["ilabel"] > 0).tobytes()
+    for (source, target), emitted in zip(lattice.ends(), emits, strict=True):
+        frames[target] = frames[source] + emitted
+    return np.frombuffer(frames, np.int32).astype(np.int64)

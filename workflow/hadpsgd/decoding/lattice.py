@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -10,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+_CHUNK = 1 << 16  # arcs that are walked through at a time
 ARC = np.dtype(
     [("ilabel", "<i4"), ("olabel", "<i4"), ("graph", "<f4"), ("acoustic", "<f4"), ("next", "<i4")]
 )
@@ -42,12 +44,18 @@ class Lattice:
     @cached_property
     def levels(self) -> NDArray[np.int64]:
         """int64 [states]: the most arcs from the start to each state."""
-        level = [0] * self.num_states
-        pairs = zip(self.sources.tolist(), self.arcs["next"].tolist(), strict=True)
-        for source, target in pairs:
+        level = array("i", bytes(4 * self.num_states))  # lists would take ten times as much
+        for source, target in self.ends():
             if level[source] >= level[target]:
                 level[target] = level[source] + 1
-        return np.array(level, np.int64)
+        return np.frombuffer(level, np.int32).astype(np.int64) if level else np.zeros(0, np.int64)
+
+    def ends(self) -> Iterator[tuple[int, int]]:
+        """Of every arc the states that it leaves and reaches."""
+        sources, targets = self.sources, self.arcs["next"]
+        for low in range(0, len(targets), _CHUNK):
+            some = slice(low, low + _CHUNK)
+            yield from zip(sources[some].tolist(), targets[some].tolist(), strict=True)
 
 
 def topologically_sorted(lattice: Lattice, start: int = 0) -> Lattice:

@@ -7,6 +7,7 @@ import os
 import struct
 import tempfile
 import zlib
+from array import array
 from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -25,29 +26,44 @@ _STATE, _COUNT = struct.Struct("<ffq"), struct.Struct("<q")  # a state: costs of
 _VERSION, _PROPERTIES = 2, 3  # expanded and mutable; nothing else is claimed
 _LINK = np.dtype([("final", "<f4", 2), ("count", "<i8"), ("arc", ARC)])
 _BLOCK = 1 << 18
+_STATES = 1 << 16  # encoded and decoded together
+_GZIP = 31  # zlib's way to ask for the head of a gzip file
 
 
 def encode(lattice: Lattice) -> bytes:
     """A lattice as OpenFst writes it: what follows the utterance's name in an archive."""
-    states = np.empty(lattice.num_states, np.dtype([("final", "<f4", 2), ("arcs", "<i8")]))
-    states["final"], states["arcs"] = lattice.final, np.diff(lattice.first)
-    size = states.itemsize
-    content = np.empty(states.nbytes + lattice.arcs.nbytes, np.uint8)
-    at = lattice.first[:-1] * ARC.itemsize + np.arange(lattice.num_states) * size
-    heads = (at[:, None] + np.arange(size)).ravel()
-    body = np.ones(len(content), bool)
-    body[heads] = False
-    content[heads] = states.view(np.uint8)
-    content[body] = np.ascontiguousarray(lattice.arcs).view(np.uint8)
+    return b"".join(_encoded(lattice))
+
+
+def _encoded(lattice: Lattice) -> Iterator[bytes]:
+    """The same in pieces: a long utterance has millions of states."""
     names = b"".join(struct.pack("<i", len(name)) + name for name in (_VECTOR, _LATTICE))
     start = 0 if lattice.num_states else -1
     sizes = (start, lattice.num_states, len(lattice.arcs))
-    return _MAGIC + names + _HEADER.pack(_VERSION, 0, _PROPERTIES, *sizes) + content.tobytes()
+    yield _MAGIC + names + _HEADER.pack(_VERSION, 0, _PROPERTIES, *sizes)
+    for low in range(0, lattice.num_states, _STATES):
+        high = min(low + _STATES, lattice.num_states)
+        first = lattice.first[low : high + 1]
+        states = np.empty(high - low, np.dtype([("final", "<f4", 2), ("arcs", "<i8")]))
+        states["final"], states["arcs"] = lattice.final[low:high], np.diff(first)
+        arcs = np.ascontiguousarray(lattice.arcs[first[0] : first[-1]])
+        size = states.itemsize
+        content = np.empty(states.nbytes + arcs.nbytes, np.uint8)
+        at = (first[:-1] - first[0]) * ARC.itemsize + np.arange(high - low) * size
+        heads = (at[:, None] + np.arange(size)).ravel()
+        body = np.ones(len(content), bool)
+        body[heads] = False
+        content[heads] = states.view(np.uint8)
+        content[body] = arcs.view(np.uint8)
+        yield content.tobytes()
 
 
-def entry(utterance: str, content: bytes) -> bytes:
+def entry(utterance: str, lattice: Lattice) -> bytes:
     """One utterance of an archive, compressed; entries may be joined to a whole archive."""
-    return gzip.compress(f"{utterance} ".encode() + content, compresslevel=1, mtime=0)
+    packer = zlib.compressobj(1, wbits=_GZIP)
+    parts = [packer.compress(f"{utterance} ".encode())]
+    parts += map(packer.compress, _encoded(lattice))
+    return b"".join([*parts, packer.flush()])
 
 
 def parse(content: bytes) -> Lattice:
@@ -158,12 +174,12 @@ class _Source:
         if start == 0 and few and (chain := self._chain(num_states)):
             return chain
         heads = self._heads(num_states)
-        return _assemble(self._take(heads[-1]), np.array(heads), max(start, 0))
+        return _assemble(self._take(int(heads[-1])), heads, max(start, 0))
 
     def skip(self) -> None:
         """Pass over the lattice that follows."""
         _start, num_states, _num_arcs = self._header()
-        self._take(self._heads(num_states)[-1])
+        self._take(int(self._heads(num_states)[-1]))
 
     def _header(self) -> tuple[int, int, int]:
         """Start state, number of states, number of arcs."""
@@ -176,9 +192,9 @@ class _Source:
         start, num_states, num_arcs = sizes
         return start, num_states, num_arcs
 
-    def _heads(self, num_states: int) -> list[int]:
+    def _heads(self, num_states: int) -> NDArray[np.int64]:
         """The byte at which each state begins, counted from here; last, where all end."""
-        heads, at = [0], 0
+        heads, at = array("q", [0]), 0
         count_at, behind = _COUNT.unpack_from, _STATE.size - _COUNT.size
         for _ in range(num_states):
             if self._at + at + _STATE.size > len(self._data):
@@ -188,7 +204,7 @@ class _Source:
                 raise ValueError("a state of fewer than 0 arcs")
             at += _STATE.size + count * ARC.itemsize
             heads.append(at)
-        return heads
+        return np.frombuffer(heads, np.int64)
 
     def _chain(self, num_states: int) -> Lattice | None:
         """A lattice that is one path, every state's arc leading to the next; None if it is not."""
@@ -210,10 +226,17 @@ class _Source:
 
 def _assemble(content: bytes, heads: NDArray[np.int64], start: int) -> Lattice:
     """The lattice of all its bytes; heads: where states begin and, last, end."""
-    numbers = np.frombuffer(content, "<u4")
-    at = heads[:-1] // numbers.itemsize
-    final = numbers[at[:, None] + np.arange(2)].view("<f4")
+    count = len(heads) - 1
+    final = np.empty((count, 2), np.float32)
     first = (heads - np.arange(len(heads)) * _STATE.size) // ARC.itemsize
-    body = np.ones(len(numbers), bool)
-    body[(at[:, None] + np.arange(_STATE.size // numbers.itemsize)).ravel()] = False
-    return topologically_sorted(Lattice(final, first, numbers[body].view(ARC)), start)
+    arcs = np.empty(first[-1], ARC)
+    words = _STATE.size // 4  # 32-bit numbers
+    for low in range(0, count, _STATES):
+        high = min(low + _STATES, count)
+        numbers = np.frombuffer(content[heads[low] : heads[high]], "<u4")
+        at = (heads[low:high] - heads[low]) // numbers.itemsize
+        final[low:high] = numbers[at[:, None] + np.arange(2)].view("<f4")
+        body = np.ones(len(numbers), bool)
+        body[(at[:, None] + np.arange(words)).ravel()] = False
+        arcs[first[low] : first[high]] = numbers[body].view(ARC)
+    return topologically_sorted(Lattice(final, first, arcs), start)

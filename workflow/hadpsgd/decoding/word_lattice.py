@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hadpsgd.decoding.forward_backward import ForwardBackward
 from hadpsgd.decoding.lattice import Lattice, Scaling
@@ -52,20 +56,17 @@ def word_lattice(lattice: Lattice, scaling: Scaling, beam: float = np.inf) -> Wo
     """
     scores = ForwardBackward(lattice, scaling, best=True)
     limit = scores.total + beam + 1e-6
-    alive = scores.through <= limit
-    forward, backward = scores.forward.tolist(), scores.backward.tolist()
     final = _finals(lattice, scores)
-    leaving = _leaving(lattice, scores, alive)
-    # for each state: from which nodes, and at what costs
-    reached: list[dict[int, _Costs]] = [{} for _ in range(lattice.num_states)]
-    reached[0][0] = 0.0, 0.0, 0.0
+    # for each state: from which nodes, and at what costs; lists of all states would be large
+    reached: dict[int, dict[int, _Costs]] = {0: {0: (0.0, 0.0, 0.0)}}
+    forward = {0: 0.0}  # of nodes
     words: _Words = {}
-    for state, origins in enumerate(reached):
+    for state, arcs in _leaving(lattice, scores, scores.through <= limit, sorted(final)):
+        origins = reached.pop(state, None)
         if not origins:
             continue
-        for word, target, cost, graph, acoustic in leaving[state]:
-            ahead = cost + backward[target]
-            there = reached[target]
+        for word, target, cost, graph, acoustic, ahead in arcs:
+            there = reached.setdefault(target, {})
             for origin, before in origins.items():
                 if forward[origin] + before[0] + ahead > limit:
                     continue
@@ -75,6 +76,7 @@ def word_lattice(lattice: Lattice, scaling: Scaling, beam: float = np.inf) -> Wo
                     if key not in words or value < words[key][0]:
                         words[key] = value, before[1] + graph, before[2] + acoustic
                         there[target] = 0.0, 0.0, 0.0
+                        forward[target] = float(scores.forward[target])
                 elif origin not in there or value < there[origin][0]:
                     there[origin] = value, before[1] + graph, before[2] + acoustic
         if state in final:
@@ -84,23 +86,43 @@ def word_lattice(lattice: Lattice, scaling: Scaling, beam: float = np.inf) -> Wo
                 key = origin, lattice.num_states, 0
                 if forward[origin] + value <= limit and (key not in words or value < words[key][0]):
                     words[key] = value, before[1] + graph, before[2] + acoustic
-        origins.clear()  # they take much memory
     return _numbered(words)
 
 
+_CHUNK = 1 << 16  # arcs
+_Arc = tuple[int, int, float, float, float, float]
+"""Word, target, costs; and the cost from its beginning to the end of the lattice."""
+
+
 def _leaving(
-    lattice: Lattice, scores: ForwardBackward, alive: np.ndarray
-) -> list[list[tuple[int, int, float, float, float]]]:
-    """Of each state: word, target, costs of the arcs that are alive."""
-    rows, costs = lattice.arcs[alive], scores.arcs[alive]
-    columns = [rows["olabel"], rows["next"], costs, rows["graph"], rows["acoustic"]]
-    table: list[list[tuple[int, int, float, float, float]]] = [
-        [] for _ in range(lattice.num_states)
-    ]
-    arcs = zip(*(column.tolist() for column in columns), strict=True)
-    for source, arc in zip(lattice.sources[alive].tolist(), arcs, strict=True):
-        table[source].append(arc)
-    return table
+    lattice: Lattice, scores: ForwardBackward, alive: NDArray[np.bool_], final: list[int]
+) -> Iterator[tuple[int, list[_Arc]]]:
+    """Yield each state that arcs leave which are alive, with these; and the final ones."""
+    ends = iter([*final, lattice.num_states])
+    end = next(ends)
+    for source, arcs in groupby(_arcs(lattice, scores, alive.nonzero()[0]), itemgetter(0)):
+        while end < source:
+            yield end, []
+            end = next(ends)
+        if end == source:
+            end = next(ends)
+        yield source, [arc for _, arc in arcs]
+    while end < lattice.num_states:
+        yield end, []
+        end = next(ends)
+
+
+def _arcs(
+    lattice: Lattice, scores: ForwardBackward, chosen: NDArray[np.int64]
+) -> Iterator[tuple[int, _Arc]]:
+    """Of each arc the state that it leaves, and what else is asked of it."""
+    for low in range(0, len(chosen), _CHUNK):
+        some = chosen[low : low + _CHUNK]
+        rows, costs = lattice.arcs[some], scores.arcs[some]
+        ahead = costs + scores.backward[rows["next"]]
+        columns = [rows["olabel"], rows["next"], costs, rows["graph"], rows["acoustic"], ahead]
+        arcs = zip(*(column.tolist() for column in columns), strict=True)
+        yield from zip(lattice.sources[some].tolist(), arcs, strict=True)
 
 
 def _finals(lattice: Lattice, scores: ForwardBackward) -> dict[int, _Costs]:
