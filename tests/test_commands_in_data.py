@@ -9,6 +9,9 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -377,3 +380,52 @@ def test_no_utterance_is_written_elsewhere(place: Path) -> None:
     files = [path for path in place.rglob("*.wav") if path.parent != place / "audio"]
     assert files and all(out.parents[1] in path.parents for path in files)
     assert main(["validate", str(out)]) == 0
+
+
+class TestShell:
+    """Rules' commands go through a shell: a path is one word of them, whatever it holds."""
+
+    RULES = Path(__file__).parents[1] / "workflow"
+
+    def test_every_path_is_quoted(self) -> None:
+        """`{input.data}` would be several words, or a command; `{input.data:q}` is one word."""
+        options = "held_out|perturbed|first_pass|spelling|transform|trans|ivectors"  # quoted inside
+        bare = re.compile(
+            r"\{(?:input|output|log|wildcards|params(?!\.(?:" + options + r")\}))[^:{}]*\}"
+        )
+        found = []
+        for file in sorted((self.RULES / "rules").glob("*.smk")):
+            lines = file.read_text().splitlines()
+            starts = [i for i, line in enumerate(lines) if line.strip() == "shell:"]
+            for start in starts:
+                for number, line in enumerate(lines[start + 1 :], start + 2):
+                    if not line.strip().startswith('"'):
+                        break
+                    found += [f"{file.name}:{number}: {place}" for place in bare.findall(line)]
+            for number, line in enumerate(lines, 1):
+                if re.search(r'f"--[\w-]+ \{(?!quote)', line):
+                    found.append(f"{file.name}:{number}: {line.strip()}")
+        assert not found, "\n".join(found)
+
+    def test_a_results_folder_with_a_command_in_its_name(self, place: Path) -> None:
+        """A workflow whose folder's name a shell would run."""
+        results = place / "my results $(touch ran); touch ran; 'x"
+        file = config(place, results=str(results), alignment={"kind": "mono"})
+        program = [sys.executable, "-m", "snakemake", "--snakefile", str(self.RULES / "Snakefile")]
+        done = subprocess.run(
+            [*program, "--cores", "1", "--configfile", file, "--until", "corpus"],
+            cwd=place,
+            env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert (results / "t" / "corpus" / "data" / "dev" / "text").is_file()
+        assert not list(place.rglob("ran"))
+
+    def test_names_of_test_sets(self, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        data = str(place / "data" / "train")
+        file = config(place, corpus={"tests": {"swb; touch ran": data}})
+        assert main(["config", file]) == USER_ERROR
+        assert "corpus.tests" in capsys.readouterr().err.replace("kaldi.", "")

@@ -27,8 +27,8 @@ if CONFIG.alignment.kind == "kaldi":
             config=config_file,
             depends=DEPENDS["alignment"],
         shell:
-            "hadpsgd import-alignment --config {params.config} --feats {input.feats}"
-            " --lang {input.lang} --out {output} 2> {log}"
+            "hadpsgd import-alignment --config {params.config:q} --feats {input.feats:q}"
+            " --lang {input.lang:q} --out {output:q} 2> {log:q}"
 
 
 if CONFIG.alignment.kind != "kaldi" or CONFIG.alignment.align_dev:
@@ -58,8 +58,8 @@ if CONFIG.alignment.kind != "kaldi" or CONFIG.alignment.align_dev:
             config=config_file,
             depends=DEPENDS["alignment"],
         shell:
-            "hadpsgd align --config {params.config} --model {input.model} --data {input.data}"
-            " --feats {input.feats} --lang {input.lang} --out {output} --jobs {threads} 2> {log}"
+            "hadpsgd align --config {params.config:q} --model {input.model:q} --data {input.data:q}"
+            " --feats {input.feats:q} --lang {input.lang:q} --out {output:q} --jobs {threads} 2> {log:q}"
 
 
 if "mono" in GMM:
@@ -85,8 +85,8 @@ if "mono" in GMM:
             config=config_file,
             depends=DEPENDS["alignment"],
         shell:
-            "hadpsgd mono --config {params.config} --data {input.data} --feats {input.feats}"
-            " --lang {input.lang} --out {output} --jobs {threads} 2> {log}"
+            "hadpsgd mono --config {params.config:q} --data {input.data:q} --feats {input.feats:q}"
+            " --lang {input.lang:q} --out {output:q} --jobs {threads} 2> {log:q}"
 
 
 if "tri" in GMM:
@@ -113,8 +113,8 @@ if "tri" in GMM:
             config=config_file,
             depends=DEPENDS["alignment"],
         shell:
-            "hadpsgd tri --config {params.config} --data {input.data} --feats {input.feats}"
-            " --lang {input.lang} --ali {input.ali} --out {output} --jobs {threads} 2> {log}"
+            "hadpsgd tri --config {params.config:q} --data {input.data:q} --feats {input.feats:q}"
+            " --lang {input.lang:q} --ali {input.ali:q} --out {output:q} --jobs {threads} 2> {log:q}"
 
 
 if "lda_mllt" in GMM:
@@ -141,8 +141,8 @@ if "lda_mllt" in GMM:
             config=config_file,
             depends=DEPENDS["alignment"],
         shell:
-            "hadpsgd lda-mllt --config {params.config} --data {input.data} --feats {input.feats}"
-            " --lang {input.lang} --ali {input.ali} --out {output} --jobs {threads} 2> {log}"
+            "hadpsgd lda-mllt --config {params.config:q} --data {input.data:q} --feats {input.feats:q}"
+            " --lang {input.lang:q} --ali {input.ali:q} --out {output:q} --jobs {threads} 2> {log:q}"
 
 
 if "sat" in GMM:
@@ -169,5 +169,5 @@ if "sat" in GMM:
             config=config_file,
             depends=DEPENDS["alignment"],
         shell:
-            "hadpsgd sat --config {params.config} --data {input.data} --feats {input.feats}"
-            " --lang {input.lang} --ali {input.ali} --out {output} --jobs {threads} 2> {log}"
+            "hadpsgd sat --config {params.config:q} --data {input.data:q} --feats {input.feats:q}"
+            " --lang {input.lang:q} --ali {input.ali:q} --out {output:q} --jobs {threads} 2> {log:q}"

@@ -1,5 +1,6 @@
 # The checked config and the names that all rules share.
 from pathlib import Path
+from shlex import quote
 
 from snakemake.utils import validate
 

@@ -19,7 +19,7 @@ rule corpus:
         depends=DEPENDS["corpus"],
         out=subpath(output.lm, ancestor=2),
     shell:
-        "hadpsgd corpus --config {params.config} --out {params.out} --jobs {threads} 2> {log}"
+        "hadpsgd corpus --config {params.config:q} --out {params.out:q} --jobs {threads} 2> {log:q}"
 
 
 if PERTURBED:
@@ -44,8 +44,8 @@ if PERTURBED:
             config=config_file,
             depends=DEPENDS["perturb"],
         shell:
-            "hadpsgd perturb --config {params.config} --data {input.data} --out {output.data}"
-            " --jobs {threads} 2> {log}"
+            "hadpsgd perturb --config {params.config:q} --data {input.data:q} --out {output.data:q}"
+            " --jobs {threads} 2> {log:q}"
 
 
 rule lang:
@@ -66,4 +66,4 @@ rule lang:
         config=config_file,
         depends=DEPENDS["lang"],
     shell:
-        "hadpsgd lang --config {params.config} --dict {input.dict} --out {output} 2> {log}"
+        "hadpsgd lang --config {params.config:q} --dict {input.dict:q} --out {output:q} 2> {log:q}"

@@ -25,8 +25,8 @@ rule decode:
         depends=DEPENDS["decoding"],
         streams=lambda wildcards, input: Path(input.streams[0]).parents[1],
     shell:
-        "hadpsgd decode --config {params.config} --model {input.model} --graph {input.graph}"
-        " --data {input.data} --streams {params.streams} --out {output} --jobs {threads} 2> {log}"
+        "hadpsgd decode --config {params.config:q} --model {input.model:q} --graph {input.graph:q}"
+        " --data {input.data:q} --streams {params.streams:q} --out {output:q} --jobs {threads} 2> {log:q}"
 
 
 rule tune:
@@ -52,8 +52,8 @@ rule tune:
         config=config_file,
         depends=DEPENDS["scoring"],
     shell:
-        "hadpsgd tune --config {params.config} --decode {input.decode} --data {input.data}"
-        " --out {output} 2> {log}"
+        "hadpsgd tune --config {params.config:q} --decode {input.decode:q} --data {input.data:q}"
+        " --out {output:q} 2> {log:q}"
 
 
 rule score:
@@ -80,5 +80,5 @@ rule score:
         config=config_file,
         depends=DEPENDS["scoring"],
     shell:
-        "hadpsgd score --config {params.config} --decode {input.decode} --data {input.data}"
-        " --tuned {input.tuned} --out {output} 2> {log}"
+        "hadpsgd score --config {params.config:q} --decode {input.decode:q} --data {input.data:q}"
+        " --tuned {input.tuned:q} --out {output:q} 2> {log:q}"

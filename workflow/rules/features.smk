@@ -17,8 +17,8 @@ rule features:
         config=config_file,
         depends=DEPENDS["features"],
     shell:
-        "hadpsgd features --config {params.config} --stream {wildcards.stream}"
-        " --data {input.data} --out {output} --jobs {threads} 2> {log}"
+        "hadpsgd features --config {params.config:q} --stream {wildcards.stream:q}"
+        " --data {input.data:q} --out {output:q} --jobs {threads} 2> {log:q}"
 
 
 # What training examples have of train_perturbed: its data first, then its features.
@@ -59,9 +59,9 @@ rule egs:
         streams=lambda wildcards, input: Path(input.streams[0]).parents[1],
         held_out=lambda wildcards: "" if wildcards.set == "train" else "--held-out",
         perturbed=lambda wildcards, input: (
-            f"--perturbed {input.perturbed[0]}" if input.perturbed else ""
+            f"--perturbed {quote(str(input.perturbed[0]))}" if input.perturbed else ""
         ),
     shell:
-        "hadpsgd egs --config {params.config} --data {input.data} --streams {params.streams}"
-        " --ali {input.ali} --out {output} {params.held_out} {params.perturbed}"
-        " --jobs {threads} 2> {log}"
+        "hadpsgd egs --config {params.config:q} --data {input.data:q} --streams {params.streams:q}"
+        " --ali {input.ali:q} --out {output:q} {params.held_out} {params.perturbed}"
+        " --jobs {threads} 2> {log:q}"

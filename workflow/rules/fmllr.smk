@@ -28,8 +28,8 @@ if FMLLR_MODEL:
             config=config_file,
             depends=DEPENDS["alignment"],
         shell:
-            "hadpsgd align --config {params.config} --model {input.model} --data {input.data}"
-            " --feats {input.feats} --lang {input.lang} --out {output} --jobs {threads} 2> {log}"
+            "hadpsgd align --config {params.config:q} --model {input.model:q} --data {input.data:q}"
+            " --feats {input.feats:q} --lang {input.lang:q} --out {output:q} --jobs {threads} 2> {log:q}"
 
     rule fmllr_perturbed:
         input:
@@ -53,8 +53,8 @@ if FMLLR_MODEL:
             config=config_file,
             depends=DEPENDS["alignment"],
         shell:
-            "hadpsgd fmllr-apply --config {params.config} --model {input.model} --trans {input.trans}"
-            " --data {input.data} --feats {input.feats} --out {output} --jobs {threads} 2> {log}"
+            "hadpsgd fmllr-apply --config {params.config:q} --model {input.model:q} --trans {input.trans:q}"
+            " --data {input.data:q} --feats {input.feats:q} --out {output:q} --jobs {threads} 2> {log:q}"
 
 
 if CONFIG.features.imports.fmllr:
@@ -90,11 +90,11 @@ if CONFIG.features.imports.fmllr:
             config=config_file,
             depends=DEPENDS["ivector"],
             trans=lambda wildcards, input: (
-                f"--trans {input.trans}" if input.trans else ""
+                f"--trans {quote(str(input.trans))}" if input.trans else ""
             ),
         shell:
-            "hadpsgd import-features --config {params.config} --stream fmllr {params.trans}"
-            " --data {input.data} --feats {input.feats} --out {output} --jobs {threads} 2> {log}"
+            "hadpsgd import-features --config {params.config:q} --stream fmllr {params.trans}"
+            " --data {input.data:q} --feats {input.feats:q} --out {output:q} --jobs {threads} 2> {log:q}"
 
 elif CONFIG.estimates_fmllr:
 
@@ -122,8 +122,8 @@ elif CONFIG.estimates_fmllr:
             config=config_file,
             depends=DEPENDS["alignment"],
         shell:
-            "hadpsgd decode-gmm --config {params.config} --model {input.model} --graph {input.graph}"
-            " --data {input.data} --feats {input.feats} --out {output} --jobs {threads} 2> {log}"
+            "hadpsgd decode-gmm --config {params.config:q} --model {input.model:q} --graph {input.graph:q}"
+            " --data {input.data:q} --feats {input.feats:q} --out {output:q} --jobs {threads} 2> {log:q}"
 
     rule adapt_first:
         input:
@@ -149,8 +149,8 @@ elif CONFIG.estimates_fmllr:
             config=config_file,
             depends=DEPENDS["alignment"],
         shell:
-            "hadpsgd adapt --config {params.config} --model {input.model} --lattices {input.lattices}"
-            " --data {input.data} --feats {input.feats} --lang {input.lang} --out {output} 2> {log}"
+            "hadpsgd adapt --config {params.config:q} --model {input.model:q} --lattices {input.lattices:q}"
+            " --data {input.data:q} --feats {input.feats:q} --lang {input.lang:q} --out {output:q} 2> {log:q}"
 
     rule decode_adapted:
         input:
@@ -177,9 +177,9 @@ elif CONFIG.estimates_fmllr:
             config=config_file,
             depends=DEPENDS["alignment"],
         shell:
-            "hadpsgd decode-gmm --config {params.config} --model {input.model} --graph {input.graph}"
-            " --data {input.data} --feats {input.feats} --trans {input.trans} --out {output}"
-            " --jobs {threads} 2> {log}"
+            "hadpsgd decode-gmm --config {params.config:q} --model {input.model:q} --graph {input.graph:q}"
+            " --data {input.data:q} --feats {input.feats:q} --trans {input.trans:q} --out {output:q}"
+            " --jobs {threads} 2> {log:q}"
 
     rule adapt:
         input:
@@ -206,9 +206,9 @@ elif CONFIG.estimates_fmllr:
             config=config_file,
             depends=DEPENDS["alignment"],
         shell:
-            "hadpsgd adapt --config {params.config} --model {input.model} --lattices {input.lattices}"
-            " --data {input.data} --feats {input.feats} --lang {input.lang} --trans {input.trans}"
-            " --out {output} 2> {log}"
+            "hadpsgd adapt --config {params.config:q} --model {input.model:q} --lattices {input.lattices:q}"
+            " --data {input.data:q} --feats {input.feats:q} --lang {input.lang:q} --trans {input.trans:q}"
+            " --out {output:q} 2> {log:q}"
 
     rule fmllr:
         input:
@@ -238,5 +238,5 @@ elif CONFIG.estimates_fmllr:
             config=config_file,
             depends=DEPENDS["alignment"],
         shell:
-            "hadpsgd fmllr-apply --config {params.config} --model {input.model} --trans {input.trans}"
-            " --data {input.data} --feats {input.feats} --out {output} --jobs {threads} 2> {log}"
+            "hadpsgd fmllr-apply --config {params.config:q} --model {input.model:q} --trans {input.trans:q}"
+            " --data {input.data:q} --feats {input.feats:q} --out {output:q} --jobs {threads} 2> {log:q}"

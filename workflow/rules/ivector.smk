@@ -19,8 +19,8 @@ if CONFIG.features.imports.ivector:
             config=config_file,
             depends=DEPENDS["ivector"],
         shell:
-            "hadpsgd import-features --config {params.config} --stream ivector"
-            " --data {input.data} --out {output} --jobs {threads} 2> {log}"
+            "hadpsgd import-features --config {params.config:q} --stream ivector"
+            " --data {input.data:q} --out {output:q} --jobs {threads} 2> {log:q}"
 
 else:
 
@@ -45,11 +45,11 @@ else:
             config=config_file,
             depends=DEPENDS["ivector"],
             transform=lambda wildcards, input: (
-                f"--transform {input.transform}" if input.transform else ""
+                f"--transform {quote(str(input.transform))}" if input.transform else ""
             ),
         shell:
-            "hadpsgd ubm --config {params.config} --data {input.data} --feats {input.feats}"
-            " {params.transform} --out {output} --jobs {threads} 2> {log}"
+            "hadpsgd ubm --config {params.config:q} --data {input.data:q} --feats {input.feats:q}"
+            " {params.transform} --out {output:q} --jobs {threads} 2> {log:q}"
 
     rule ivector_train:
         input:
@@ -72,8 +72,8 @@ else:
             config=config_file,
             depends=DEPENDS["ivector"],
         shell:
-            "hadpsgd ivector-train --config {params.config} --data {input.data}"
-            " --feats {input.feats} --ubm {input.ubm} --out {output} --jobs {threads} 2> {log}"
+            "hadpsgd ivector-train --config {params.config:q} --data {input.data:q}"
+            " --feats {input.feats:q} --ubm {input.ubm:q} --out {output:q} --jobs {threads} 2> {log:q}"
 
     rule ivector_extract:
         input:
@@ -96,6 +96,6 @@ else:
             config=config_file,
             depends=DEPENDS["ivector"],
         shell:
-            "hadpsgd ivector-extract --config {params.config} --data {input.data}"
-            " --feats {input.feats} --extractor {input.extractor} --out {output}"
-            " --jobs {threads} 2> {log}"
+            "hadpsgd ivector-extract --config {params.config:q} --data {input.data:q}"
+            " --feats {input.feats:q} --extractor {input.extractor:q} --out {output:q}"
+            " --jobs {threads} 2> {log:q}"

@@ -38,8 +38,8 @@ if CONFIG.lm.pieces:
             depends=DEPENDS["lm"],
             out=subpath(output.model, parent=True),
         shell:
-            "hadpsgd pieces --config {params.config} --text {input.text} --dev {input.dev}"
-            " --dict {input.dict} --lang {input.lang} --out {params.out} 2> {log}"
+            "hadpsgd pieces --config {params.config:q} --text {input.text:q} --dev {input.dev:q}"
+            " --dict {input.dict:q} --lang {input.lang:q} --out {params.out:q} 2> {log:q}"
 
 
 rule lm:
@@ -66,8 +66,8 @@ rule lm:
         depends=DEPENDS["lm"],
         out=subpath(output.report, parent=True),
     shell:
-        "hadpsgd lm --config {params.config} --text {input.text} --dev {input.dev}"
-        " --lang {input.lang} --out {params.out} 2> {log}"
+        "hadpsgd lm --config {params.config:q} --text {input.text:q} --dev {input.dev:q}"
+        " --lang {input.lang:q} --out {params.out:q} 2> {log:q}"
 
 
 rule graph:
@@ -93,11 +93,11 @@ rule graph:
         config=config_file,
         depends=DEPENDS["graph"],
         first_pass=lambda wildcards, input: (
-            f"--first-pass {input.first_pass}" if input.first_pass else ""
+            f"--first-pass {quote(str(input.first_pass))}" if input.first_pass else ""
         ),
         spelling=lambda wildcards, input: (
-            f"--spelling {input.spelling}" if input.spelling else ""
+            f"--spelling {quote(str(input.spelling))}" if input.spelling else ""
         ),
     shell:
-        "hadpsgd graph --config {params.config} --lang {input.lang} --ali {input.ali}"
-        " --arpa {input.arpa} {params.first_pass} {params.spelling} --out {output} 2> {log}"
+        "hadpsgd graph --config {params.config:q} --lang {input.lang:q} --ali {input.ali:q}"
+        " --arpa {input.arpa:q} {params.first_pass} {params.spelling} --out {output:q} 2> {log:q}"

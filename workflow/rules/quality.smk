@@ -30,8 +30,8 @@ rule alignment_report:
     params:
         out=subpath(output.summary, parent=True),
     shell:
-        "hadpsgd alignment-report --ali {input.ali} --lang {input.lang} --data {input.data}"
-        " --out {params.out} 2> {log}"
+        "hadpsgd alignment-report --ali {input.ali:q} --lang {input.lang:q} --data {input.data:q}"
+        " --out {params.out:q} 2> {log:q}"
 
 
 if "ivector" in ADAPTED or TRANSFORMS:
@@ -65,11 +65,11 @@ if "ivector" in ADAPTED or TRANSFORMS:
         params:
             out=subpath(output.summary, parent=True),
             trans=lambda wildcards, input: (
-                f"--trans {input.trans}" if input.trans else ""
+                f"--trans {quote(str(input.trans))}" if input.trans else ""
             ),
             ivectors=lambda wildcards, input: (
-                f"--ivectors {input.ivectors}" if input.ivectors else ""
+                f"--ivectors {quote(str(input.ivectors))}" if input.ivectors else ""
             ),
         shell:
-            "hadpsgd adaptation-report --data {input.data} {params.trans} {params.ivectors}"
-            " --out {params.out} 2> {log}"
+            "hadpsgd adaptation-report --data {input.data:q} {params.trans} {params.ivectors}"
+            " --out {params.out:q} 2> {log:q}"

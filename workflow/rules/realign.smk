@@ -69,6 +69,6 @@ if CONFIG.realign.passes:
             depends=DEPENDS["realign"],
             streams=lambda wildcards, input: Path(input.streams[0]).parents[1],
         shell:
-            "hadpsgd realign --config {params.config} --model {input.model} --lang {input.lang}"
-            " --ali {input.ali} --data {input.data} --streams {params.streams} --out {output}"
-            " --jobs {threads} 2> {log}"
+            "hadpsgd realign --config {params.config:q} --model {input.model:q} --lang {input.lang:q}"
+            " --ali {input.ali:q} --data {input.data:q} --streams {params.streams:q} --out {output:q}"
+            " --jobs {threads} 2> {log:q}"

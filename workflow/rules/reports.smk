@@ -33,7 +33,7 @@ rule report:
     params:
         config=config_file,
     shell:
-        "hadpsgd report --config {params.config} --out {output.wer} 2> {log}"
+        "hadpsgd report --config {params.config:q} --out {output.wer:q} 2> {log:q}"
 
 
 rule error_analysis:
@@ -69,10 +69,10 @@ rule error_analysis:
         decode=lambda wildcards, input: Path(input.decode[0]).parent,
         score=subpath(input.tuned, parent=True),
     shell:
-        "hadpsgd error-analysis --config {params.config} --model {input.model}"
-        " --graph {input.graph} --data {params.data} --streams {params.streams}"
-        " --decode {params.decode} --score {params.score} --out {output} --jobs {threads}"
-        " 2> {log}"
+        "hadpsgd error-analysis --config {params.config:q} --model {input.model:q}"
+        " --graph {input.graph:q} --data {params.data:q} --streams {params.streams:q}"
+        " --decode {params.decode:q} --score {params.score:q} --out {output:q} --jobs {threads}"
+        " 2> {log:q}"
 
 
 # The page of results again, with links to those of errors.
@@ -92,7 +92,7 @@ rule index:
     params:
         config=config_file,
     shell:
-        "hadpsgd report --config {params.config} --index {output} 2> {log}"
+        "hadpsgd report --config {params.config:q} --index {output:q} 2> {log:q}"
 
 
 # A run in MLflow: with its model once it is trained, with its scores once it has them all.
@@ -113,7 +113,7 @@ rule track_training:
     params:
         config=config_file,
     shell:
-        "hadpsgd track --config {params.config} --run {wildcards.run} --out {output} 2> {log}"
+        "hadpsgd track --config {params.config:q} --run {wildcards.run:q} --out {output:q} 2> {log:q}"
 
 
 use rule track_training as track_scores with:
@@ -144,4 +144,4 @@ rule track:
     params:
         config=config_file,
     shell:
-        "hadpsgd track --config {params.config} --out {output} 2> {log}"
+        "hadpsgd track --config {params.config:q} --out {output:q} 2> {log:q}"

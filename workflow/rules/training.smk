@@ -33,6 +33,6 @@ rule train:
         out=subpath(output.model, parent=True),
         logs=lambda wildcards: f"{OUT}/logs/train.{wildcards.run}",
     shell:
-        "hadpsgd launch --config {params.config} --run-id {wildcards.run} --egs {input.egs}"
-        " --dev-egs {input.dev} --out {params.out} --logs {params.logs} --wait"
-        " --accept-divergence 2> {log}"
+        "hadpsgd launch --config {params.config:q} --run-id {wildcards.run:q} --egs {input.egs:q}"
+        " --dev-egs {input.dev:q} --out {params.out:q} --logs {params.logs:q} --wait"
+        " --accept-divergence 2> {log:q}"

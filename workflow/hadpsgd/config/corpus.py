@@ -78,6 +78,10 @@ class An4(AnyCorpus):
     """Training speakers held out as the development set."""
 
 
+SetName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+"""It is part of the names of files, and of the commands that make them."""
+
+
 class DataSet(Section):
     """A Kaldi data directory, or a part of one."""
 
@@ -115,7 +119,7 @@ class Kaldi(AnyCorpus):
     """Training data directory."""
     dev: DataSet
     """Development data directory."""
-    tests: dict[str, DataSet] = Field(min_length=1)
+    tests: dict[SetName, DataSet] = Field(min_length=1)
     """Test sets: name to data directory; several may be parts of one."""
     dict_dir: PathText
     """Kaldi's `data/local/dict`: lexicon.txt, silence_phones.txt, nonsilence_phones.txt,
