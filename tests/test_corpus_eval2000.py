@@ -193,6 +193,16 @@ def test_gzipped_texts(data: Path, tmp_path: Path) -> None:
     again = {p.name: p.read_bytes() for p in sorted((tmp_path / "out/data/swb").iterdir())}
     assert again == plain
     assert len(stm.read(data / "stm.gz")) == 6
+    folder = tmp_path / "dict"  # as Kaldi's, its lexicon packed
+    folder.mkdir()
+    (folder / "lexicon.txt.gz").write_bytes(
+        Path(lexicon).read_bytes() + gzip.compress(b"<unk> S\n")
+    )
+    for name, phones in (("silence", "S"), ("nonsilence", "X")):
+        write_lines(folder / f"{name}_phones.txt", [phones])
+    write_lines(folder / "optional_silence.txt", ["S"])
+    assert prepare(tmp_path, data, dict_dir=str(folder)) == 0
+    assert "ann X" in (tmp_path / "out/dict/lexicon.txt").read_text().splitlines()
 
 
 def test_a_damaged_gzip_file_is_one_line(
