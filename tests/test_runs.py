@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from hadpsgd.config.base import DECIDES_NOTHING, Section
 from hadpsgd.config.settings import LearningRate, Model, Settings
 from hadpsgd.errors import UserError
 from hadpsgd.models.build import load_model
+from hadpsgd.sites import with_site
 from hadpsgd.training.job import assemble
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -330,6 +332,27 @@ def test_a_profile_names_its_site(name: str) -> None:
     assert key == "site"
     site = config(site=str(ROOT / file)).site
     assert site.hours == config().site.hours
+
+
+@pytest.mark.parametrize(
+    ("named", "own", "found"),
+    [
+        (None, None, None),
+        ("mine.yaml", None, "mine.yaml"),
+        ("profiles/slurm/site.yaml", None, str(ROOT / "profiles/slurm/site.yaml")),
+        ("mine.yaml", {"cpus": 2}, {"cpus": 2}),  # a module's
+        ("nowhere.yaml", None, "nowhere.yaml"),  # the config's check says so
+    ],
+)
+def test_where_a_workflow_finds_its_site(
+    named: str | None, own: object, found: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the profile says: beside the workflow's results, then in the checkout."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text("cpus: 3\n")
+    given = {} if named is None else {"site": named}
+    workflow = SimpleNamespace(config_settings=SimpleNamespace(overwrite_config=given))
+    assert with_site(workflow, {} if own is None else {"site": own}).get("site") == found
 
 
 def test_members_start_alike_only_with_one_seed(tmp_path: Path) -> None:
