@@ -15,7 +15,7 @@ from hadpsgd.config import (
     run_fingerprint,
     run_key,
     run_of,
-    stage_fingerprints,
+    stage_keys,
 )
 from hadpsgd.config.base import expand
 from hadpsgd.config.command import json_schema, resolved
@@ -116,8 +116,8 @@ def test_paths_expand_environment_variables(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_stage_depends_on_its_own_settings_only() -> None:
     base = check(MINIMAL, "x")
-    before = stage_fingerprints(base)
-    other_lm = stage_fingerprints(check(MINIMAL | {"lm": {"order": 3}}, "x"))
+    before = stage_keys(base)
+    other_lm = stage_keys(check(MINIMAL | {"lm": {"order": 3}}, "x"))
     assert {stage for stage in before if before[stage] != other_lm[stage]} == {"lm"}
     housekeeping = check(MINIMAL | {"training": {"checkpoint_minutes": 1}}, "x")
     assert run_fingerprint(housekeeping, "single") == run_fingerprint(base, "single")
@@ -157,10 +157,10 @@ def test_what_decides_nothing_renames_nothing() -> None:
         "tracking": {"uri": "none"},
     }
     changed = check(MINIMAL | other, "x")
-    assert stage_fingerprints(changed) == stage_fingerprints(base)
+    assert stage_keys(changed) == stage_keys(base)
     assert run_key(changed, "single") == run_key(base, "single")
     assert fingerprint([changed]) == fingerprint([base])
     kaldi = {"kind": "kaldi", "train": "a", "dev": "b", "tests": {"t": "c"}, "dict_dir": "d"}
     strict = check(MINIMAL | {"corpus": kaldi}, "x")
     lax = check(MINIMAL | {"corpus": kaldi | {"max_oov": 0.5, "allow_pipes": True}}, "x")
-    assert stage_fingerprints(lax) == stage_fingerprints(strict)
+    assert stage_keys(lax) == stage_keys(strict)

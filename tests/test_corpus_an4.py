@@ -11,8 +11,9 @@ from corpus_data import tone, write_lines
 
 from hadpsgd.cli import main
 from hadpsgd.config import Config
-from hadpsgd.corpus import an4, audio
+from hadpsgd.corpus import audio
 from hadpsgd.corpus.datadir import AudioReader, DataDir
+from hadpsgd.corpus.kinds import prepare
 from hadpsgd.corpus.layout import Layout
 from hadpsgd.corpus.tables import read_table
 from hadpsgd.errors import UserError
@@ -26,7 +27,7 @@ def config(path: Path, dev_speakers: int = 8) -> Config:
 @pytest.fixture(scope="module")
 def prepared(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Layout:
     folder = tmp_path_factory.mktemp("an4")
-    an4.prepare(config(shared / "an4"), folder, 2)
+    prepare(config(shared / "an4"), folder, 2)
     return Layout(folder)
 
 
@@ -125,7 +126,7 @@ def make_an4(folder: Path) -> Path:
 def test_raw_and_sphere_files(tmp_path: Path) -> None:
     root = make_an4(tmp_path / "an4")
     layout = Layout(tmp_path / "out")
-    an4.prepare(config(root, dev_speakers=1), layout.root, 1)
+    prepare(config(root, dev_speakers=1), layout.root, 1)
     assert DataDir.read(layout.data("dev")).speakers == {"fghi": ["fghi-cen1-fghi-b"]}
     train = DataDir.read(layout.data("train"))
     with AudioReader(train, 8000) as reader:
@@ -137,16 +138,16 @@ def test_raw_and_sphere_files(tmp_path: Path) -> None:
 def test_faults(tmp_path: Path) -> None:
     root = make_an4(tmp_path / "an4")
     with pytest.raises(UserError, match="dev_speakers 3 leaves none"):
-        an4.prepare(config(root, dev_speakers=3), tmp_path / "out", 1)
+        prepare(config(root, dev_speakers=3), tmp_path / "out", 1)
     (root / "wav" / "an4_clstk" / "fghi" / "cen1-fghi-b.wav").unlink()
     with pytest.raises(UserError, match="cen1-fghi-b: missing audio file"):
-        an4.prepare(config(root, dev_speakers=1), tmp_path / "out", 1)
+        prepare(config(root, dev_speakers=1), tmp_path / "out", 1)
     (root / "wav" / "an4_clstk" / "fghi" / "cen1-fghi-b.wav").write_bytes(b"RIFFgarbage")
     with pytest.raises(UserError, match=r"cen1-fghi-b.wav: .* audio"):
-        an4.prepare(config(root, dev_speakers=1), tmp_path / "out", 1)
+        prepare(config(root, dev_speakers=1), tmp_path / "out", 1)
     write_lines(root / "etc" / "an4_train.transcription", ["YES (cen1-fabc-b)", "x", "y"])
     with pytest.raises(UserError, match=r"transcription:2: no transcript of an4_clstk/mdef"):
-        an4.prepare(config(root, dev_speakers=1), tmp_path / "out", 1)
+        prepare(config(root, dev_speakers=1), tmp_path / "out", 1)
 
 
 def test_command_without_an4(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

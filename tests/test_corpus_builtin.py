@@ -27,6 +27,7 @@ from hadpsgd.corpus.builtin.rules import grammar
 from hadpsgd.corpus.builtin.topics import TOPICS
 from hadpsgd.corpus.datadir import AudioReader, DataDir
 from hadpsgd.corpus.dictdir import read_lexicon
+from hadpsgd.corpus.kinds import prepare
 from hadpsgd.corpus.layout import Layout
 from hadpsgd.errors import UserError
 
@@ -55,17 +56,17 @@ def fingerprints(folder: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Layout:
     folder = tmp_path_factory.mktemp("builtin")
-    builtin.prepare(config(), folder, 2)
+    prepare(config(), folder, 2)
     return Layout(folder)
 
 
 def test_same_seed_same_bits_with_any_number_of_processes(small: Layout, tmp_path: Path) -> None:
-    builtin.prepare(config(), tmp_path, 1)
+    prepare(config(), tmp_path, 1)
     assert fingerprints(tmp_path) == fingerprints(small.root)
 
 
 def test_other_seed_other_audio_and_text(small: Layout, tmp_path: Path) -> None:
-    builtin.prepare(config(seed=2), tmp_path, 2)
+    prepare(config(seed=2), tmp_path, 2)
     here, there = fingerprints(small.root), fingerprints(tmp_path)
     audio = {name for name in here if name.startswith("audio/")}
     assert audio
@@ -152,7 +153,7 @@ def test_other_rates_are_refused(tmp_path: Path) -> None:
         {**config().model_dump(mode="json"), "features": {"sample_rate": 16000}}
     )
     with pytest.raises(UserError, match="8000 Hz"):
-        builtin.prepare(wrong, tmp_path, 1)
+        prepare(wrong, tmp_path, 1)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +192,7 @@ def test_text_of_the_language_model_is_drawn_apart(small: Layout) -> None:
 
 
 def test_held_out_words_are_in_the_tests_only(tmp_path: Path) -> None:
-    summaries = builtin.prepare(config(held_out_words=0.2, lm_sentences=500), tmp_path, 2)
+    summaries = prepare(config(held_out_words=0.2, lm_sentences=500), tmp_path, 2)
     layout = Layout(tmp_path)
     words = set(layout.held_out.read_text().split())
     assert len(words) == round(0.2 * len(grammar().vocabulary()))

@@ -11,8 +11,8 @@ from corpus_data import make_data, replace_line, write_lines
 from hadpsgd.cli import main
 from hadpsgd.config import Config
 from hadpsgd.config.alignment import KaldiAlignment
-from hadpsgd.corpus import kaldi
 from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.corpus.kinds import prepare
 from hadpsgd.corpus.lang.dictionary import read_dictionary
 from hadpsgd.corpus.layout import Layout
 from hadpsgd.errors import UserError
@@ -36,7 +36,7 @@ def config(data: Path, **more: object) -> Config:
 
 def test_sets_are_copied_and_audio_is_not(data: Path, tmp_path: Path) -> None:
     layout = Layout(tmp_path / "out")
-    summaries = kaldi.prepare(config(data), layout.root, 1)
+    summaries = prepare(config(data), layout.root, 1)
     assert list(summaries) == ["train", "dev", "eval"]
     found = DataDir.read(layout.data("eval"))
     assert found.utterances == DataDir.read(data).utterances
@@ -47,7 +47,7 @@ def test_sets_are_copied_and_audio_is_not(data: Path, tmp_path: Path) -> None:
 
 def test_bare_lexicon(data: Path, tmp_path: Path) -> None:
     layout = Layout(tmp_path / "out")
-    kaldi.prepare(config(data), layout.root, 1)
+    prepare(config(data), layout.root, 1)
     lines = layout.lexicon.read_text().splitlines()
     assert lines[:2] == ["<UNK> SPN", "!SIL SIL"]
     assert (layout.dict_dir / "silence_phones.txt").read_text() == "SIL\nSPN\n"
@@ -64,12 +64,12 @@ def test_dict_folder_with_probabilities(data: Path, tmp_path: Path) -> None:
     write_lines(folder / "nonsilence_phones.txt", ["X"])
     write_lines(folder / "optional_silence.txt", ["N"])
     layout = Layout(tmp_path / "out")
-    kaldi.prepare(config(data, dict_dir=str(folder)), layout.root, 1)
+    prepare(config(data, dict_dir=str(folder)), layout.root, 1)
     assert layout.lexicon.read_text().splitlines()[:2] == ["<UNK> N", "ann X"]
     assert (layout.dict_dir / "lexiconp.txt").read_text() == (folder / "lexiconp.txt").read_text()
     write_lines(folder / "nonsilence_phones.txt", ["Y"])
     with pytest.raises(UserError, match=r"phone 'X' .* is in no phone list"):
-        kaldi.prepare(config(data, dict_dir=str(folder)), layout.root, 1)
+        prepare(config(data, dict_dir=str(folder)), layout.root, 1)
 
 
 @pytest.mark.parametrize("folder", [True, False])
@@ -80,7 +80,7 @@ def test_a_bare_lexicon_with_probabilities_keeps_them(
     path = tmp_path / "bare/lexiconp.txt"
     write_lines(path, [f"{w} 0.25 X" for w in ("ann", "bob", "bye", "hello", "hi")])
     layout = Layout(tmp_path / "out")
-    kaldi.prepare(config(data, dict_dir=str(path.parent if folder else path)), layout.root, 1)
+    prepare(config(data, dict_dir=str(path.parent if folder else path)), layout.root, 1)
     found = {p.word: p.probability for p in read_dictionary(layout.dict_dir).lexicon}
     assert found["<UNK>"] == found["!SIL"] == 1.0
     assert {found[word] for word in ("ann", "bob", "bye", "hello", "hi")} == {0.25}
@@ -96,7 +96,7 @@ def test_silence_probabilities_are_refused(data: Path, tmp_path: Path, name: str
     layout = Layout(tmp_path / "out")
     refused = f"{name}: silence probabilities of words are not supported. Point dict_dir at a copy"
     with pytest.raises(UserError, match=refused):
-        kaldi.prepare(config(data, dict_dir=str(folder)), layout.root, 1)
+        prepare(config(data, dict_dir=str(folder)), layout.root, 1)
     assert not layout.root.exists()
     file = tmp_path / "config.yaml"
     file.write_text("name: t\ncorpus: {kind: an4}\n")
@@ -105,23 +105,23 @@ def test_silence_probabilities_are_refused(data: Path, tmp_path: Path, name: str
     imported = config(data, dict_dir=str(folder)).model_copy(
         update={"alignment": KaldiAlignment(kind="kaldi", ali_dir="ali", lang_dir="lang")}
     )
-    kaldi.prepare(imported, layout.root, 1)
+    prepare(imported, layout.root, 1)
 
 
 def test_text_of_the_language_model(data: Path, tmp_path: Path) -> None:
     text = tmp_path / "more.txt"
     text.write_text("hello   hello\n\nbye\n")
     layout = Layout(tmp_path / "out")
-    kaldi.prepare(config(data, lm_text=str(text)), layout.root, 1)
+    prepare(config(data, lm_text=str(text)), layout.root, 1)
     assert layout.lm("train").read_text() == "hello hello\nbye\n"
     text.write_text("\n\n")
     with pytest.raises(UserError, match="no sentence"):
-        kaldi.prepare(config(data, lm_text=str(text)), layout.root, 1)
+        prepare(config(data, lm_text=str(text)), layout.root, 1)
     text.write_bytes(b"caf\xe9\n")
     with pytest.raises(UserError, match="not UTF-8"):
-        kaldi.prepare(config(data, lm_text=str(text)), layout.root, 1)
+        prepare(config(data, lm_text=str(text)), layout.root, 1)
     text.write_bytes(gzip.compress(b"bye\n"))
-    kaldi.prepare(config(data, lm_text=str(text)), layout.root, 1)
+    prepare(config(data, lm_text=str(text)), layout.root, 1)
     assert layout.lm("train").read_text() == "bye\n"
 
 
@@ -135,14 +135,14 @@ def test_a_model_for_a_text_is_refused_before_audio_is_read(
     with pytest.raises(
         UserError, match=r"an ARPA language model, not a text\. Give it as lm\.arpa"
     ):
-        kaldi.prepare(config(data, lm_text=str(tmp_path / "text")), tmp_path / "out", 1)
+        prepare(config(data, lm_text=str(tmp_path / "text")), tmp_path / "out", 1)
 
 
 def test_words_outside_the_lexicon(data: Path, tmp_path: Path) -> None:
     replace_line(data.parents[1] / "lexicon.txt", "ann SPN", None)
     with pytest.raises(UserError, match="'ann' is not in the lexicon"):
-        kaldi.prepare(config(data), tmp_path / "out", 1)
-    summaries = kaldi.prepare(config(data, max_oov=0.2), tmp_path / "out", 1)
+        prepare(config(data), tmp_path / "out", 1)
+    summaries = prepare(config(data, max_oov=0.2), tmp_path / "out", 1)
     assert summaries["train"].oov == 1
 
 
@@ -150,8 +150,8 @@ def test_pipes(data: Path, tmp_path: Path) -> None:
     place = data.parents[1] / "audio" / "call.wav"
     write_lines(data / "wav.scp", [f"call-A cat {place} |", f"call-B cat {place} |"])
     with pytest.raises(UserError, match="faults"):
-        kaldi.prepare(config(data), tmp_path / "out", 1)
-    kaldi.prepare(config(data, allow_pipes=True), tmp_path / "out", 1)
+        prepare(config(data), tmp_path / "out", 1)
+    prepare(config(data, allow_pipes=True), tmp_path / "out", 1)
     copied = Layout(tmp_path / "out").data("train") / "wav.scp"
     assert copied.read_text() == (data / "wav.scp").read_text()
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hadpsgd import kaldi_io
 from hadpsgd.alignment.archives import read_alignments
 from hadpsgd.cli import main
-from hadpsgd.config import load, stage_fingerprints
+from hadpsgd.config import load, stage_keys
 from hadpsgd.corpus.datadir import AudioReader, DataDir
 from hadpsgd.corpus.names import original
 from hadpsgd.corpus.perturb import Source, at_speed, perturb
@@ -310,10 +310,10 @@ def test_only_what_is_trained_on_depends_on_speeds(tmp_path: Path) -> None:
     def fingerprints(speeds: str) -> dict[str, str]:
         path = tmp_path / "c.yaml"
         path.write_text(f"{{name: t, corpus: {{kind: an4, speeds: {speeds}}}}}")
-        return stage_fingerprints(load(path))
+        return stage_keys(load(path))
 
     one, other = fingerprints("[1.0]"), fingerprints("[0.9, 1.0]")
-    assert {stage for stage in one if one[stage] != other[stage]} == {"perturb", "egs"}
+    assert {stage for stage in one if one[stage] != other[stage]} == {"perturb", "egs.train"}
 
 
 def test_names() -> None:

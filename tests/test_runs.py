@@ -22,7 +22,7 @@ from hadpsgd.config import (
     run_key,
     settings_of,
     shape_of,
-    stage_fingerprints,
+    stage_keys,
 )
 from hadpsgd.config.base import DECIDES_NOTHING, Section
 from hadpsgd.config.settings import LearningRate, Model, Settings
@@ -104,7 +104,7 @@ def test_a_run_alone_changes_with_its_key(key: str) -> None:
     assert run_key(after, "b") == run_key(for_all, "b")
     assert settings_of(after, "b").training == settings_of(for_all, "b").training
     assert settings_of(after, "b").model == settings_of(for_all, "b").model
-    assert stage_fingerprints(after) == stage_fingerprints(before)
+    assert stage_keys(after) == stage_keys(before)
 
 
 def test_what_is_given_as_the_common_settings_have_it_is_the_same_run() -> None:
@@ -164,7 +164,7 @@ def test_seeds_make_members_of_one_row() -> None:
 
 def test_the_seed_of_training_is_apart_from_the_datas() -> None:
     base, other = config(), config({"seed": 2})
-    assert stage_fingerprints(other) == stage_fingerprints(base)
+    assert stage_keys(other) == stage_keys(base)
     assert run_key(other, "single") != run_key(base, "single")
     assert run_key(config({"seed": 1}), "single") == run_key(base, "single")
     data = config({"seed": 1}, seed=2)

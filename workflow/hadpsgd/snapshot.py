@@ -32,6 +32,8 @@ class Snapshot:
     """Resolved, as YAML."""
     variable: str
     """Environment variable that tells jobs' processes of it."""
+    handed: bool
+    """Whether this process has it from the one that started the workflow."""
 
     @property
     def out(self) -> Path:
@@ -43,6 +45,11 @@ class Snapshot:
         """Named by the content: no start of a workflow writes over what jobs read."""
         digest = hashlib.sha256(self.text.encode()).hexdigest()
         return self.out / "configs" / f"{digest[:16]}.yaml"
+
+    @property
+    def sources(self) -> Path:
+        """Beside it, what `hadpsgd.sources.Digests` writes for the same processes."""
+        return self.path.with_suffix(".sources.json")
 
     def write(self) -> None:
         """Write it, and a copy beside the results for people; only for who has the lock.
@@ -74,7 +81,7 @@ def snapshot(workflow: Any, config: dict[str, Any]) -> Snapshot:
     variable = "_".join([VARIABLE, *_modules(workflow)])
     handed = "" if workflow.is_main_process else os.environ.get(variable, "")
     checked = load(handed) if handed else check(config, "config")
-    return Snapshot(config=checked, text=resolved(checked), variable=variable)
+    return Snapshot(config=checked, text=resolved(checked), variable=variable, handed=bool(handed))
 
 
 def _modules(workflow: Any) -> list[str]:

@@ -71,3 +71,49 @@ def check_hosts(workflow: Any, rule: str) -> None:
         if job.rule.name == rule:
             where = job.resources.get("slurm_partition") or ""
             check_partition(job.resources.nodes, partition=where, run=job.wildcards.run)
+
+
+def expand_parameters(workflow: Any) -> None:
+    """Have all that will run know its parameters, before the files that they tell of change."""
+    for job in workflow.dag.needrun_jobs():
+        _ = job.params
+
+
+def look_behind_ancient(workflow: Any) -> None:
+    """Have Snakemake look at all jobs that it might have to run.
+
+    It asks of a job whether inputs or parameters changed only if no job before it will run. Where
+    one will, but only ancient() inputs lie between, it asks nothing, and what is out of date would
+    be made by the next start alone.
+    """
+    if getattr(workflow, "_looks_behind_ancient", False):  # `use rule` reads a module again
+        return
+    workflow._looks_behind_ancient = True
+    build = workflow._build_dag
+
+    def built() -> None:
+        build()
+        while files := workflow.async_run(_passed_over(workflow)):
+            workflow.dag.forcefiles.update(files)
+            workflow.async_run(workflow.dag.update_needrun())
+
+    workflow._build_dag = built
+
+
+async def _passed_over(workflow: Any) -> list[str]:
+    """Outputs that are out of date and would not be made."""
+    dag, found = workflow.dag, []
+    for job in dag.jobs:
+        behind = any(f.is_ancient for f in job.input) and not dag.needrun(job)
+        if behind and any(map(dag.needrun, dag.dependencies[job])):
+            oldest = await job.output_mintime
+            inputs = [f for f in job.input if await f.exists()] if oldest else []
+            if any([await f.is_newer(oldest) for f in inputs]) or (
+                workflow.persistence.has_metadata(job)
+                and (
+                    workflow.persistence.params_changed(job)
+                    or any(workflow.persistence.input_changed(job))
+                )
+            ):
+                found += job.output
+    return found

@@ -7,7 +7,7 @@ if CONFIG.alignment.kind == "kaldi":
             feats=f"{OUT}/feats/logmel/{{set}}",
             lang=f"{OUT}/lang",
             model=lambda wildcards: [
-                f"{folder}/final.mdl"
+                ancient(f"{folder}/final.mdl")
                 for folder in CONFIG.alignment.folders(wildcards.set)
             ],
         output:
@@ -25,7 +25,8 @@ if CONFIG.alignment.kind == "kaldi":
             runtime=60,
         params:
             config=config_file,
-            depends=DEPENDS["alignment"],
+            sources=lambda wildcards: DIGESTS("import_alignment", wildcards.set),
+            depends=DEPENDS["import_alignment"],
         shell:
             "hadpsgd import-alignment --config {params.config:q} --feats {input.feats:q}"
             " --lang {input.lang:q} --out {output:q} 2> {log:q}"
@@ -56,7 +57,7 @@ if CONFIG.alignment.kind != "kaldi" or CONFIG.alignment.align_dev:
             runtime=lambda wildcards, attempt: 120 * attempt,
         params:
             config=config_file,
-            depends=DEPENDS["alignment"],
+            depends=DEPENDS["align"],
         shell:
             "hadpsgd align --config {params.config:q} --model {input.model:q} --data {input.data:q}"
             " --feats {input.feats:q} --lang {input.lang:q} --out {output:q} --jobs {threads} 2> {log:q}"
@@ -69,6 +70,7 @@ if "mono" in GMM:
             data=f"{OUT}/corpus/data/train",
             feats=f"{OUT}/feats/mfcc/train",
             lang=f"{OUT}/lang",
+            words=f"{OUT}/corpus/words/train.json",
         output:
             directory(GMM["mono"]),
         log:
@@ -83,7 +85,7 @@ if "mono" in GMM:
             runtime=lambda wildcards, attempt: 240 * attempt,
         params:
             config=config_file,
-            depends=DEPENDS["alignment"],
+            depends=DEPENDS["mono"],
         shell:
             "hadpsgd mono --config {params.config:q} --data {input.data:q} --feats {input.feats:q}"
             " --lang {input.lang:q} --out {output:q} --jobs {threads} 2> {log:q}"
@@ -111,7 +113,7 @@ if "tri" in GMM:
             runtime=lambda wildcards, attempt: 240 * attempt,
         params:
             config=config_file,
-            depends=DEPENDS["alignment"],
+            depends=DEPENDS["tri"],
         shell:
             "hadpsgd tri --config {params.config:q} --data {input.data:q} --feats {input.feats:q}"
             " --lang {input.lang:q} --ali {input.ali:q} --out {output:q} --jobs {threads} 2> {log:q}"
@@ -139,7 +141,7 @@ if "lda_mllt" in GMM:
             runtime=lambda wildcards, attempt: 240 * attempt,
         params:
             config=config_file,
-            depends=DEPENDS["alignment"],
+            depends=DEPENDS["lda_mllt"],
         shell:
             "hadpsgd lda-mllt --config {params.config:q} --data {input.data:q} --feats {input.feats:q}"
             " --lang {input.lang:q} --ali {input.ali:q} --out {output:q} --jobs {threads} 2> {log:q}"
@@ -167,7 +169,7 @@ if "sat" in GMM:
             runtime=lambda wildcards, attempt: 240 * attempt,
         params:
             config=config_file,
-            depends=DEPENDS["alignment"],
+            depends=DEPENDS["sat"],
         shell:
             "hadpsgd sat --config {params.config:q} --data {input.data:q} --feats {input.feats:q}"
             " --lang {input.lang:q} --ali {input.ali:q} --out {output:q} --jobs {threads} 2> {log:q}"

@@ -13,12 +13,19 @@ from hadpsgd.config import (
     one_gpu,
     run_fingerprint,
     run_key,
-    stage_fingerprints,
+    stage_keys,
     stage_folders,
 )
 from hadpsgd.sites import check_site, with_site
 from hadpsgd.snapshot import snapshot
-from hadpsgd.starting import before_start, check_hosts, hold
+from hadpsgd.sources import Digests
+from hadpsgd.starting import (
+    before_start,
+    check_hosts,
+    expand_parameters,
+    hold,
+    look_behind_ancient,
+)
 
 guard.announce()  # stages end with this process
 origin.announce()  # conda environments get the package that runs here
@@ -29,7 +36,9 @@ validate(
     CONFIG.model_dump(mode="json"), "../schemas/config.schema.json", set_default=False
 )
 OUT = f"{CONFIG.results}/{CONFIG.name}"
-DEPENDS = stage_fingerprints(CONFIG)
+# What a change makes again: of the settings, and of the files that stages read from outside.
+DEPENDS = stage_keys(CONFIG)
+DIGESTS = Digests(CONFIG, Path(OUT), SNAPSHOT.sources if SNAPSHOT.handed else None)
 GMM = stage_folders(CONFIG, OUT)  # of our own stages: none with Kaldi's alignments
 SETS = ["train", "dev", *CONFIG.tests]
 # Training speech at other speeds (corpus.speeds) is a set of its own, for egs alone.
@@ -60,10 +69,13 @@ def starts() -> None:
     hold(Path(OUT))
     check_hosts(workflow, TRAIN)
     SNAPSHOT.write()
+    expand_parameters(workflow)
+    DIGESTS.write(SNAPSHOT.sources)
     SNAPSHOT.hand_on(workflow)
 
 
 before_start(workflow, starts)
+look_behind_ancient(workflow)
 
 
 # A rule's threads are the processes of its command (--jobs). Where many of its jobs run side by

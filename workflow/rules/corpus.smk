@@ -1,13 +1,43 @@
-rule corpus:
+# A corpus is made part by part, so that a new or changed test set leaves all others as they are.
+LEXICON = f"{OUT}/corpus/dict"
+# Sets and texts need it only where their words are folded to its case.
+FOLDED_BY = LEXICON if CONFIG.corpus.folds_words else []
+MADE = CONFIG.corpus.kind != "kaldi"  # audio, too
+
+
+rule dictionary:
     output:
-        data=[directory(f"{OUT}/corpus/data/{name}") for name in SETS],
-        dict=directory(f"{OUT}/corpus/dict"),
-        lm=f"{OUT}/corpus/lm/train.txt",
-        lm_dev=f"{OUT}/corpus/lm/dev.txt",
+        directory(LEXICON),
     log:
-        f"{OUT}/logs/corpus.log",
+        f"{OUT}/logs/dictionary.log",
     benchmark:
-        f"{OUT}/benchmarks/corpus.tsv"
+        f"{OUT}/benchmarks/dictionary.tsv"
+    conda:
+        "../../envs/hadpsgd.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=30,
+    params:
+        config=config_file,
+        sources=lambda wildcards: DIGESTS("dictionary"),
+        depends=DEPENDS["dictionary"],
+        out=subpath(output[0], parent=True),
+    shell:
+        "hadpsgd corpus --config {params.config:q} --only dictionary --out {params.out:q} 2> {log:q}"
+
+
+rule corpus:
+    input:
+        dict=FOLDED_BY,
+    output:
+        data=directory(f"{OUT}/corpus/data/{{set}}"),
+        audio=directory(f"{OUT}/corpus/audio/{{set}}") if MADE else [],
+    log:
+        f"{OUT}/logs/corpus.{{set}}.log",
+    benchmark:
+        f"{OUT}/benchmarks/corpus.{{set}}.tsv"
+    wildcard_constraints:
+        set="|".join(SETS),
     conda:
         "../../envs/hadpsgd.yaml"
     threads: THREADS
@@ -16,10 +46,87 @@ rule corpus:
         runtime=lambda wildcards, attempt: 60 * attempt,
     params:
         config=config_file,
-        depends=DEPENDS["corpus"],
-        out=subpath(output.lm, ancestor=2),
+        sources=lambda wildcards: DIGESTS("corpus", wildcards.set),
+        depends=lambda wildcards: DEPENDS[f"corpus.{wildcards.set}"],
+        out=subpath(output.data, ancestor=2),
     shell:
-        "hadpsgd corpus --config {params.config:q} --out {params.out:q} --jobs {threads} 2> {log:q}"
+        "hadpsgd corpus --config {params.config:q} --only data --set {wildcards.set}"
+        " --out {params.out:q} --jobs {threads} 2> {log:q}"
+
+
+# Sets are held against the dictionary of now, whenever they were made. Training, tuning and
+# scoring wait for that.
+rule words:
+    input:
+        data=f"{OUT}/corpus/data/{{set}}",
+        dict=LEXICON,
+    output:
+        f"{OUT}/corpus/words/{{set}}.json",
+    log:
+        f"{OUT}/logs/words.{{set}}.log",
+    benchmark:
+        f"{OUT}/benchmarks/words.{{set}}.tsv"
+    wildcard_constraints:
+        set="|".join(SETS),
+    priority: 3  # a fault is told before anything is trained
+    conda:
+        "../../envs/hadpsgd.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=30,
+    params:
+        config=config_file,
+        out=subpath(output[0], ancestor=2),
+    shell:
+        "hadpsgd corpus --config {params.config:q} --only words --set {wildcards.set}"
+        " --out {params.out:q} 2> {log:q}"
+
+
+rule lm_text:
+    input:
+        dict=FOLDED_BY,
+    output:
+        f"{OUT}/corpus/lm/train.txt",
+    log:
+        f"{OUT}/logs/lm_text.log",
+    benchmark:
+        f"{OUT}/benchmarks/lm_text.tsv"
+    conda:
+        "../../envs/hadpsgd.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=30,
+    params:
+        config=config_file,
+        sources=lambda wildcards: DIGESTS("lm_text"),
+        depends=DEPENDS["lm_text"],
+        out=subpath(output[0], ancestor=2),
+    shell:
+        "hadpsgd corpus --config {params.config:q} --only text --out {params.out:q} 2> {log:q}"
+
+
+rule dev_text:
+    input:
+        dict=FOLDED_BY,
+        data=f"{OUT}/corpus/data/dev" if CONFIG.corpus.speaks_first else [],
+    output:
+        f"{OUT}/corpus/lm/dev.txt",
+    log:
+        f"{OUT}/logs/dev_text.log",
+    benchmark:
+        f"{OUT}/benchmarks/dev_text.tsv"
+    conda:
+        "../../envs/hadpsgd.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=30,
+    params:
+        config=config_file,
+        depends=DEPENDS["dev_text"],
+        sources=lambda wildcards: DIGESTS("dev_text"),
+        out=subpath(output[0], ancestor=2),
+    shell:
+        "hadpsgd corpus --config {params.config:q} --only dev-text --out {params.out:q} 2> {log:q}"
 
 
 if PERTURBED:
@@ -64,6 +171,7 @@ rule lang:
         runtime=30,
     params:
         config=config_file,
+        sources=lambda wildcards: DIGESTS("lang"),
         depends=DEPENDS["lang"],
     shell:
         "hadpsgd lang --config {params.config:q} --dict {input.dict:q} --out {output:q} 2> {log:q}"

@@ -22,7 +22,7 @@ rule decode:
         runtime=lambda wildcards, attempt: 240 * attempt,
     params:
         config=config_file,
-        depends=DEPENDS["decoding"],
+        depends=DEPENDS["decode"],
         streams=lambda wildcards, input: Path(input.streams[0]).parents[1],
     shell:
         "hadpsgd decode --config {params.config:q} --model {input.model:q} --graph {input.graph:q}"
@@ -32,6 +32,7 @@ rule decode:
 rule tune:
     input:
         decode=f"{OUT}/decode/{{run}}/dev",
+        words=f"{OUT}/corpus/words/dev.json",
         data=f"{OUT}/corpus/data/dev",
         acronyms=CONFIG.scoring.acronym_map or [],
     output:
@@ -50,7 +51,8 @@ rule tune:
         runtime=60,
     params:
         config=config_file,
-        depends=DEPENDS["scoring"],
+        sources=lambda wildcards: DIGESTS("scoring"),
+        depends=DEPENDS["tune"],
     shell:
         "hadpsgd tune --config {params.config:q} --decode {input.decode:q} --data {input.data:q}"
         " --out {output:q} 2> {log:q}"
@@ -59,6 +61,7 @@ rule tune:
 rule score:
     input:
         decode=f"{OUT}/decode/{{run}}/{{set}}",
+        words=f"{OUT}/corpus/words/{{set}}.json",
         data=f"{OUT}/corpus/data/{{set}}",
         tuned=f"{OUT}/score/{{run}}/tuned.json",
         acronyms=CONFIG.scoring.acronym_map or [],
@@ -78,7 +81,8 @@ rule score:
         runtime=60,
     params:
         config=config_file,
-        depends=DEPENDS["scoring"],
+        sources=lambda wildcards: DIGESTS("scoring"),
+        depends=DEPENDS["score"],
     shell:
         "hadpsgd score --config {params.config:q} --decode {input.decode:q} --data {input.data:q}"
         " --tuned {input.tuned:q} --out {output:q} 2> {log:q}"

@@ -15,7 +15,8 @@ rule features:
         runtime=lambda wildcards, attempt: 120 * attempt,
     params:
         config=config_file,
-        depends=DEPENDS["features"],
+        sources=lambda wildcards: DIGESTS(f"features.{wildcards.stream}", wildcards.set),
+        depends=lambda wildcards: DEPENDS[f"features.{wildcards.stream}"],
     shell:
         "hadpsgd features --config {params.config:q} --stream {wildcards.stream:q}"
         " --data {input.data:q} --out {output:q} --jobs {threads} 2> {log:q}"
@@ -55,7 +56,7 @@ rule egs:
         runtime=lambda wildcards, attempt: 120 * attempt,
     params:
         config=config_file,
-        depends=DEPENDS["egs"],
+        depends=lambda wildcards: DEPENDS[f"egs.{wildcards.set}"],
         streams=lambda wildcards, input: Path(input.streams[0]).parents[1],
         held_out=lambda wildcards: "" if wildcards.set == "train" else "--held-out",
         perturbed=lambda wildcards, input: (

@@ -11,7 +11,7 @@ if FMLLR_MODEL:
             data=f"{OUT}/corpus/data/{PERTURBED[0]}",
             feats=f"{OUT}/feats/mfcc/{PERTURBED[0]}",
             lang=f"{OUT}/lang",
-            model=FMLLR_MODEL,
+            model=FMLLR_MODEL if GMM else ancient(FMLLR_MODEL),
         output:
             directory(f"{OUT}/fmllr/{PERTURBED[0]}"),
         log:
@@ -26,7 +26,8 @@ if FMLLR_MODEL:
             runtime=lambda wildcards, attempt: 120 * attempt,
         params:
             config=config_file,
-            depends=DEPENDS["alignment"],
+            sources=lambda wildcards: DIGESTS("fmllr_model", "train"),
+            depends=DEPENDS["align"],
         shell:
             "hadpsgd align --config {params.config:q} --model {input.model:q} --data {input.data:q}"
             " --feats {input.feats:q} --lang {input.lang:q} --out {output:q} --jobs {threads} 2> {log:q}"
@@ -35,7 +36,7 @@ if FMLLR_MODEL:
         input:
             data=f"{OUT}/corpus/data/{PERTURBED[0]}",
             feats=f"{OUT}/feats/mfcc/{PERTURBED[0]}",
-            model=FMLLR_MODEL,
+            model=FMLLR_MODEL if GMM else ancient(FMLLR_MODEL),
             trans=f"{OUT}/fmllr/{PERTURBED[0]}",
         output:
             directory(f"{OUT}/feats/fmllr/{PERTURBED[0]}"),
@@ -51,7 +52,7 @@ if FMLLR_MODEL:
             runtime=lambda wildcards, attempt: 120 * attempt,
         params:
             config=config_file,
-            depends=DEPENDS["alignment"],
+            sources=lambda wildcards: DIGESTS("fmllr_model", "train"),
         shell:
             "hadpsgd fmllr-apply --config {params.config:q} --model {input.model:q} --trans {input.trans:q}"
             " --data {input.data:q} --feats {input.feats:q} --out {output:q} --jobs {threads} 2> {log:q}"
@@ -88,7 +89,8 @@ if CONFIG.features.imports.fmllr:
             runtime=lambda wildcards, attempt: 120 * attempt,
         params:
             config=config_file,
-            depends=DEPENDS["ivector"],
+            sources=lambda wildcards: DIGESTS("import_fmllr", wildcards.set),
+            depends=DEPENDS["import_fmllr"],
             trans=lambda wildcards, input: (
                 f"--trans {quote(str(input.trans))}" if input.trans else ""
             ),
@@ -120,7 +122,7 @@ elif CONFIG.estimates_fmllr:
             runtime=lambda wildcards, attempt: 240 * attempt,
         params:
             config=config_file,
-            depends=DEPENDS["alignment"],
+            depends=DEPENDS["decode_gmm"],
         shell:
             "hadpsgd decode-gmm --config {params.config:q} --model {input.model:q} --graph {input.graph:q}"
             " --data {input.data:q} --feats {input.feats:q} --out {output:q} --jobs {threads} 2> {log:q}"
@@ -147,7 +149,7 @@ elif CONFIG.estimates_fmllr:
             runtime=lambda wildcards, attempt: 120 * attempt,
         params:
             config=config_file,
-            depends=DEPENDS["alignment"],
+            depends=DEPENDS["adapt"],
         shell:
             "hadpsgd adapt --config {params.config:q} --model {input.model:q} --lattices {input.lattices:q}"
             " --data {input.data:q} --feats {input.feats:q} --lang {input.lang:q} --out {output:q} 2> {log:q}"
@@ -175,7 +177,7 @@ elif CONFIG.estimates_fmllr:
             runtime=lambda wildcards, attempt: 240 * attempt,
         params:
             config=config_file,
-            depends=DEPENDS["alignment"],
+            depends=DEPENDS["decode_gmm"],
         shell:
             "hadpsgd decode-gmm --config {params.config:q} --model {input.model:q} --graph {input.graph:q}"
             " --data {input.data:q} --feats {input.feats:q} --trans {input.trans:q} --out {output:q}"
@@ -204,7 +206,7 @@ elif CONFIG.estimates_fmllr:
             runtime=lambda wildcards, attempt: 120 * attempt,
         params:
             config=config_file,
-            depends=DEPENDS["alignment"],
+            depends=DEPENDS["adapt"],
         shell:
             "hadpsgd adapt --config {params.config:q} --model {input.model:q} --lattices {input.lattices:q}"
             " --data {input.data:q} --feats {input.feats:q} --lang {input.lang:q} --trans {input.trans:q}"
@@ -236,7 +238,6 @@ elif CONFIG.estimates_fmllr:
             runtime=lambda wildcards, attempt: 120 * attempt,
         params:
             config=config_file,
-            depends=DEPENDS["alignment"],
         shell:
             "hadpsgd fmllr-apply --config {params.config:q} --model {input.model:q} --trans {input.trans:q}"
             " --data {input.data:q} --feats {input.feats:q} --out {output:q} --jobs {threads} 2> {log:q}"

@@ -17,7 +17,8 @@ if CONFIG.features.imports.ivector:
             runtime=lambda wildcards, attempt: 120 * attempt,
         params:
             config=config_file,
-            depends=DEPENDS["ivector"],
+            sources=lambda wildcards: DIGESTS("import_ivector", wildcards.set),
+            depends=DEPENDS["import_ivector"],
         shell:
             "hadpsgd import-features --config {params.config:q} --stream ivector"
             " --data {input.data:q} --out {output:q} --jobs {threads} 2> {log:q}"
@@ -28,7 +29,11 @@ else:
         input:
             data=f"{OUT}/corpus/data/train",
             feats=f"{OUT}/feats/mfcc/train",
-            transform=ivector_transform(CONFIG, OUT),
+            transform=(
+                ancient(ivector_transform(CONFIG, OUT))
+                if CONFIG.features.ivector.transform
+                else ivector_transform(CONFIG, OUT)
+            ),
         output:
             directory(f"{OUT}/ivector/ubm"),
         log:
@@ -43,7 +48,8 @@ else:
             runtime=lambda wildcards, attempt: 240 * attempt,
         params:
             config=config_file,
-            depends=DEPENDS["ivector"],
+            sources=lambda wildcards: DIGESTS("ubm"),
+            depends=DEPENDS["ubm"],
             transform=lambda wildcards, input: (
                 f"--transform {quote(str(input.transform))}" if input.transform else ""
             ),
@@ -70,7 +76,7 @@ else:
             runtime=lambda wildcards, attempt: 240 * attempt,
         params:
             config=config_file,
-            depends=DEPENDS["ivector"],
+            depends=DEPENDS["ivector_train"],
         shell:
             "hadpsgd ivector-train --config {params.config:q} --data {input.data:q}"
             " --feats {input.feats:q} --ubm {input.ubm:q} --out {output:q} --jobs {threads} 2> {log:q}"
@@ -94,7 +100,7 @@ else:
             runtime=lambda wildcards, attempt: 120 * attempt,
         params:
             config=config_file,
-            depends=DEPENDS["ivector"],
+            depends=DEPENDS["ivector_extract"],
         shell:
             "hadpsgd ivector-extract --config {params.config:q} --data {input.data:q}"
             " --feats {input.feats:q} --extractor {input.extractor:q} --out {output:q}"

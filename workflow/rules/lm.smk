@@ -35,7 +35,7 @@ if CONFIG.lm.pieces:
             runtime=lambda wildcards, attempt: 60 * attempt,
         params:
             config=config_file,
-            depends=DEPENDS["lm"],
+            depends=DEPENDS["pieces"],
             out=subpath(output.model, parent=True),
         shell:
             "hadpsgd pieces --config {params.config:q} --text {input.text:q} --dev {input.dev:q}"
@@ -47,7 +47,7 @@ rule lm:
         text=f"{LM_TEXT}/train.txt",
         dev=f"{LM_TEXT}/dev.txt",
         lang=LM_LANG,
-        sources=LM_SOURCES,
+        sources=ancient(LM_SOURCES),
     output:
         arpa=f"{OUT}/lm/full.arpa.gz",
         report=f"{OUT}/lm/report.json",
@@ -63,6 +63,7 @@ rule lm:
         runtime=lambda wildcards, attempt: 120 * attempt,
     params:
         config=config_file,
+        sources=lambda wildcards: DIGESTS("lm"),
         depends=DEPENDS["lm"],
         out=subpath(output.report, parent=True),
     shell:

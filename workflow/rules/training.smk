@@ -3,7 +3,7 @@
 rule train:
     input:
         egs=f"{OUT}/egs/train",
-        dev=f"{OUT}/egs/dev",
+        dev=ancient(f"{OUT}/egs/dev"),
     output:
         model=f"{OUT}/runs/{{run}}/final.pt",
         summary=f"{OUT}/runs/{{run}}/summary.json",

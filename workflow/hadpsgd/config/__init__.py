@@ -2,18 +2,12 @@
 
 from hadpsgd.config.command import write_resolved
 from hadpsgd.config.effective import RunSettings
+from hadpsgd.config.keys import stage_keys
 from hadpsgd.config.ladder import copies_adapted_by, ivector_transform, label_folder, stage_folders
 from hadpsgd.config.load import check, fingerprint, load
 from hadpsgd.config.requests import asked, one_gpu, request_of, shape_of
 from hadpsgd.config.schema import Config
-from hadpsgd.config.stages import (
-    row_of,
-    run_fingerprint,
-    run_key,
-    run_of,
-    settings_of,
-    stage_fingerprints,
-)
+from hadpsgd.config.stages import row_of, run_fingerprint, run_key, run_of, settings_of
 
 __all__ = [
     "Config",
@@ -33,7 +27,7 @@ __all__ = [
     "run_of",
     "settings_of",
     "shape_of",
-    "stage_fingerprints",
     "stage_folders",
+    "stage_keys",
     "write_resolved",
 ]

@@ -30,12 +30,26 @@ Patterns = Annotated[
 """A wildcard pattern or several."""
 
 
+LEXICON_SENTENCES = 2000
+"""First sentences of the built-in corpus' text, from which its pronunciations are taken."""
+
+
 class AnyCorpus(Section):
     """What all kinds share."""
 
     speeds: list[Annotated[float, Field(ge=0.5, le=2)]] = Field([1.0])
     """Speeds at which the network is trained on every training utterance, tempo and pitch
     together; [0.9, 1.0, 1.1] triples a small corpus. 1.0, as it was said, must be among them."""
+
+    @property
+    def folds_words(self) -> bool:
+        """Whether words of transcripts and texts become those of the dictionary."""
+        return False
+
+    @property
+    def speaks_first(self) -> bool:
+        """Whether nobody knows what is said in a set until its speech is made."""
+        return False
 
     @field_validator("speeds")
     @classmethod
@@ -66,6 +80,11 @@ class Builtin(AnyCorpus):
     held_out_words: float = Field(0.0, ge=0, lt=0.5)
     """Share of the words that lexicon, language model text and training speech lack, for
     experiments with an open vocabulary; they are listed in `held_out_words.txt`."""
+
+    @property
+    def speaks_first(self) -> bool:
+        """What is said is drawn as it is spoken."""
+        return True
 
 
 class An4(AnyCorpus):
@@ -139,6 +158,11 @@ class Kaldi(AnyCorpus):
     deleted."""
     allow_pipes: bool = Field(False, json_schema_extra=DECIDES_NOTHING)
     """Run commands found in wav.scp (`sph2pipe ... |`). Only for data that you trust."""
+
+    @property
+    def folds_words(self) -> bool:
+        """To the lexicon's case."""
+        return self.case != "as-is"
 
     @property
     def sets(self) -> dict[str, DataSet]:

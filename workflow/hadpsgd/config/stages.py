@@ -1,54 +1,24 @@
-"""What each stage depends on: a change elsewhere in the config does not rerun it."""
+"""Training runs of a config by name, and the keys of their folders."""
 
 from __future__ import annotations
 
 import re
 
-from pydantic import BaseModel
-
 from hadpsgd.config.effective import RunSettings, effective
+from hadpsgd.config.keys import before_training, stage_keys
 from hadpsgd.config.load import fingerprint
 from hadpsgd.config.schema import Config
 from hadpsgd.config.training import Run
 from hadpsgd.errors import UserError
 
-BEFORE_TRAINING = ("corpus", "lang", "features", "ivector", "alignment", "egs")
-"""Stages whose settings decide what a run is trained on."""
 KEY_DIGITS = 8
 _KEY = re.compile(rf"(.+)-[0-9a-f]{{{KEY_DIGITS}}}")
-
-
-def stage_fingerprints(config: Config) -> dict[str, str]:
-    """Hash of the settings of every stage before training and after it."""
-    rate = config.features.sample_rate
-    parts: dict[str, list[BaseModel | str | int]] = {
-        # only what is trained on has other speeds
-        "corpus": [config.corpus.model_copy(update={"speeds": [1.0]}), config.seed, rate],
-        "perturb": [str(config.corpus.speeds), rate],
-        "lang": [config.alignment, config.lang],
-        "features": [
-            config.features.logmel,
-            config.features.mfcc,
-            config.features.imports,
-            str(config.features.dither),
-            rate,
-        ],
-        "ivector": [config.features.ivector, config.features.imports, config.seed],
-        "alignment": [config.alignment, config.seed],
-        "realign": [config.realign.model_copy(update={"passes": 0, "run": ""})],
-        "egs": [config.egs, config.features, config.seed, str(config.corpus.speeds)],
-        "lm": [config.lm],
-        "graph": [config.graph],
-        "decoding": [config.decoding, config.features],
-        "scoring": [config.scoring],
-    }
-    return {stage: fingerprint(sections) for stage, sections in parts.items()}
 
 
 def run_fingerprint(config: Config, run_id: str) -> str:
     """Hash of what decides a training run's weights, data aside."""
     settings = settings_of(config, run_id)
-    return fingerprint([settings.training, settings.run.together, settings.model, config.egs])
+    return fingerprint([settings.training, settings.run.together, settings.model])
 
 
 def settings_of(config: Config, name: str) -> RunSettings:
@@ -68,11 +38,11 @@ def run_key(config: Config, run_id: str) -> str:
     Two configs of one name never write over each other's runs, and what decides nothing (other
     runs, decoding, the cluster, the code) gives no new name.
     """
-    run, stages = run_of(config, run_id), stage_fingerprints(config)
-    decides = [stages[stage] for stage in BEFORE_TRAINING]
+    run, keys = run_of(config, run_id), stage_keys(config)
+    decides: list[object] = [[stage, keys[stage]] for stage in before_training(config)]
     if config.realign.passes:
         aligner = run_fingerprint(config, config.realigner)
-        decides += [stages["realign"], aligner, str(config.realign.passes)]
+        decides += [aligner, config.realign.passes]
     return f"{run.id}-{fingerprint([*decides, run_fingerprint(config, run.id)])[:KEY_DIGITS]}"
 
 

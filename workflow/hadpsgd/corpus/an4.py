@@ -9,7 +9,7 @@ RIFF, NIST Sphere (.sph) or headerless big-endian (.raw) files. Utterance ids ar
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,7 @@ from hadpsgd.corpus.dictdir import Lexicon, write_dict
 from hadpsgd.corpus.layout import Layout, progress
 from hadpsgd.corpus.references import write_stm
 from hadpsgd.corpus.resample import resample, to_int16
-from hadpsgd.corpus.validate import Summary
+from hadpsgd.corpus.validate import Checks, Summary, validate_or_fail
 from hadpsgd.errors import UserError
 
 _RAW_RATE = 16000
@@ -40,8 +40,15 @@ class _File:
     path: Path
 
 
-def prepare(config: Config, out: Path, processes: int) -> dict[str, Summary]:
-    """Resample AN4 into the corpus folder `out`.
+def dictionary(config: Config, layout: Layout) -> None:
+    """AN4's own pronunciations."""
+    write_dict(layout.dict_dir, _dictionary(_root(config) / "etc" / "an4.dic").words)
+
+
+def data(
+    config: Config, name: str, layout: Layout, lexicon: Container[str] | None, processes: int
+) -> Summary:
+    """Resample a set.
 
     The last `dev_speakers` of the training speakers, women and men in turn, are the
     development set; neither audio nor text of theirs is trained on.
@@ -49,25 +56,37 @@ def prepare(config: Config, out: Path, processes: int) -> dict[str, Summary]:
     Raises:
         UserError: a file of AN4 is missing or does not fit the others.
     """
+    rate, files = config.features.sample_rate, _set(config, name)
+    _convert(files, layout.audio(name), rate, processes, f"an4 {name}")
+    _data_dir(files, name, layout).write(layout.data(name))
+    if name == "test":
+        write_stm(layout.data(name) / "stm", DataDir.read(layout.data(name)))
+    return validate_or_fail(layout.data(name), Checks(sample_rate=rate, lexicon=lexicon))
+
+
+def text(config: Config, made: Layout, name: str) -> Iterator[str]:
+    """The transcripts of a set."""
+    del made
+    return (file.text for file in _set(config, name))
+
+
+def _root(config: Config) -> Path:
     assert isinstance(config.corpus, An4)
-    root, layout = Path(config.corpus.path), Layout(out)
+    root = Path(config.corpus.path)
     if not (root / "etc" / "an4_train.fileids").is_file():
         raise UserError("no AN4 here", where=root, fix="Set corpus.path to the folder with etc/")
+    return root
+
+
+def _set(config: Config, name: str) -> list[_File]:
+    assert isinstance(config.corpus, An4)
+    root = _root(config)
+    if name == "test":
+        return _files(root, "test")
     train = _files(root, "train")
-    held_out = _held_out(sorted({f.speaker for f in train}), config.corpus.dev_speakers, root)
-    sets = {
-        "train": [f for f in train if f.speaker not in held_out],
-        "dev": [f for f in train if f.speaker in held_out],
-        "test": _files(root, "test"),
-    }
-    for name, files in sets.items():
-        _convert(files, layout.audio(name), config.features.sample_rate, processes, f"an4 {name}")
-        _data_dir(files, name, layout).write(layout.data(name))
-    write_dict(layout.dict_dir, _dictionary(root / "etc" / "an4.dic").words)
-    for name in ("train", "dev"):
-        layout.write_lm(name, (f.text for f in sets[name]))
-    write_stm(layout.data("test") / "stm", DataDir.read(layout.data("test")))
-    return layout.validate(sets, sample_rate=config.features.sample_rate)
+    speakers = sorted({f.speaker for f in train})
+    held_out = _held_out(speakers, config.corpus.dev_speakers, root)
+    return [f for f in train if (f.speaker in held_out) == (name == "dev")]
 
 
 def _files(root: Path, split: str) -> list[_File]:

@@ -1,4 +1,4 @@
-"""`hadpsgd corpus`: prepare a corpus as Kaldi data directories, dictionary and texts."""
+"""`hadpsgd corpus`: prepare a corpus, or a part of one, as Kaldi data directories and texts."""
 
 from __future__ import annotations
 
@@ -6,44 +6,42 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from hadpsgd.config import Config, load
-from hadpsgd.corpus import an4, kaldi
-from hadpsgd.corpus.builtin import prepare as builtin
+from hadpsgd.config import load
+from hadpsgd.corpus.kinds import PARTS, prepare, prepare_part
 from hadpsgd.corpus.summary import table
-from hadpsgd.corpus.validate import Summary
+from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder, write_text
 from hadpsgd.parallel import add_jobs
-
-Prepare = Callable[[Config, Path, int], dict[str, Summary]]
-"""Makes a corpus from config, folder and number of processes; validates its sets."""
-
-# by corpus.kind
-CORPORA: dict[str, Prepare] = {
-    "builtin": builtin.prepare,
-    "an4": an4.prepare,
-    "kaldi": kaldi.prepare,
-}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     parser.add_argument("--config", required=True, type=Path, help="YAML file")
-    parser.add_argument("--out", required=True, type=Path, help="corpus folder, replaced whole")
+    parser.add_argument(
+        "--out", required=True, type=Path, help="corpus folder, replaced whole without --only"
+    )
     add_jobs(parser)
+    parser.add_argument("--only", choices=PARTS, help="make this part alone")
+    parser.add_argument("--set", default="", help="set of that part (data, words)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prepare, write summary.json, print the summary."""
+    """Prepare, print what the sets hold; of a whole corpus also write that to summary.json."""
     config = load(args.config)
+    if args.set and args.set not in ("train", "dev", *config.tests):
+        raise UserError(f"no set '{args.set}' in config '{config.name}'")
     began = time.monotonic()
-    with atomic_folder(args.out) as folder:
-        summaries = CORPORA[config.corpus.kind](config, folder, args.jobs)
-        content = {name: asdict(summary) for name, summary in summaries.items()}
-        write_text(folder / "summary.json", json.dumps(content, indent=2) + "\n")
-    print(table(summaries), end="")
+    if args.only:
+        summaries = prepare_part(config, args.only, args.set, out=args.out, processes=args.jobs)
+    else:
+        with atomic_folder(args.out) as folder:
+            summaries = prepare(config, folder, args.jobs)
+            content = {name: asdict(summary) for name, summary in summaries.items()}
+            write_text(folder / "summary.json", json.dumps(content, indent=2) + "\n")
+    if summaries:
+        print(table(summaries), end="")
     print(f"{args.out}: {time.monotonic() - began:.1f} s", file=sys.stderr)
     return 0

@@ -126,7 +126,7 @@ class DataDir:
                 end=segment.end,
                 channel=tables.channel(name),
             )
-        found = _locate(path, tables.recordings)
+        found = locate(path, tables.recordings)
         return cls(path, utterances, found, tables.gender, tables.channels)
 
     def write(self, path: Path | str) -> None:
@@ -259,7 +259,7 @@ def channel_of(data: DataDir, utterance: Utterance, channels: int, where: object
     return utterance.channel
 
 
-def _locate(folder: Path, recordings: dict[str, str]) -> dict[str, str]:
+def locate(folder: Path, recordings: dict[str, str]) -> dict[str, str]:
     """Make relative paths of wav.scp usable from the current folder."""
 
     def relative(place: str) -> bool:

@@ -7,8 +7,7 @@ data/local/dict, or a bare lexicon.txt: silence phones are then those named in `
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 from hadpsgd.config import Config
@@ -35,46 +34,53 @@ from hadpsgd.texts import sentences
 _PHONE_LISTS = ("silence_phones.txt", "nonsilence_phones.txt", "optional_silence.txt")
 
 
-def prepare(config: Config, out: Path, processes: int) -> dict[str, Summary]:
-    """Check and copy the user's sets into the corpus folder `out`.
+def dictionary(config: Config, layout: Layout) -> None:
+    """Check and copy the user's dictionary."""
+    folder = Path(_corpus(config).dict_dir)
+    if not isinstance(config.alignment, KaldiAlignment):  # whose lang folder has them
+        refuse_silence_probabilities(folder)
+    _copy_dict(folder, layout)
+
+
+def data(
+    config: Config, name: str, layout: Layout, lexicon: Container[str] | None, processes: int
+) -> Summary:
+    """Check and copy one of the user's sets.
 
     Raises:
-        UserError: a fault in the data, the dictionary or the language model text.
+        UserError: a fault in the data.
     """
-    corpus, layout = config.corpus, Layout(out)
-    assert isinstance(corpus, Kaldi)
-    dictionary = Path(corpus.dict_dir)
-    if not isinstance(config.alignment, KaldiAlignment):  # whose lang folder has them
-        refuse_silence_probabilities(dictionary)
-    _copy_dict(dictionary, layout)
-    if corpus.lm_text is not None:
-        next(_sentences(Path(corpus.lm_text)))  # its faults are told before audio is read
-    lexicon = read_lexicon(layout.lexicon)
-    case = Case(kind=corpus.case, lexicon=lexicon)
+    corpus = _corpus(config)
+    part = corpus.sets[name]
     checks = Checks(
         sample_rate=config.features.sample_rate,
         lexicon=lexicon,
         case=corpus.case,
+        recordings=part.recordings,
+        max_oov=corpus.max_oov.of(name),
+        max_uncovered=corpus.max_uncovered.of(name),
         allow_pipes=corpus.allow_pipes,
         threads=processes,
     )
-    summaries = {}
-    for name, part in corpus.sets.items():
-        own = replace(
-            checks,
-            recordings=part.recordings,
-            max_oov=corpus.max_oov.of(name),
-            max_uncovered=corpus.max_uncovered.of(name),
-        )
-        summaries[name] = validate_or_fail(part.data, own)
-    for name, part in corpus.sets.items():
-        _copy_set(part, case, layout.data(name))
-    layout.write_lm("dev", _transcripts(layout, "dev"))
-    if corpus.lm_text is None:
-        layout.write_lm("train", _transcripts(layout, "train"))
-    else:
-        layout.write_lm("train", map(case.text, _sentences(Path(corpus.lm_text))))
-    return summaries
+    summary = validate_or_fail(part.data, checks)
+    _copy_set(part, Case(kind=corpus.case, lexicon=lexicon or ()), layout.data(name))
+    return summary
+
+
+def text(config: Config, made: Layout, name: str) -> Iterator[str]:
+    """The user's sentences for the language model, or transcripts of a set."""
+    corpus = _corpus(config)
+    lexicon = read_lexicon(made.lexicon) if corpus.folds_words else ()
+    case = Case(kind=corpus.case, lexicon=lexicon)
+    if name == "train" and corpus.lm_text is not None:
+        return map(case.text, _sentences(Path(corpus.lm_text)))
+    part = corpus.sets[name]
+    return (case.text(u.text) for u in part_of(DataDir.read(part.data), part.recordings))
+
+
+def _corpus(config: Config) -> Kaldi:
+    assert isinstance(config.corpus, Kaldi)
+    return config.corpus
 
 
 def _copy_set(part: DataSet, case: Case, folder: Path) -> None:
@@ -114,10 +120,6 @@ def _copy_dict(source: Path, layout: Layout) -> None:
             (layout.dict_dir / name).write_bytes(read_whole(path))
     if not layout.lexicon.is_file():
         write_lexicon(layout.lexicon, read_lexicon(lexicon_file(source)).words)
-
-
-def _transcripts(layout: Layout, name: str) -> Iterator[str]:
-    return (u.text for u in DataDir.read(layout.data(name)))
 
 
 def _sentences(path: Path) -> Iterator[str]:

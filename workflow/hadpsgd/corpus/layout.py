@@ -3,6 +3,7 @@
     data/{train,dev,<tests>}/   Kaldi data directories
     dict/                       Kaldi's data/local/dict
     lm/{train,dev}.txt          language model text, one sentence a line
+    words/<set>.json            words of a set that the dictionary lacks, counted
     audio/                      recordings, where they are made or resampled
 
 wav.scp names audio relative to this folder, as Kaldi recipes do, so that it can be moved.
@@ -17,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from hadpsgd.corpus.dictdir import read_lexicon
-from hadpsgd.corpus.validate import Checks, Summary, validate_sets
+from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.files import atomic_file
 
 T = TypeVar("T")
@@ -53,6 +53,10 @@ class Layout:
         """Language model text: `train` or `dev`."""
         return self.root / "lm" / f"{name}.txt"
 
+    def words(self, name: str) -> Path:
+        """Counts of a set's words, and of those that the dictionary lacks."""
+        return self.root / "words" / f"{name}.json"
+
     def audio(self, name: str) -> Path:
         """Folder of a set's recordings, made if need be."""
         folder = self.root / "audio" / name
@@ -63,18 +67,9 @@ class Layout:
         """How wav.scp names a file of this folder."""
         return path.relative_to(self.root).as_posix()
 
-    def validate(
-        self, names: Iterable[str], *, sample_rate: int, max_oov: float = 0.0
-    ) -> dict[str, Summary]:
-        """Check sets that were prepared here, against their lexicon.
-
-        Raises:
-            UserError: a set has a fault.
-        """
-        checks = Checks(
-            sample_rate=sample_rate, lexicon=read_lexicon(self.lexicon), max_oov=max_oov
-        )
-        return validate_sets({name: self.data(name) for name in names}, checks)
+    def transcripts(self, name: str) -> Iterator[str]:
+        """Of a set that is there, in the order of its utterances."""
+        return (u.text for u in DataDir.read(self.data(name)))
 
     def write_lm(self, name: str, sentences: Iterable[str]) -> None:
         """Write language model text."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from hadpsgd.config import Config, stage_fingerprints
+from hadpsgd.config import Config, fingerprint
 from hadpsgd.tracking import training_run
 from hadpsgd.tracking.events import (
     Artifact,
@@ -49,8 +49,7 @@ def events(config: Config, training_key: str, result: RunResult) -> Iterator[Eve
     )
     settings = config.model_dump(mode="json", include=set(_SECTIONS)) | {"tuned": _chosen(result)}
     yield Params(values=dict(training_run.flatten(settings)))
-    stages = stage_fingerprints(config)
-    hashes = {f"{stage}_hash": stages[stage] for stage in _SECTIONS}
+    hashes = {f"{name}_hash": fingerprint([getattr(config, name)]) for name in _SECTIONS}
     base = training_run.tags(config, result.run.id)
     yield Tags(values=base | hashes | {"kind": "scoring", "training_key": training_key})
     yield word_errors(result, time_ms)

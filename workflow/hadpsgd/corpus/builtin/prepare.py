@@ -1,12 +1,11 @@
-"""The built-in corpus as a whole: sets, data directories, dictionary, language model text."""
+"""The built-in corpus: dictionary, data directories, language model text."""
 
 from __future__ import annotations
 
 import multiprocessing
 import random
-import sys
 from collections import Counter
-from collections.abc import Iterator, Set
+from collections.abc import Container, Iterable, Iterator, Set
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
@@ -15,7 +14,7 @@ from zlib import crc32
 import numpy as np
 
 from hadpsgd.config import Config
-from hadpsgd.config.corpus import Builtin
+from hadpsgd.config.corpus import LEXICON_SENTENCES, Builtin
 from hadpsgd.corpus.builtin.channel import RATE
 from hadpsgd.corpus.builtin.conversation import CHANNELS, Plan, Segment, record
 from hadpsgd.corpus.builtin.disfluency import speak_freely, transcript
@@ -28,14 +27,13 @@ from hadpsgd.corpus.datadir import DataDir, Utterance
 from hadpsgd.corpus.dictdir import write_dict
 from hadpsgd.corpus.layout import Layout, progress
 from hadpsgd.corpus.references import write_glm, write_stm
-from hadpsgd.corpus.validate import Summary
+from hadpsgd.corpus.validate import Checks, Summary, validate_or_fail
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 
 TESTS = ("swb", "ch")
 # speech of a recording, at most
 _RECORDING_SECONDS = 300.0
-_LEXICON_SENTENCES = 2000
 # the most frequent words are never held out
 _FREQUENT = 200
 _FREQUENT_SENTENCES = 5000
@@ -43,35 +41,55 @@ _FREQUENT_SENTENCES = 5000
 _SPONTANEOUS = 3
 
 
-def prepare(config: Config, out: Path, processes: int) -> dict[str, Summary]:
-    """Make the corpus in the folder `out`; its content depends on config.seed alone.
+def dictionary(config: Config, layout: Layout) -> None:
+    """Pronunciations by espeak-ng; words that are held out are listed beside them."""
+    corpus = _corpus(config)
+    unseen = _unseen(config)
+    spoken = lm_text(sentences=corpus.lm_sentences, seed=config.seed, avoid=unseen)
+    words = grammar().vocabulary() - unseen
+    accents = list(dict.fromkeys(ACCENTS))
+    lexicon = make_lexicon(Espeak(), accents, words, spoken[:LEXICON_SENTENCES])
+    write_dict(layout.dict_dir, lexicon)
+    if unseen:
+        write_text(layout.held_out, "".join(f"{word}\n" for word in sorted(unseen)))
+
+
+def data(
+    config: Config, name: str, layout: Layout, lexicon: Container[str] | None, processes: int
+) -> Summary:
+    """Speak a set; its content depends on the settings alone.
 
     Raises:
         UserError: espeak-ng cannot be loaded, or features.sample_rate is not 8000.
     """
+    corpus, unseen = _corpus(config), _unseen(config)
+    planned = plans(corpus, config.seed, unseen)[name]
+    made = _record(name, planned, layout, processes)
+    made.write(layout.data(name))
+    if name in TESTS:
+        write_stm(layout.data(name) / "stm", made)
+        write_glm(layout.data(name) / "glm")
+    checks = Checks(sample_rate=RATE, lexicon=lexicon, max_oov=1.0 if unseen else 0.0)
+    return validate_or_fail(layout.data(name), checks)
+
+
+def text(config: Config, made: Layout, name: str) -> Iterable[str]:
+    """Sentences for the language model; those of `dev` are what is said there."""
+    if name == "dev":
+        return made.transcripts("dev")
+    corpus = _corpus(config)
+    return lm_text(sentences=corpus.lm_sentences, seed=config.seed, avoid=_unseen(config))
+
+
+def _corpus(config: Config) -> Builtin:
     assert isinstance(config.corpus, Builtin)
     if config.features.sample_rate != RATE:
         raise UserError("the built-in corpus has 8000 Hz", where="features.sample_rate")
-    layout = Layout(out)
-    unseen = held_out(share=config.corpus.held_out_words, seed=config.seed)
-    text = lm_text(sentences=config.corpus.lm_sentences, seed=config.seed, avoid=unseen)
-    layout.write_lm("train", text)
-    # before espeak-ng is used here: recordings are made in processes of their own
-    jobs = plans(config.corpus, config.seed, unseen)
-    sets = _record(jobs, layout, processes)
-    for name, data in sets.items():
-        data.write(layout.data(name))
-        if name in TESTS:
-            write_stm(layout.data(name) / "stm", data)
-            write_glm(layout.data(name) / "glm")
-    layout.write_lm("dev", (u.text for u in sets["dev"]))
-    words = grammar().vocabulary() - unseen
-    accents = list(dict.fromkeys(ACCENTS))
-    write_dict(layout.dict_dir, make_lexicon(Espeak(), accents, words, text[:_LEXICON_SENTENCES]))
-    _report_overlap(sets)
-    if unseen:
-        write_text(layout.held_out, "".join(f"{word}\n" for word in sorted(unseen)))
-    return layout.validate(sets, sample_rate=RATE, max_oov=1.0 if unseen else 0.0)
+    return config.corpus
+
+
+def _unseen(config: Config) -> frozenset[str]:
+    return held_out(share=_corpus(config).held_out_words, seed=config.seed)
 
 
 def held_out(*, share: float, seed: int) -> frozenset[str]:
@@ -148,16 +166,16 @@ def _pair(
             )
 
 
-def _record(planned: dict[str, list[Plan]], layout: Layout, processes: int) -> dict[str, DataDir]:
-    """Speak all recordings, each in a fresh process."""
-    jobs = [(layout.audio(name), plan) for name, each in planned.items() for plan in each]
+def _record(name: str, planned: list[Plan], layout: Layout, processes: int) -> DataDir:
+    """Speak all recordings of a set, each in a fresh process."""
+    jobs = [(layout.audio(name), plan) for plan in planned]
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["hadpsgd.corpus.builtin.conversation"])
     with context.Pool(processes, maxtasksperchild=1) as pool:
         work = pool.imap(_record_job, jobs, chunksize=1)
-        segments = list(progress(work, jobs, "recordings"))
-    results = dict(zip((plan.name for _, plan in jobs), segments, strict=True))
-    return {name: _data_dir(name, each, results, layout) for name, each in planned.items()}
+        segments = list(progress(work, jobs, f"{name}: recordings"))
+    results = dict(zip((plan.name for plan in planned), segments, strict=True))
+    return _data_dir(name, planned, results, layout)
 
 
 def _record_job(job: tuple[Path, Plan]) -> list[Segment]:
@@ -197,12 +215,3 @@ def _data_dir(
         {speaker.id: speaker.gender for speaker in speakers.values()},
         channels,
     )
-
-
-def _report_overlap(sets: dict[str, DataDir]) -> None:
-    """Say how many sentences of each set are also in the training set."""
-    known = {u.text for u in sets["train"]}
-    for name in ("dev", *TESTS):
-        same = sum(u.text in known for u in sets[name])
-        share = 100 * same / max(len(sets[name]), 1)
-        print(f"{name}: {same} sentences ({share:.1f} %) also in train", file=sys.stderr)

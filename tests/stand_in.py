@@ -1,0 +1,105 @@
+"""The workflow with a stand-in for `hadpsgd`: every job runs, and only writes its outputs.
+
+So Snakemake has records of a whole workflow within seconds, and tells what a change makes again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+BIN = Path(sys.executable).parent
+_COMMAND = """
+import sys
+from pathlib import Path
+
+command, *rest = sys.argv[1:]
+options = dict(zip(rest, rest[1:]))
+out = Path(options.get("--out") or options["--index"])
+name = options.get("--set", "")
+parts = {
+    "dictionary": ["dict/"],
+    "data": [f"data/{name}/", f"audio/{name}/"],
+    "text": ["lm/train.txt"],
+    "dev-text": ["lm/dev.txt"],
+    "words": [f"words/{name}.json"],
+}
+quality = ["log_determinants", "ivectors", "durations", "silence", "likelihoods"]
+files = {
+    "corpus": parts.get(options.get("--only")),
+    "lm": ["full.arpa.gz", "first_pass.arpa.gz", "report.json"],
+    "launch": ["final.pt", "summary.json"],
+    "alignment-report": ["report.json", *(f"{name}.png" for name in quality)],
+    "adaptation-report": ["adaptation.json", *(f"{name}.png" for name in quality)],
+}
+pages = ["report.html", "curves.png", "learning_rate.png", "stages.md", "significance.json"]
+places = [out / file for file in files.get(command, [""])]
+if command == "report" and "--out" in options:
+    places = [out, *(out.parent / page for page in pages)]
+for place, text in zip(places, files.get(command, [str(out)])):
+    folder = text.endswith("/") or (command not in files and not place.suffix)
+    if folder:
+        place.mkdir(parents=True, exist_ok=True)
+        place = place / "made"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(command)
+for place in places[1:] if command == "report" else []:
+    place.write_text(command)
+"""
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """A workflow in a folder of its own."""
+
+    folder: Path
+    config: dict[str, Any]
+
+    def snakemake(self, *arguments: str, **changes: Any) -> str:
+        """Run it with sections of the config changed; what it said."""
+        (self.folder / "bin").mkdir(exist_ok=True)
+        command = self.folder / "bin/hadpsgd"
+        command.write_text(f"#!{sys.executable} -IS\n{_COMMAND}")
+        command.chmod(0o755)
+        file = self.folder / "config.yaml"
+        file.write_text(yaml.safe_dump(self.config | changes))
+        path = os.pathsep.join([str(command.parent), str(BIN), os.environ["PATH"]])
+        ran = subprocess.run(
+            [
+                *(str(BIN / "snakemake"), "--snakefile", str(ROOT / "Snakefile")),
+                *("--cores", "2", "--configfile", str(file), *arguments),
+            ],
+            cwd=self.folder,
+            env={**os.environ, "PATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
+        return ran.stdout + ran.stderr
+
+    def made(self) -> StandIn:
+        """Run to the end."""
+        self.snakemake()
+        return self
+
+    def planned(self, **changes: Any) -> set[str]:
+        """What would be made again: rules, with the set or run of those that have one."""
+        said = self.snakemake("-n", **changes)
+        jobs = re.split(r"^(?= *(?:local)?rule \w+:)", said, flags=re.MULTILINE)[1:]
+        found = set()
+        for job in jobs:
+            rule = re.match(r" *(?:local)?rule (\w+):", job)
+            wildcards = re.search(r"^ +wildcards: (.+)$", job, re.MULTILINE)
+            values = re.findall(r"(?:set|run)=([\w-]+)", wildcards[1]) if wildcards else []
+            assert rule is not None
+            found.add(".".join([rule[1], *(re.sub("-[0-9a-f]{8}$", "", v) for v in values)]))
+        return found - {"all"}
