@@ -91,6 +91,23 @@ def test_five_thousand_words_from_tuning_to_times(tmp_path: Path) -> None:
     assert texts[1].split()[1:3] == ["no", "yes"]  # the cheapest other way
 
 
+def test_nists_tools_are_not_asked_about_segments_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """sclite would take hours; our counts stand alone, and a line says so."""
+    (tmp_path / "stm").write_text("f 1 s 0 9 a b c d\n")
+    (tmp_path / "ctm").write_text("f 1 0.5 0.5 a\n")
+    tool = tmp_path / "sclite"
+    tool.write_text("#!/bin/sh\nexit 7\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    files = ["--stm", str(tmp_path / "stm"), "--ctm", str(tmp_path / "ctm"), "--nist-tools"]
+    for longest, said in ((4, "sclite failed: exit status 7"), (3, "not asked: a segment of 4")):
+        monkeypatch.setattr("hadpsgd.scoring.reference.LONGEST", longest)
+        assert main(["score-ctm", *files, "--out", str(tmp_path / "score")]) == 0
+        assert said in capsys.readouterr().err
+
+
 def test_wide_lattices_of_many_words(tmp_path: Path) -> None:
     """Three words at each of 2,000 places, all as likely: the best few are found all the same."""
     wide = chain([((YES, 0.1), (NO, 0.1), (NEVER, 0.1))] * 2000, frames=1)
