@@ -24,7 +24,7 @@ MODEL_BYTES = 43_154_944 * 4
 EQUAL = Contest(
     learners=16,
     seconds=SECONDS,
-    compute=ComputeTimes(COMPUTE, spread="lognormal", deviation=0.1),
+    compute=ComputeTimes(seconds=COMPUTE, spread="lognormal", deviation=0.1),
     links=LinkTimes(latency=5e-5, bandwidth=10e9 / 8),
     model_bytes=MODEL_BYTES,
     super_learner=4,

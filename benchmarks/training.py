@@ -177,10 +177,10 @@ def engine_step(task: Task) -> Step:
     module = task.model()
     engine = assembly.build(
         module,
-        Sgd(MOMENTUM),
-        strategies.create(strategies.Choice("ssgd")),
+        Sgd(momentum=MOMENTUM),
+        strategies.create(strategies.Choice(strategy="ssgd")),
         "complete",
-        rendezvous.meet(1, 1, "bench"),
+        rendezvous.meet(learners=1, size=1, agree_on="bench"),
     )
     engine.__enter__()
 

@@ -212,10 +212,10 @@ def ours(
 ) -> Iterator[Running]:
     """The engine."""
     module = task.model()
-    meeting = rendezvous.meet(world, size, "bench", 60)
-    choice = strategies.Choice(strategy, every=8)
+    meeting = rendezvous.meet(learners=world, size=size, agree_on="bench", seconds=60)
+    choice = strategies.Choice(strategy=strategy, every=8)
     engine = assembly.build(
-        module, Sgd(MOMENTUM), strategies.create(choice), schedule, meeting, seed=1
+        module, Sgd(momentum=MOMENTUM), strategies.create(choice), schedule, meeting, seed=1
     )
     waited: list[float] = []
     arrived: list[float] = []

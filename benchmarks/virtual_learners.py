@@ -66,11 +66,11 @@ def measure(args: argparse.Namespace, learners: int) -> str:
     problem.gradient(0, 0)
     before = peak_mib(args.device)
     setting = Setting(
-        strategies.create(strategies.Choice(args.strategy)),
-        create(args.schedule, learners, 1),
-        ComputeTimes(COMPUTE, spread="lognormal", deviation=0.1),
-        LinkTimes(5e-5, 1e9),
-        sgd=Sgd(args.momentum),
+        strategy=strategies.create(strategies.Choice(strategy=args.strategy)),
+        schedule=create(args.schedule, learners=learners, seed=1),
+        compute=ComputeTimes(seconds=COMPUTE, spread="lognormal", deviation=0.1),
+        links=LinkTimes(latency=5e-5, bandwidth=1e9),
+        sgd=Sgd(momentum=args.momentum),
     )
     simulation = Simulation(setting, problem)
     model = simulation.gradient.nbytes / 2**20

@@ -79,12 +79,12 @@ def learner(rank: int, plan: Plan) -> Done:
     """One process."""
     if plan.die_after_bytes:
         die_in_mid_message(plan.die_after_bytes)
-    meeting = rendezvous.meet(plan.learners, 1, "same", 20)
+    meeting = rendezvous.meet(learners=plan.learners, size=1, agree_on="same", seconds=20)
     model = make_model(torch.float64, seed=rank if plan.still else 0)
     engine = assembly.build(
         model,
         Sgd(momentum=0.0 if plan.still else 0.9),
-        strategies.create(strategies.Choice("adpsgd")),
+        strategies.create(strategies.Choice(strategy="adpsgd")),
         plan.schedule,
         meeting,
         seed=SEED,
@@ -253,7 +253,7 @@ class Crew:
 
 def entries(plan: Plan) -> dict[int, list[Entry]]:
     """Records of all learners, the dead included."""
-    schedule = create(plan.schedule, plan.learners, SEED)
+    schedule = create(plan.schedule, learners=plan.learners, seed=SEED)
     return {n: read(file_of(plan, n), schedule) for n in range(plan.learners)}
 
 
@@ -285,7 +285,9 @@ def check(plan: Plan, results: dict[int, Done]) -> None:
     record = records(plan)
     assert not ledger_faults(record)
     gradient = nothing if plan.still else dense_gradient()
-    versions = dense.evaluate(record, starts(plan), gradient, dense.Sgd(0 if plan.still else 0.9))
+    versions = dense.evaluate(
+        record, starts(plan), gradient, dense.Sgd(momentum=0 if plan.still else 0.9)
+    )
     for node, done in results.items():
         assert np.isfinite(done.weights).all()
         # the file counts gradients by itself: hold that against the learner's own count

@@ -112,8 +112,8 @@ def leave_together(meeting: rendezvous.Meeting) -> None:
 
 def ddp_learner(rank: int, setup: Setup) -> np.ndarray:
     """One process of torch DDP on the same task, nothing of the engine; its parameters."""
-    meeting = rendezvous.meet(setup.learners, 1, "same", 20)
-    rendezvous.process_group("ddp", meeting, rank, setup.learners)
+    meeting = rendezvous.meet(learners=setup.learners, size=1, agree_on="same", seconds=20)
+    rendezvous.process_group("ddp", meeting, rank=rank, size=setup.learners)
     model = DistributedDataParallel(LossOf(make_model(setup.dtype)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=setup.sgd.momentum)
     for step in range(setup.steps):
@@ -131,7 +131,7 @@ def ddp_learner(rank: int, setup: Setup) -> np.ndarray:
 def learner(rank: int, setup: Setup) -> Result:
     """One process."""
     events: list[Event] = []
-    meeting = rendezvous.meet(setup.learners, setup.size, "same", 20)
+    meeting = rendezvous.meet(learners=setup.learners, size=setup.size, agree_on="same", seconds=20)
     model = make_model(setup.dtype)
     engine = assembly.build(
         model,

@@ -14,7 +14,12 @@ from hadpsgd.decentralized.speeds import ComputeTimes, LinkTimes
 from hadpsgd.decentralized.strategies import Choice
 
 RATE = 0.1
-SGDS = [Sgd(), Sgd(0.9), Sgd(0.9, nesterov=True), Sgd(0.5, weight_decay=0.1)]
+SGDS = [
+    Sgd(),
+    Sgd(momentum=0.9),
+    Sgd(momentum=0.9, nesterov=True),
+    Sgd(momentum=0.5, weight_decay=0.1),
+]
 
 
 class Small:
@@ -53,7 +58,7 @@ def small_gradient(learner: int, step: int, at: np.ndarray) -> np.ndarray:
 
 def oracle(sgd: Sgd) -> dense.Sgd:
     """The same settings for the dense evaluation."""
-    return dense.Sgd(sgd.momentum, sgd.nesterov, sgd.weight_decay)
+    return dense.Sgd(momentum=sgd.momentum, nesterov=sgd.nesterov, weight_decay=sgd.weight_decay)
 
 
 def simulate(
@@ -69,10 +74,10 @@ def simulate(
 ) -> tuple[Simulation, list[Step], np.ndarray]:
     """A finished simulation, its steps and the initial weights [P]."""
     setting = Setting(
-        strategies.create(choice),
-        create(schedule, learners, 3),
-        compute or ComputeTimes(1.0, {0: 2.5}, "exponential"),
-        links or LinkTimes(0.01, 1e4),
+        strategy=strategies.create(choice),
+        schedule=create(schedule, learners=learners, seed=3),
+        compute=compute or ComputeTimes(seconds=1.0, factors={0: 2.5}, spread="exponential"),
+        links=links or LinkTimes(latency=0.01, bandwidth=1e4),
         size=size,
         sgd=sgd,
         rate=lambda _: RATE,

@@ -22,9 +22,9 @@ def second_eigenvalue(matrix: np.ndarray) -> float:
 
 @given(st.integers(3, 128))
 def test_ring_rho_is_the_second_eigenvalue(learners: int) -> None:
-    matrix = SCHEDULES["ring"](learners).round(0).matrix()
+    matrix = SCHEDULES["ring"](learners=learners).round(0).matrix()
     assert bounds.ring_rho(learners) == pytest.approx(second_eigenvalue(matrix), abs=1e-12)
-    assert bounds.measure(SCHEDULES["ring"](learners)).rho == pytest.approx(
+    assert bounds.measure(SCHEDULES["ring"](learners=learners)).rho == pytest.approx(
         1 / 3 + 2 / 3 * math.cos(2 * math.pi / learners), abs=1e-12
     )
 
@@ -38,15 +38,15 @@ def test_ring_rho_of_the_paper(learners: int, rho: float) -> None:
 
 @pytest.mark.parametrize("learners", [4, 5, 16])
 def test_ring_meets_its_bound_with_equality(learners: int) -> None:
-    curve = bounds.consensus_curve(create("ring", learners), 30)
-    promised = [bounds.ring_bound(learners, k) for k in range(31)]
+    curve = bounds.consensus_curve(create("ring", learners=learners), rounds=30)
+    promised = [bounds.ring_bound(learners=learners, rounds=k) for k in range(31)]
     np.testing.assert_allclose(curve, promised, rtol=1e-9, atol=1e-14)
 
 
 @pytest.mark.parametrize("learners", [3, 4, 5, 8, 16])
 def test_random_ring_expected_square_is_equation_10(learners: int) -> None:
     samples = 20000
-    mean = bounds.mean_square(SCHEDULES["random-ring"](learners, 7), samples)
+    mean = bounds.mean_square(SCHEDULES["random-ring"](learners=learners, seed=7), samples)
     # an entry of T'T lies in [0, 1/3]: five standard errors of the widest such variable
     error = 5 * (1 / 6) / math.sqrt(samples)
     np.testing.assert_allclose(mean, bounds.random_ring_square(learners), atol=error)
@@ -55,15 +55,17 @@ def test_random_ring_expected_square_is_equation_10(learners: int) -> None:
 
 @pytest.mark.parametrize("learners", [4, 5, 8, 16, 32])
 def test_random_ring_stays_under_equation_12(learners: int) -> None:
-    curve = bounds.consensus_curve(SCHEDULES["random-ring"](learners, 3), 12, samples=100)
-    promised = np.array([bounds.random_ring_bound(learners, k) for k in range(13)])
+    curve = bounds.consensus_curve(
+        SCHEDULES["random-ring"](learners=learners, seed=3), rounds=12, samples=100
+    )
+    promised = np.array([bounds.random_ring_bound(learners=learners, rounds=k) for k in range(13)])
     assert (curve[1:] < promised[1:]).all()
 
 
 def test_random_ring_mean_square_follows_from_equation_10() -> None:
     # E||T1..Tk - Tu||_F^2 = (L-1) lambda^k with lambda the second eigenvalue of E[T'T]
     learners, rounds, samples = 8, 4, 4000
-    schedule = SCHEDULES["random-ring"](learners, 11)
+    schedule = SCHEDULES["random-ring"](learners=learners, seed=11)
     total = 0.0
     for sample in range(samples):
         product = np.eye(learners)
@@ -77,9 +79,9 @@ def test_random_ring_mean_square_follows_from_equation_10() -> None:
 @given(st.sampled_from(list(SCHEDULES)), st.integers(2, 24))
 @settings(max_examples=60)
 def test_rounds_to_target_are_the_first_under_it(name: str, learners: int) -> None:
-    schedule = SCHEDULES[name](learners, 1)
+    schedule = SCHEDULES[name](learners=learners, seed=1)
     mixing = bounds.measure(schedule, 1e-3)
-    curve = bounds.consensus_curve(schedule, mixing.rounds)
+    curve = bounds.consensus_curve(schedule, rounds=mixing.rounds)
     assert curve[-1] <= 1e-3 < curve[-2]
     assert mixing.gap == 1 - mixing.rho
     promised = bounds.paper_rounds(schedule, 1e-3)
@@ -89,15 +91,15 @@ def test_rounds_to_target_are_the_first_under_it(name: str, learners: int) -> No
 @pytest.mark.parametrize("name", ["pairwise", "exponential", "one-peer-exponential"])
 @pytest.mark.parametrize("learners", [5, 6, 13])
 def test_rho_is_the_slope_of_consensus(name: str, learners: int) -> None:
-    schedule = create(name, learners)
+    schedule = create(name, learners=learners)
     assert schedule.period is not None
-    curve = bounds.consensus_curve(schedule, 10 * schedule.period)
+    curve = bounds.consensus_curve(schedule, rounds=10 * schedule.period)
     slope = (curve[-1] / curve[5 * schedule.period]) ** (1 / (5 * schedule.period))
     assert slope == pytest.approx(bounds.measure(schedule).rho, rel=0.03)
 
 
 def test_random_ring_rho_is_the_papers_for_many_learners() -> None:
-    rho = bounds.measure(create("random-ring", 128, 1)).rho
+    rho = bounds.measure(create("random-ring", learners=128, seed=1)).rho
     assert rho == pytest.approx(math.sqrt(1 / 3 - 2 / (3 * 127)), abs=1e-12)
     assert rho < 1 / math.sqrt(3)
 
@@ -107,7 +109,7 @@ def test_random_ring_rho_is_the_papers_for_many_learners() -> None:
     [("ring", 2), ("random-ring", 2), ("pairwise", 1), ("exponential", 3), ("complete", 1.75)],
 )
 def test_models_sent_a_round(name: str, models: float) -> None:
-    assert bounds.models_sent(create(name, 8)) == models
+    assert bounds.models_sent(create(name, learners=8)) == models
 
 
 def test_topology_prints_a_table(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

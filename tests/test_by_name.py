@@ -24,10 +24,6 @@ IN_READING_ORDER = {
 }  # fmt: skip
 """Pairs that nobody swaps: time runs forwards, rows come before columns, from before to."""
 
-NOT_YET = {
-    "decentralized",
-}  # fmt: skip
-
 Parameter = tuple[str, ast.expr | None]
 
 
@@ -106,8 +102,6 @@ def tuples(tree: ast.AST) -> Iterator[str]:
 @pytest.mark.parametrize("room", sorted(p.name for p in PACKAGE.iterdir() if p.name[0] != "_"))
 def test_neighbours_of_one_type_have_names(room: str) -> None:
     """Mend it with `*` in the function, or `@dataclass(kw_only=True)`."""
-    if room in NOT_YET:
-        pytest.skip("not yet")
     place = PACKAGE / room
     files = sorted(place.rglob("*.py")) if place.is_dir() else [place]
     found = [

@@ -208,26 +208,32 @@ def test_strangers_and_nonsense_are_refused() -> None:
 def test_compute_times_have_the_mean_and_deviation_asked_for(
     spread: str, deviation: float, expected: float
 ) -> None:
-    times = ComputeTimes(2.0, {1: 5.0}, spread, deviation, seed=3)  # type: ignore[arg-type]
-    drawn = np.array([[times.at(learner, step) for step in range(4000)] for learner in (0, 1)])
+    times = ComputeTimes(seconds=2.0, factors={1: 5.0}, spread=spread, deviation=deviation, seed=3)  # type: ignore[arg-type]
+    drawn = np.array(
+        [[times.at(learner=learner, step=step) for step in range(4000)] for learner in (0, 1)]
+    )
     tolerance = 5 * expected / math.sqrt(4000)
     np.testing.assert_allclose(drawn.mean(1) / [2, 10], 1, atol=tolerance)
     np.testing.assert_allclose(drawn.std(1) / [2, 10], expected, atol=5 * tolerance)
     assert (drawn > 0).all()
-    assert times.at(1, 7) == drawn[1, 7]
+    assert times.at(learner=1, step=7) == drawn[1, 7]
     if spread != "none":
         assert abs(np.corrcoef(drawn)[0, 1]) < 0.1
 
 
 def test_a_link_carries_one_message_at_a_time_each_way() -> None:
     links = Links(LinkTimes(latency=0.25, bandwidth=100, factors={3: 4}))
-    assert links.arrival(0, 0, 1, 100) == 1.25
-    assert links.arrival(0, 0, 2, 100) == 2.25  # after the first
-    assert links.arrival(0, 1, 0, 100) == 1.25  # the other way at the same time
-    assert links.arrival(0, 2, 1, 100) == 2.25  # learner 1 was busy receiving
-    assert links.arrival(5, 0, 3, 100) == 9.25  # a slow receiver
-    assert links.arrival(5, 0, 1, 100) == 7.25  # does not hold up the sender
-    assert links.arrival(9, 3, 1, 100) == 13.25  # a slow sender
+    assert links.arrival(now=0, source=0, target=1, size=100) == 1.25
+    assert links.arrival(now=0, source=0, target=2, size=100) == 2.25  # after the first
+    assert (
+        links.arrival(now=0, source=1, target=0, size=100) == 1.25
+    )  # the other way at the same time
+    assert (
+        links.arrival(now=0, source=2, target=1, size=100) == 2.25
+    )  # learner 1 was busy receiving
+    assert links.arrival(now=5, source=0, target=3, size=100) == 9.25  # a slow receiver
+    assert links.arrival(now=5, source=0, target=1, size=100) == 7.25  # does not hold up the sender
+    assert links.arrival(now=9, source=3, target=1, size=100) == 13.25  # a slow sender
     assert links.bytes_sent == {0: 400, 1: 100, 2: 100, 3: 100}
 
 
@@ -240,10 +246,10 @@ def test_allreduce_time() -> None:
 
 def test_times_refuse_nonsense() -> None:
     for bad in (
-        lambda: ComputeTimes(0),
-        lambda: ComputeTimes(1, {0: -1}),
-        lambda: ComputeTimes(1, spread="normal"),  # type: ignore[arg-type]
-        lambda: ComputeTimes(1, spread="uniform", deviation=0.7),
+        lambda: ComputeTimes(seconds=0),
+        lambda: ComputeTimes(seconds=1, factors={0: -1}),
+        lambda: ComputeTimes(seconds=1, spread="normal"),  # type: ignore[arg-type]
+        lambda: ComputeTimes(seconds=1, spread="uniform", deviation=0.7),
         lambda: LinkTimes(latency=-1),
         lambda: LinkTimes(bandwidth=0),
         lambda: LinkTimes(factors={0: 0}),

@@ -43,24 +43,26 @@ from hadpsgd.decentralized.strategies import Choice
 def test_synchronous_strategies_are_their_closed_forms(
     strategy: str, schedule: str, learners: int, sgd: Sgd
 ) -> None:
-    choice = Choice(strategy, every=3, synchronous_steps=2)
+    choice = Choice(strategy=strategy, every=3, synchronous_steps=2)
     simulation, _, start = simulate(choice, schedule, learners, 8, sgd=sgd)
     at, rates = np.repeat(start[:, None], learners, axis=1), [RATE] * 8
-    plan = SCHEDULES[schedule](learners, 3)
+    plan = SCHEDULES[schedule](learners=learners, seed=3)
     expected = {
         "ssgd": lambda: dense.ssgd(at, small_gradient, rates, oracle(sgd)),
         "dpsgd": lambda: dense.dpsgd(
             at, small_gradient, rates, lambda k: plan.round(k).matrix(), oracle(sgd)
         ),
         "d1d": lambda: dense.d1d(at, small_gradient, rates, "mean", oracle(sgd)),
-        "local": lambda: dense.local(at, small_gradient, rates, 3, 2, oracle(sgd)),
+        "local": lambda: dense.local(
+            at, small_gradient, rates, every=3, synchronous=2, sgd=oracle(sgd)
+        ),
     }[strategy]()
     np.testing.assert_allclose(simulation.weights().numpy().T, expected, rtol=1e-11, atol=1e-12)
 
 
 def test_super_learners_take_the_mean_gradient_of_their_learners() -> None:
-    simulation, _, start = simulate(Choice("dpsgd"), "ring", 4, 6, size=3)
-    at, plan = np.repeat(start[:, None], 4, axis=1), SCHEDULES["ring"](4)
+    simulation, _, start = simulate(Choice(strategy="dpsgd"), "ring", 4, 6, size=3)
+    at, plan = np.repeat(start[:, None], 4, axis=1), SCHEDULES["ring"](learners=4)
     gradient = dense.grouped(small_gradient, 3)
     expected = dense.dpsgd(at, gradient, [RATE] * 6, lambda k: plan.round(k).matrix())
     np.testing.assert_allclose(simulation.weights().numpy().T, expected, rtol=1e-11)
@@ -72,12 +74,18 @@ def test_adpsgd_in_any_weather(data: st.DataObject, learners: int, sgd: Sgd) -> 
     """Whatever the speeds: it ends, equals the equation, keeps ledger, mean and staleness cap."""
     schedule = data.draw(st.sampled_from(["ring", "random-ring", "pairwise", "complete"]))
     cap = data.draw(st.sampled_from([1, 2, 5, 64]))
-    choice = Choice("adpsgd", pace=data.draw(st.integers(0, 4)), max_staleness=cap)
+    choice = Choice(strategy="adpsgd", pace=data.draw(st.integers(0, 4)), max_staleness=cap)
     factors = {i: data.draw(st.sampled_from([1.0, 1.0, 2.0, 5.0])) for i in range(learners)}
     spread: Spread = data.draw(st.sampled_from(["none", "exponential", "lognormal"]))
-    compute = ComputeTimes(1.0, factors, spread, 0.5, seed=data.draw(st.integers(0, 99)))
+    compute = ComputeTimes(
+        seconds=1.0,
+        factors=factors,
+        spread=spread,
+        deviation=0.5,
+        seed=data.draw(st.integers(0, 99)),
+    )
     latency = data.draw(st.sampled_from([0.0, 0.01, 0.4, 3.0]))
-    links = LinkTimes(latency, data.draw(st.sampled_from([1e9, 1e3, 100.0])))
+    links = LinkTimes(latency=latency, bandwidth=data.draw(st.sampled_from([1e9, 1e3, 100.0])))
     steps = data.draw(st.integers(1, 6))
     simulation, log, start = simulate(
         choice, schedule, learners, steps, compute=compute, links=links, sgd=sgd
@@ -118,10 +126,12 @@ def test_replay_of_a_simulated_run_gives_the_same_bits(
         )
     )
     latency = data.draw(st.sampled_from([0.0, 0.4, 3.0]))
-    compute = ComputeTimes(1.0, {0: 3.0}, "exponential", seed=data.draw(st.integers(0, 99)))
-    choice = Choice(strategy, pace=data.draw(st.integers(1, 3)), every=2)
+    compute = ComputeTimes(
+        seconds=1.0, factors={0: 3.0}, spread="exponential", seed=data.draw(st.integers(0, 99))
+    )
+    choice = Choice(strategy=strategy, pace=data.draw(st.integers(1, 3)), every=2)
     simulation, _, _ = simulate(
-        choice, schedule, learners, 8, compute=compute, links=LinkTimes(latency), sgd=sgd
+        choice, schedule, learners, 8, compute=compute, links=LinkTimes(latency=latency), sgd=sgd
     )
 
     def gradient(node: int, learner: Learner) -> float:
@@ -181,11 +191,13 @@ def resumed(setting: Setting, states: dict[int, dict[str, Any]]) -> Simulation:
 def a_setting(strategy: str, schedule: str, learners: int, **settings: Any) -> Setting:
     """Uneven learners with momentum."""
     return Setting(
-        strategies.create(Choice(strategy, every=3, synchronous_steps=2, **settings)),
-        create(schedule, learners, 3),
-        ComputeTimes(1.0, {0: 2.5}, "exponential"),
-        LinkTimes(0.1, 1e3),
-        sgd=Sgd(0.9),
+        strategy=strategies.create(
+            Choice(strategy=strategy, every=3, synchronous_steps=2, **settings)
+        ),
+        schedule=create(schedule, learners=learners, seed=3),
+        compute=ComputeTimes(seconds=1.0, factors={0: 2.5}, spread="exponential"),
+        links=LinkTimes(latency=0.1, bandwidth=1e3),
+        sgd=Sgd(momentum=0.9),
         rate=lambda step: RATE / (1 + step % 3),
     )
 

@@ -17,10 +17,10 @@ from hadpsgd.decentralized.toy import Toy
 def speeds(choice: Choice, schedule: str, slow: float, learners: int = 16) -> list[float]:
     """Updates a second of each learner over 60 seconds, learner 0 being `slow` times slower."""
     setting = Setting(
-        strategies.create(choice),
-        create(schedule, learners, 1),
-        ComputeTimes(1.0, {0: slow}),
-        LinkTimes(1e-3, 1e4),
+        strategy=strategies.create(choice),
+        schedule=create(schedule, learners=learners, seed=1),
+        compute=ComputeTimes(seconds=1.0, factors={0: slow}),
+        links=LinkTimes(latency=1e-3, bandwidth=1e4),
     )
     simulation = Simulation(setting, Small())
     log = simulation.run(seconds=60)
@@ -29,7 +29,7 @@ def speeds(choice: Choice, schedule: str, slow: float, learners: int = 16) -> li
 
 @pytest.mark.parametrize("schedule", ["ring", "random-ring", "pairwise"])
 def test_a_straggler_does_not_slow_the_others_of_adpsgd(schedule: str) -> None:
-    even, uneven = (speeds(Choice("adpsgd"), schedule, slow) for slow in (1.0, 5.0))
+    even, uneven = (speeds(Choice(strategy="adpsgd"), schedule, slow) for slow in (1.0, 5.0))
     assert min(uneven[1:]) >= 0.98 * min(even[1:])
     assert uneven[0] == pytest.approx(even[0] / 5, abs=1 / 60)
 
@@ -39,18 +39,23 @@ def test_a_straggler_does_not_slow_the_others_of_adpsgd(schedule: str) -> None:
     [("ssgd", "complete"), ("d1d", "complete"), ("dpsgd", "ring"), ("dpsgd", "random-ring")],
 )
 def test_a_straggler_slows_all_who_wait_for_it(strategy: str, schedule: str) -> None:
-    even, uneven = (speeds(Choice(strategy), schedule, slow) for slow in (1.0, 5.0))
+    even, uneven = (speeds(Choice(strategy=strategy), schedule, slow) for slow in (1.0, 5.0))
     # in D-PSGD's ring, those far away feel it only after as many steps
     for fast, slowed in zip(even, uneven, strict=True):
         assert slowed < 0.4 * fast
 
 
 def test_d1d_hides_its_allreduce_behind_the_gradient_and_ssgd_does_not() -> None:
-    links = LinkTimes(0.0, 32 * 8 * 4)  # a model takes a quarter of a second
+    links = LinkTimes(latency=0.0, bandwidth=32 * 8 * 4)  # a model takes a quarter of a second
     ends = {}
     for strategy in ("ssgd", "d1d"):
         _, log, _ = simulate(
-            Choice(strategy), "complete", 4, 10, compute=ComputeTimes(1.0), links=links
+            Choice(strategy=strategy),
+            "complete",
+            4,
+            10,
+            compute=ComputeTimes(seconds=1.0),
+            links=links,
         )
         ends[strategy] = max(step.moment for step in log)
     assert ends["d1d"] == pytest.approx(10)
@@ -58,14 +63,16 @@ def test_d1d_hides_its_allreduce_behind_the_gradient_and_ssgd_does_not() -> None
 
 
 def test_the_same_seed_gives_the_same_bits() -> None:
-    runs = [simulate(Choice("adpsgd"), "random-ring", 8, 10, sgd=SGDS[1]) for _ in range(2)]
+    runs = [
+        simulate(Choice(strategy="adpsgd"), "random-ring", 8, 10, sgd=SGDS[1]) for _ in range(2)
+    ]
     assert torch.equal(runs[0][0].weights(), runs[1][0].weights())
     assert runs[0][1] == runs[1][1]
 
 
 def test_bytes_of_an_iteration_are_two_models() -> None:
     for strategy, schedule in (("dpsgd", "ring"), ("dpsgd", "random-ring"), ("d1d", "complete")):
-        simulation, _, _ = simulate(Choice(strategy), schedule, 8, 10)
+        simulation, _, _ = simulate(Choice(strategy=strategy), schedule, 8, 10)
         sent = simulation.bytes_sent() / 8 / 10 / simulation.network.model_bytes
         assert sent == pytest.approx(2 * 7 / 8 if strategy == "d1d" else 2)
 
@@ -77,10 +84,10 @@ def test_rounds_keep_the_pace_however_many_learners_and_fast_links(
     schedule: str, learners: int, pace: int
 ) -> None:
     setting = Setting(
-        strategies.create(Choice("adpsgd", pace=pace)),
-        create(schedule, learners, 1),
-        ComputeTimes(1.0, spread="lognormal", deviation=0.1),
-        LinkTimes(1e-6),
+        strategy=strategies.create(Choice(strategy="adpsgd", pace=pace)),
+        schedule=create(schedule, learners=learners, seed=1),
+        compute=ComputeTimes(seconds=1.0, spread="lognormal", deviation=0.1),
+        links=LinkTimes(latency=1e-6),
     )
     simulation = Simulation(setting, Small())
     steps = len(simulation.run(seconds=30))
@@ -90,7 +97,10 @@ def test_rounds_keep_the_pace_however_many_learners_and_fast_links(
 
 def test_64_learners_share_one_module_and_one_gradient() -> None:
     setting = Setting(
-        strategies.create(Choice("adpsgd")), create("ring", 64), ComputeTimes(1.0), LinkTimes()
+        strategy=strategies.create(Choice(strategy="adpsgd")),
+        schedule=create("ring", learners=64),
+        compute=ComputeTimes(seconds=1.0),
+        links=LinkTimes(),
     )
     problem = Toy(hidden=8)
     simulation = Simulation(setting, problem)
@@ -103,6 +113,10 @@ def test_64_learners_share_one_module_and_one_gradient() -> None:
 
 
 def test_a_simulation_has_an_end() -> None:
-    setting = Setting(strategies.create(Choice("ssgd")), create("complete", 2), ComputeTimes(1.0))
+    setting = Setting(
+        strategy=strategies.create(Choice(strategy="ssgd")),
+        schedule=create("complete", learners=2),
+        compute=ComputeTimes(seconds=1.0),
+    )
     with pytest.raises(ValueError, match="ends after some steps or seconds"):
         Simulation(setting, Small()).run()

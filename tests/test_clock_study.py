@@ -73,9 +73,16 @@ def test_simulate_refuses(
 def test_toy_minibatches_depend_on_learner_and_step_alone() -> None:
     toy, again = Toy(seed=3), Toy(seed=3)
     for learner, step in ((0, 0), (1, 0), (0, 1), (63, 999)):
-        assert torch.equal(toy.minibatch(learner, step)[0], again.minibatch(learner, step)[0])
-    first = toy.minibatch(0, 0)[0]
-    for other in (toy.minibatch(1, 0), toy.minibatch(0, 1), Toy(seed=4).minibatch(0, 0)):
+        assert torch.equal(
+            toy.minibatch(learner=learner, step=step)[0],
+            again.minibatch(learner=learner, step=step)[0],
+        )
+    first = toy.minibatch(learner=0, step=0)[0]
+    for other in (
+        toy.minibatch(learner=1, step=0),
+        toy.minibatch(learner=0, step=1),
+        Toy(seed=4).minibatch(learner=0, step=0),
+    ):
         assert not torch.equal(first, other[0])
 
 
@@ -84,7 +91,7 @@ def test_toy_can_be_learnt() -> None:
     before = toy.held_out_loss()
     for step in range(200):
         toy.module.zero_grad()
-        toy.gradient(0, step)
+        toy.gradient(learner=0, step=step)
         with torch.no_grad():
             for p in toy.module.parameters():
                 assert p.grad is not None

@@ -21,7 +21,7 @@ from hadpsgd.models.blstm import BLSTM
 
 
 def test_pieces_of_the_gradient_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    setup = Setup(Choice("ssgd"), learners=3, size=3, steps=8)
+    setup = Setup(Choice(strategy="ssgd"), learners=3, size=3, steps=8)
     whole = run_setup(setup)
     monkeypatch.setattr(rendezvous.Meeting, "apart", lambda *_: True)
     monkeypatch.setattr(collectives, "PIECE_BYTES", 512)
@@ -35,7 +35,11 @@ def test_pieces_of_the_gradient_change_no_bit(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(
     "choice, size",
-    [(Choice("ssgd"), 3), (Choice("d1d"), 1), (Choice("local", every=2, synchronous_steps=3), 1)],
+    [
+        (Choice(strategy="ssgd"), 3),
+        (Choice(strategy="d1d"), 1),
+        (Choice(strategy="local", every=2, synchronous_steps=3), 1),
+    ],
     ids=["ssgd", "d1d", "local"],
 )
 def test_copies_in_the_hosts_memory_change_no_bit(choice: Choice, size: int) -> None:
@@ -52,7 +56,7 @@ def test_copies_in_the_hosts_memory_change_no_bit(choice: Choice, size: int) -> 
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_a_super_learner_sends_each_weight_once(size: int) -> None:
     """However many learners it has: to its one partner, all of them together, a model a round."""
-    setup = Setup(Choice("dpsgd"), learners=2 * size, size=size, steps=10)
+    setup = Setup(Choice(strategy="dpsgd"), learners=2 * size, size=size, steps=10)
     model = flatten(make_model(setup.dtype), shards=setup.learners).weights.nbytes
     results = run_setup(setup)
     for node in (results[:size], results[size:]):
@@ -78,7 +82,9 @@ def test_buckets_cover_the_gradient(size: int, layers: int, cells: int) -> None:
 
 def hosts_of(rank: int) -> tuple[bool, bool]:
     """Whether all, and the own pair of, four ranks are on several hosts."""
-    meeting = replace(rendezvous.meet(4, 2, "same", 20), host=f"host-{rank // 2}")
+    meeting = replace(
+        rendezvous.meet(learners=4, size=2, agree_on="same", seconds=20), host=f"host-{rank // 2}"
+    )
     pair = range(rank // 2 * 2, rank // 2 * 2 + 2)
     found = meeting.apart(range(4)), meeting.apart(pair)
     leave_together(meeting)
@@ -96,8 +102,8 @@ def test_a_value_that_is_not_finite_is_named_from_every_piece() -> None:
 
 def poisoned(rank: int) -> list[int]:
     """Members 1 and 2 bring a bad value each, far apart; whom the reducer names."""
-    meeting = rendezvous.meet(3, 3, "same", 20)
-    rendezvous.process_group("all", meeting, rank, 3)
+    meeting = rendezvous.meet(learners=3, size=3, agree_on="same", seconds=20)
+    rendezvous.process_group("all", meeting, rank=rank, size=3)
     collectives.PIECE_BYTES = 512
     flat = flatten(make_model(torch.float64), shards=3)
     group = collectives.Group(torch.distributed.group.WORLD, apart=True)

@@ -19,7 +19,12 @@ from hadpsgd.decentralized.schedules import SCHEDULES
 SIZE = 6
 VARIANTS: tuple[Literal["own", "mean"], ...] = ("own", "mean")
 RATES = [0.1, 0.1, 0.05, 0.2, 0.1, 0.03, 0.1, 0.1]
-OPTIMISERS = [Sgd(), Sgd(0.9), Sgd(0.9, nesterov=True), Sgd(0.5, weight_decay=0.01)]
+OPTIMISERS = [
+    Sgd(),
+    Sgd(momentum=0.9),
+    Sgd(momentum=0.9, nesterov=True),
+    Sgd(momentum=0.5, weight_decay=0.01),
+]
 
 
 def gradient(learner: int, step: int, weights: np.ndarray) -> np.ndarray:
@@ -68,9 +73,9 @@ def test_the_mean_moves_by_the_mean_gradient_alone(sgd: Sgd) -> None:
     def constant(learner: int, step: int, weights: np.ndarray) -> np.ndarray:
         return gradient(learner, step, np.zeros_like(weights))
 
-    plain = Sgd(sgd.momentum, sgd.nesterov)
+    plain = Sgd(momentum=sgd.momentum, nesterov=sgd.nesterov)
     expected = dense.ssgd(start(5), constant, RATES, plain).mean(axis=1)
-    schedule = SCHEDULES["random-ring"](5, 3)
+    schedule = SCHEDULES["random-ring"](learners=5, seed=3)
     for weights in (
         dense.dpsgd(start(5), constant, RATES, lambda k: schedule.round(k).matrix(), plain),
         dense.d1d(start(5), constant, RATES, "own", plain),
@@ -114,8 +119,12 @@ def test_delay_by_one_variants_differ_only_where_learners_do() -> None:
 def test_local_is_ssgd_when_it_averages_every_step_without_momentum() -> None:
     every = dense.local(start(4, equal=True), gradient, RATES, every=1)
     np.testing.assert_allclose(every, dense.ssgd(start(4, equal=True), gradient, RATES), 1e-12)
-    warm = dense.local(start(4, equal=True), gradient, RATES, 99, synchronous=99, sgd=Sgd(0.9))
-    np.testing.assert_allclose(warm, dense.ssgd(start(4, equal=True), gradient, RATES, Sgd(0.9)))
+    warm = dense.local(
+        start(4, equal=True), gradient, RATES, every=99, synchronous=99, sgd=Sgd(momentum=0.9)
+    )
+    np.testing.assert_allclose(
+        warm, dense.ssgd(start(4, equal=True), gradient, RATES, Sgd(momentum=0.9))
+    )
     apart = dense.local(start(4), gradient, RATES, every=99)
     alone = dense.single(start(4)[:, 0], gradient, RATES, Sgd())
     np.testing.assert_allclose(apart[:, 0], alone, 1e-14)
@@ -131,13 +140,15 @@ def test_super_learner_takes_the_mean_gradient_of_its_learners() -> None:
 @pytest.mark.parametrize("sgd", OPTIMISERS)
 @pytest.mark.parametrize("name", ["ring", "random-ring", "pairwise", "exponential"])
 def test_record_of_a_synchronous_run_gives_its_closed_form(name: str, sgd: Sgd) -> None:
-    schedule, learners = SCHEDULES[name](5, 3), 5
+    schedule, learners = SCHEDULES[name](learners=5, seed=3), 5
     record: dict[int, list[Event]] = {i: [] for i in range(learners)}
     for k, rate in enumerate(RATES):  # round k mixes versions 2k, made 2k+1; then the gradient
         for i, events in record.items():
             takes = schedule.round(k).partners(i).items()
-            events.append(Mix(k, 2 * k, tuple((j, w, 2 * k) for j, w in takes if j != i)))
-            events.append(Update(k, read=2 * k, rate=rate))
+            events.append(
+                Mix(round=k, own=2 * k, takes=tuple((j, w, 2 * k) for j, w in takes if j != i))
+            )
+            events.append(Update(step=k, read=2 * k, rate=rate))
     versions = dense.evaluate(record, dict(enumerate(start(5).T)), gradient, sgd)
     closed = dense.dpsgd(start(5), gradient, RATES, lambda k: schedule.round(k).matrix(), sgd)
     np.testing.assert_allclose(np.array([versions[i][-1] for i in range(5)]).T, closed, 1e-12)
@@ -168,15 +179,15 @@ def test_evaluation_by_versions_is_execution_in_order(
             direction, velocity[:, i] = sgd.direction(
                 gradient(i, steps[i], versions[i][read]), versions[i][read], velocity[:, i]
             )
-            push(i, Update(steps[i], read, 0.1), now[:, i] - 0.1 * direction)
+            push(i, Update(step=steps[i], read=read, rate=0.1), now[:, i] - 0.1 * direction)
             steps[i] += 1
             continue
         j = data.draw(st.integers(0, learners - 1).filter(lambda j: j != i))  # noqa: B023
         other = data.draw(st.integers(0, len(versions[j]) - 1))
         before = now.mean(axis=1)
         mine, theirs = versions[i][read].copy(), versions[j][other].copy()
-        push(i, Mix(0, read, ((j, 0.5, other),)), now[:, i] + 0.5 * (theirs - mine))
-        push(j, Mix(0, other, ((i, 0.5, read),)), now[:, j] + 0.5 * (mine - theirs))
+        push(i, Mix(round=0, own=read, takes=((j, 0.5, other),)), now[:, i] + 0.5 * (theirs - mine))
+        push(j, Mix(round=0, own=other, takes=((i, 0.5, read),)), now[:, j] + 0.5 * (mine - theirs))
         np.testing.assert_allclose(now.mean(axis=1), before, atol=1e-13)
     dense_versions = dense.evaluate(record, dict(enumerate(start(learners).T)), gradient, sgd)
     for i in range(learners):
@@ -186,18 +197,25 @@ def test_evaluation_by_versions_is_execution_in_order(
 
 def test_a_replacement_starts_from_its_neighbour_without_momentum() -> None:
     record: dict[int, list[Event]] = {
-        0: [Update(0, 0, 0.1), Update(1, 1, 0.1)],
-        1: [Update(0, 0, 0.1), Join(0, 1), Update(1, 2, 0.1)],
+        0: [Update(step=0, read=0, rate=0.1), Update(step=1, read=1, rate=0.1)],
+        1: [
+            Update(step=0, read=0, rate=0.1),
+            Join(source=0, version=1),
+            Update(step=1, read=2, rate=0.1),
+        ],
     }
     weights = dict(enumerate(start(2).T))
-    versions = dense.evaluate(record, weights, gradient, Sgd(0.9))
+    versions = dense.evaluate(record, weights, gradient, Sgd(momentum=0.9))
     np.testing.assert_array_equal(versions[1][2], versions[0][1])
     expected = versions[0][1] - 0.1 * gradient(1, 1, versions[0][1])
     np.testing.assert_allclose(versions[1][3], expected, 1e-14)
 
 
 def test_a_version_that_never_comes_is_named() -> None:
-    record: dict[int, list[Event]] = {0: [Mix(0, 0, ((1, 0.5, 3),))], 1: [Update(0, 0, 0.1)]}
+    record: dict[int, list[Event]] = {
+        0: [Mix(round=0, own=0, takes=((1, 0.5, 3),))],
+        1: [Update(step=0, read=0, rate=0.1)],
+    }
     with pytest.raises(ValueError, match=r"learner 0 cannot go on: Mix.*never comes"):
         dense.evaluate(record, dict(enumerate(start(2).T)), gradient)
 
@@ -205,11 +223,17 @@ def test_a_version_that_never_comes_is_named() -> None:
 @pytest.mark.parametrize(
     ("events", "fault"),
     [
-        ([Update(0, 0, 0.1), Update(2, 1, 0.1)], r"gradients lost \[1\], applied twice \[\]"),
-        ([Update(0, 0, 0.1), Update(0, 1, 0.1)], r"gradients lost \[\], applied twice \[0\]"),
-        ([Update(1, 0, 0.1), Update(0, 1, 0.1)], "out of order"),
-        ([Update(0, 1, 0.1)], "version 0 is made of a later one"),
-        ([Mix(0, 5, ())], "version 0 is made of a later one"),
+        (
+            [Update(step=0, read=0, rate=0.1), Update(step=2, read=1, rate=0.1)],
+            r"gradients lost \[1\], applied twice \[\]",
+        ),
+        (
+            [Update(step=0, read=0, rate=0.1), Update(step=0, read=1, rate=0.1)],
+            r"gradients lost \[\], applied twice \[0\]",
+        ),
+        ([Update(step=1, read=0, rate=0.1), Update(step=0, read=1, rate=0.1)], "out of order"),
+        ([Update(step=0, read=1, rate=0.1)], "version 0 is made of a later one"),
+        ([Mix(round=0, own=5, takes=())], "version 0 is made of a later one"),
     ],
 )
 def test_ledger_names_the_fault(events: list[Event], fault: str) -> None:

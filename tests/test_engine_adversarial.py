@@ -26,12 +26,17 @@ from hadpsgd.decentralized.sgd import Sgd
 from hadpsgd.decentralized.tcp import TcpTransport
 from hadpsgd.decentralized.wire import Note
 
-OPTIMISERS = [Sgd(), Sgd(0.9), Sgd(0.9, nesterov=True), Sgd(0.5, weight_decay=0.1)]
+OPTIMISERS = [
+    Sgd(),
+    Sgd(momentum=0.9),
+    Sgd(momentum=0.9, nesterov=True),
+    Sgd(momentum=0.5, weight_decay=0.1),
+]
 
 
 def oracle_sgd(sgd: Sgd) -> dense.Sgd:
     """The same settings for the dense evaluation."""
-    return dense.Sgd(sgd.momentum, sgd.nesterov, sgd.weight_decay)
+    return dense.Sgd(momentum=sgd.momentum, nesterov=sgd.nesterov, weight_decay=sgd.weight_decay)
 
 
 class Driven:
@@ -63,7 +68,7 @@ class Driven:
 
     def update(self, rate: float) -> int:
         """Apply it."""
-        return self.learner.update(rate, float(self.learner.gradient.norm()))
+        return self.learner.update(rate=rate, norm=float(self.learner.gradient.norm()))
 
 
 def toy(learner: int, step: int, weights: np.ndarray) -> np.ndarray:
@@ -85,7 +90,7 @@ def test_any_interleaving_is_the_equation(data: st.DataObject, learners: int, sg
     """Gradients begin and land, rounds start and are mixed in, in any order at all."""
     nodes = [Driven(i, sgd) for i in range(learners)]
     schedule = SCHEDULES[data.draw(st.sampled_from(["ring", "random-ring", "pairwise"]))](
-        learners, 1
+        learners=learners, seed=1
     )
     snapshots: list[dict[int, tuple[int, Tensor]]] = [{} for _ in nodes]  # node: round -> snapshot
 
@@ -105,7 +110,9 @@ def test_any_interleaving_is_the_equation(data: st.DataObject, learners: int, sg
         version, own = snapshots[i][k]
         others = [(j, share) for j, share in takes.items() if j != i]
         delta = delta_of(own, [(snapshots[j][k][1], share) for j, share in others])
-        event = Mix(k, version, tuple((j, share, snapshots[j][k][0]) for j, share in others))
+        event = Mix(
+            round=k, own=version, takes=tuple((j, share, snapshots[j][k][0]) for j, share in others)
+        )
         learner.mix(event, delta)
         return True
 
@@ -170,7 +177,7 @@ def test_late_learner_is_delay_by_one(sgd: Sgd) -> None:
         average = torch.from_numpy(np.mean(before, axis=0))
         for node in nodes:
             others = tuple((j, 0.25, 2 * k) for j in range(4) if j != node.index)
-            node.learner.replace(Mix(k, 2 * k, others), average)
+            node.learner.replace(Mix(round=k, own=2 * k, takes=others), average)
         for node in nodes:
             node.update(rate)
     start = np.stack([node.start for node in nodes], axis=1)
@@ -193,7 +200,7 @@ def test_late_learners_that_start_equal_follow_the_closed_form(sgd: Sgd) -> None
             node.gradient()
         average = torch.from_numpy(np.mean([node.weights() for node in nodes], axis=0))
         for node in nodes:
-            node.learner.replace(Mix(k, 2 * k, ()), average)
+            node.learner.replace(Mix(round=k, own=2 * k, takes=()), average)
             node.update(rate)
     start = np.stack([node.start for node in nodes], axis=1)
     closed = dense.d1d(start, toy, rates, "mean", oracle_sgd(sgd))
@@ -202,12 +209,12 @@ def test_late_learners_that_start_equal_follow_the_closed_form(sgd: Sgd) -> None
 
 
 def test_gaps_of_the_alignment_stay_zero() -> None:
-    node = Driven(0, Sgd(0.9, weight_decay=0.1))
+    node = Driven(0, Sgd(momentum=0.9, weight_decay=0.1))
     gaps = np.ones(len(node.start), bool)
     gaps[:6] = gaps[16:18] = False
     for _ in range(3):
         node.gradient()
-        node.learner.mix(Mix(0, 0, ()), torch.zeros_like(node.learner.weights))
+        node.learner.mix(Mix(round=0, own=0, takes=()), torch.zeros_like(node.learner.weights))
         node.update(0.1)
     assert not node.weights()[gaps].any()
 
@@ -217,7 +224,7 @@ def test_a_snapshot_holds_what_is_pending() -> None:
     model = node.learner.model.clone()
     delta = torch.arange(len(model), dtype=torch.float64)
     expected = (model + delta).numpy()
-    node.learner.mix(Mix(0, 0, ()), delta.clone())
+    node.learner.mix(Mix(round=0, own=0, takes=()), delta.clone())
     torch.testing.assert_close(node.learner.model, model)  # a gradient may be under way
     np.testing.assert_array_equal(node.weights(), expected)
     node.learner.settle()
@@ -229,9 +236,9 @@ def test_a_newcomer_forgets_the_mixes_of_its_former_self() -> None:
     node = Driven(0, OPTIMISERS[1])
     node.gradient()
     node.update(0.1)
-    node.learner.mix(Mix(0, 0, ()), torch.ones_like(node.learner.weights))
+    node.learner.mix(Mix(round=0, own=0, takes=()), torch.ones_like(node.learner.weights))
     given = torch.full_like(node.learner.weights, 3.0)
-    node.learner.join(Join(1, 7), given)
+    node.learner.join(Join(source=1, version=7), given)
     np.testing.assert_array_equal(node.weights(), given.numpy())
     node.learner.settle()
     np.testing.assert_array_equal(node.weights(), given.numpy())
@@ -245,7 +252,7 @@ def test_a_gradient_left_out_leaves_no_trace() -> None:
     for skip, rate in ((True, 0.1), (False, 0.0)):
         before, velocity = node.weights(), node.learner.velocity.clone()
         node.learner.gradient.fill_(float("nan"))
-        node.learner.update(rate, float("nan"), skip=skip)
+        node.learner.update(rate=rate, norm=float("nan"), skip=skip)
         np.testing.assert_array_equal(node.weights(), before)
         assert torch.equal(node.learner.velocity, velocity)
         assert not node.learner.gradient.any()
@@ -277,7 +284,7 @@ def exchange_rounds(
     made: list[TcpTransport], schedule: str, rounds: int, annoy: Callable[[], None]
 ) -> None:
     """All ranks make so many rounds in threads, each checks what it gets; meanwhile `annoy()`."""
-    plan = SCHEDULES[schedule](len(made), 2)
+    plan = SCHEDULES[schedule](learners=len(made), seed=2)
 
     def work(rank: int) -> None:
         for k in range(rounds):
@@ -325,7 +332,7 @@ def test_strangers_at_the_door_do_not_end_a_run() -> None:
 def test_a_broken_off_round_keeps_the_survivors_mean(data: st.DataObject, learners: int) -> None:
     """Whoever died, wherever the round broke off: what counts is symmetric among the living."""
     name = data.draw(st.sampled_from(["ring", "random-ring", "pairwise", "complete"]))
-    current = SCHEDULES[name](learners, 3).round(5)
+    current = SCHEDULES[name](learners=learners, seed=3).round(5)
     where = [data.draw(st.sampled_from(["before", "in", "in", "past"])) for _ in range(learners)]
     for i in range(learners):  # who is past the round has settled it with all its partners
         if where[i] == "past" and any(where[j] == "before" for j in current.receives(i)):
@@ -340,10 +347,12 @@ def test_a_broken_off_round_keeps_the_survivors_mean(data: st.DataObject, learne
     ]
     alive = sorted(data.draw(st.sets(st.integers(0, learners - 1), min_size=1)))
     reports = {
-        i: Report(6) if where[i] == "past" else Report(5, where[i] == "in", holds[i])
+        i: Report(round=6)
+        if where[i] == "past"
+        else Report(round=5, exchanging=where[i] == "in", holds=holds[i])
         for i in alive
         if where[i] != "before"
-    } | {i: Report(5) for i in alive if where[i] == "before"}
+    } | {i: Report(round=5) for i in alive if where[i] == "before"}
     decision = Decision(1, tuple(alive), 6, {}, reports)
     weights = np.random.default_rng(1).normal(size=learners)
     mixed = weights.copy()

@@ -27,7 +27,7 @@ from hadpsgd.decentralized.sgd import Sgd
 from hadpsgd.decentralized.strategies import Choice
 from hadpsgd.training.job import LossOf
 
-MOMENTUM = dense.Sgd(0.9)
+MOMENTUM = dense.Sgd(momentum=0.9)
 LEARNERS = [4, 5, 8]
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
 
@@ -52,14 +52,14 @@ def rates(setup: Setup) -> list[float]:
 
 def matrices(setup: Setup) -> dense.Matrices:
     """Mixing matrices of the run's schedule."""
-    schedule = create(setup.schedule, setup.learners // setup.size, 5)
+    schedule = create(setup.schedule, learners=setup.learners // setup.size, seed=5)
     return lambda k: schedule.round(k).matrix()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("learners", LEARNERS)
 def test_ssgd(learners: int, dtype: torch.dtype) -> None:
-    setup = Setup(Choice("ssgd"), learners=learners, size=learners, dtype=dtype)
+    setup = Setup(Choice(strategy="ssgd"), learners=learners, size=learners, dtype=dtype)
     results = run_setup(setup)
     wanted = dense.ssgd(starts(results), dense_gradient(), rates(setup), MOMENTUM)
     assert relative_error(results, wanted) < TOLERANCE[dtype]
@@ -75,7 +75,7 @@ def test_ssgd(learners: int, dtype: torch.dtype) -> None:
     ],
 )
 def test_dpsgd(schedule: str, learners: int, dtype: torch.dtype) -> None:
-    setup = Setup(Choice("dpsgd"), schedule, learners, dtype=dtype)
+    setup = Setup(Choice(strategy="dpsgd"), schedule, learners, dtype=dtype)
     results = run_setup(setup)
     start = starts(results)
     wanted = dense.dpsgd(start, dense_gradient(), rates(setup), matrices(setup), MOMENTUM)
@@ -86,7 +86,7 @@ def test_dpsgd(schedule: str, learners: int, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("learners", LEARNERS)
 def test_d1d(learners: int, dtype: torch.dtype) -> None:
-    setup = Setup(Choice("d1d"), "complete", learners, dtype=dtype)
+    setup = Setup(Choice(strategy="d1d"), "complete", learners, dtype=dtype)
     results = run_setup(setup)
     wanted = dense.d1d(starts(results), dense_gradient(), rates(setup), "mean", MOMENTUM)
     assert relative_error(results, wanted) < TOLERANCE[dtype]
@@ -95,10 +95,12 @@ def test_d1d(learners: int, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("learners", LEARNERS)
 def test_local(learners: int, dtype: torch.dtype) -> None:
-    choice = Choice("local", every=3, synchronous_steps=4)
+    choice = Choice(strategy="local", every=3, synchronous_steps=4)
     setup = Setup(choice, "complete", learners, dtype=dtype)
     results = run_setup(setup)
-    wanted = dense.local(starts(results), dense_gradient(), rates(setup), 3, 4, MOMENTUM)
+    wanted = dense.local(
+        starts(results), dense_gradient(), rates(setup), every=3, synchronous=4, sgd=MOMENTUM
+    )
     assert relative_error(results, wanted) < TOLERANCE[dtype]
 
 
@@ -116,7 +118,7 @@ def test_local(learners: int, dtype: torch.dtype) -> None:
     ],
 )
 def test_adpsgd(schedule: str, learners: int, dtype: torch.dtype) -> None:
-    setup = Setup(Choice("adpsgd"), schedule, learners, dtype=dtype, jitter=0.004)
+    setup = Setup(Choice(strategy="adpsgd"), schedule, learners, dtype=dtype, jitter=0.004)
     results = run_setup(setup)
     check_record(results, setup)
 
@@ -133,7 +135,9 @@ def test_adpsgd(schedule: str, learners: int, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("among", ["adpsgd", "dpsgd", "d1d", "local"])
 def test_hadpsgd(among: str, nodes: int, size: int, dtype: torch.dtype) -> None:
     schedule = "complete" if among in ("d1d", "local") else "ring"
-    setup = Setup(Choice(among, every=3), schedule, nodes * size, size, dtype=dtype, jitter=0.002)
+    setup = Setup(
+        Choice(strategy=among, every=3), schedule, nodes * size, size, dtype=dtype, jitter=0.002
+    )
     results = run_setup(setup)
     for node in range(nodes):
         members = results[node * size : (node + 1) * size]
@@ -144,7 +148,7 @@ def test_hadpsgd(among: str, nodes: int, size: int, dtype: torch.dtype) -> None:
 
 def test_super_learners_that_exchange_copies() -> None:
     """Gradients, shards and what members agree on, by the host's memory."""
-    setup = Setup(Choice("adpsgd"), "ring", 4, 2, jitter=0.002, by_host=True)
+    setup = Setup(Choice(strategy="adpsgd"), "ring", 4, 2, jitter=0.002, by_host=True)
     results = run_setup(setup)
     for one, other in (results[:2], results[2:]):
         assert one.events == other.events
@@ -154,7 +158,7 @@ def test_super_learners_that_exchange_copies() -> None:
 
 def test_a_slow_member_does_not_slow_the_mixing() -> None:
     """Its super-learner mixes during its gradients as well, and stays exact."""
-    setup = Setup(Choice("adpsgd"), "ring", 6, 2, jitter=0.04, slow=5)
+    setup = Setup(Choice(strategy="adpsgd"), "ring", 6, 2, jitter=0.04, slow=5)
     results = run_setup(setup)
     for node in range(3):
         one, other = results[2 * node : 2 * node + 2]
@@ -184,7 +188,7 @@ def check_record(results: list[Result], setup: Setup) -> None:
 @pytest.mark.parametrize("learners", LEARNERS)
 def test_ddp(learners: int, dtype: torch.dtype) -> None:
     """The strategy of that name: torch's own DDP behind the engine's interface."""
-    setup = Setup(Choice("ddp"), learners=learners, size=learners, dtype=dtype)
+    setup = Setup(Choice(strategy="ddp"), learners=learners, size=learners, dtype=dtype)
     ended = run(learners, ddp_engine, setup)
     model = make_model(torch.float64)
     flat = flatten(model)
@@ -198,7 +202,7 @@ def test_ddp(learners: int, dtype: torch.dtype) -> None:
 
 def ddp_engine(rank: int, setup: Setup) -> np.ndarray:
     """One process of strategy ddp; its parameters in the order of the flat buffer."""
-    meeting = rendezvous.meet(setup.learners, setup.size, "same", 20)
+    meeting = rendezvous.meet(learners=setup.learners, size=setup.size, agree_on="same", seconds=20)
     engine = DdpEngine(LossOf(make_model(setup.dtype)), setup.sgd, meeting)
     with engine:
         for step in range(setup.steps):
@@ -210,7 +214,7 @@ def ddp_engine(rank: int, setup: Setup) -> np.ndarray:
 
 def test_ssgd_is_ddp() -> None:
     """The same seeds: equal to 1e-6 after 50 steps in single precision."""
-    setup = Setup(Choice("ssgd"), size=4, steps=50, dtype=torch.float32)
+    setup = Setup(Choice(strategy="ssgd"), size=4, steps=50, dtype=torch.float32)
     ours = run_setup(setup)
     theirs = run(4, ddp_learner, setup)
     for mine, other in zip(ours, theirs, strict=True):
@@ -218,12 +222,12 @@ def test_ssgd_is_ddp() -> None:
 
 
 @pytest.mark.parametrize(
-    "sgd", [Sgd(), Sgd(0.9, nesterov=True), Sgd(0.5, weight_decay=0.1)], ids=str
+    "sgd", [Sgd(), Sgd(momentum=0.9, nesterov=True), Sgd(momentum=0.5, weight_decay=0.1)], ids=str
 )
 def test_momentum_variants(sgd: Sgd) -> None:
-    setup = Setup(Choice("dpsgd"), sgd=sgd)
+    setup = Setup(Choice(strategy="dpsgd"), sgd=sgd)
     results = run_setup(setup)
-    oracle = dense.Sgd(sgd.momentum, sgd.nesterov, sgd.weight_decay)
+    oracle = dense.Sgd(momentum=sgd.momentum, nesterov=sgd.nesterov, weight_decay=sgd.weight_decay)
     start = starts(results)
     wanted = dense.dpsgd(start, dense_gradient(), rates(setup), matrices(setup), oracle)
     assert relative_error(results, wanted) < TOLERANCE[torch.float64]

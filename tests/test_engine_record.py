@@ -14,7 +14,7 @@ from hadpsgd.decentralized.record import Entry, Fold, Recorder, planned, read
 from hadpsgd.decentralized.schedules import Ring
 from hadpsgd.errors import UserError
 
-RING = Ring(5)
+RING = Ring(learners=5)
 
 
 @st.composite
@@ -28,20 +28,24 @@ def entries(draw: st.DrawFn) -> list[Entry]:
         match kind:
             case "update":
                 rate = draw(st.floats(1e-6, 10))
-                found.append(Update(step, version - back, rate))
+                found.append(Update(step=step, read=version - back, rate=rate))
                 step += 1
             case "mix":
                 versions = [draw(st.integers(0, 10**6)) for _ in range(2)]
-                plan = planned(RING, 2, draw(st.integers(0, 10**6)))
+                plan = planned(RING, node=2, round_=draw(st.integers(0, 10**6)))
                 takes = tuple((j, w, v) for (j, w), v in zip(plan, versions, strict=True))
-                found.append(Mix(draw(st.integers(0, 10**9)), version - back, takes))
+                found.append(
+                    Mix(round=draw(st.integers(0, 10**9)), own=version - back, takes=takes)
+                )
             case "other mix":
                 takes = tuple((j, 0.1 * j, 7 * j) for j in range(draw(st.integers(0, 4))))
-                found.append(Mix(3, version - back, takes))
+                found.append(Mix(round=3, own=version - back, takes=takes))
             case "fold":
                 found.append(Fold())
             case "join":
-                found.append(Join(draw(st.integers(0, 4)), draw(st.integers(0, 10**6))))
+                found.append(
+                    Join(source=draw(st.integers(0, 4)), version=draw(st.integers(0, 10**6)))
+                )
         version += kind != "fold"
     return found
 
@@ -67,28 +71,35 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, content: list[Entr
 def test_is_compact(tmp_path: Path) -> None:
     events: list[Event] = []
     for step in range(1000):
-        takes = tuple((j, w, 2 * step - 1) for j, w in planned(RING, 2, step))
-        events += [Update(step, 2 * step, 0.1), Mix(step, 2 * step, takes)]
+        takes = tuple((j, w, 2 * step - 1) for j, w in planned(RING, node=2, round_=step))
+        events += [
+            Update(step=step, read=2 * step, rate=0.1),
+            Mix(round=step, own=2 * step, takes=takes),
+        ]
     length = write(tmp_path / "node-2.bin", list(events)).flush()
     assert length < 9 * 1000
 
 
 def test_resumed_record_forgets_what_came_after_the_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "node-2.bin"
-    recorder = write(path, [Update(0, 0, 0.5), Fold()])
+    recorder = write(path, [Update(step=0, read=0, rate=0.5), Fold()])
     length = recorder.flush()
-    recorder.event(Update(1, 1, 0.5))
+    recorder.event(Update(step=1, read=1, rate=0.5))
     recorder.flush()
     again = Recorder(path, {"run": "x"}, RING, 2)
-    again.resume(length, 1)
-    again.event(Update(1, 0, 0.25))
+    again.resume(length=length, version=1)
+    again.event(Update(step=1, read=0, rate=0.25))
     again.flush()
-    assert read(path, RING) == [Update(0, 0, 0.5), Fold(), Update(1, 0, 0.25)]
+    assert read(path, RING) == [
+        Update(step=0, read=0, rate=0.5),
+        Fold(),
+        Update(step=1, read=0, rate=0.25),
+    ]
 
 
 def test_damage_is_named(tmp_path: Path) -> None:
     path = tmp_path / "node-2.bin"
-    write(path, [Update(0, 0, 0.5)]).flush()
+    write(path, [Update(step=0, read=0, rate=0.5)]).flush()
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(UserError, match=r"node-2\.bin: the record is damaged"):
         read(path, RING)
@@ -98,19 +109,21 @@ def test_damage_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no record"):
         read(tmp_path / "node-7.bin", RING)
     with pytest.raises(UserError, match="the record has 15 bytes, the checkpoint knows 99"):
-        Recorder(path, {}, RING, 2).resume(99, 1)
+        Recorder(path, {}, RING, 2).resume(length=99, version=1)
 
 
 def test_newcomer_goes_on_after_the_last_whole_event(tmp_path: Path) -> None:
     """A kill in the middle of a write costs the event, not the record."""
     path = tmp_path / "node-2.bin"
-    write(path, [Update(0, 0, 0.5), Mix(0, 1, ((1, 0.25, 7),))]).flush()
+    write(
+        path, [Update(step=0, read=0, rate=0.5), Mix(round=0, own=1, takes=((1, 0.25, 7),))]
+    ).flush()
     path.write_bytes(path.read_bytes()[:-4])
     again = Recorder(path, {"run": "x"}, RING, 2)
     assert again.take_over() == (1, 1)
-    again.event(Join(3, 9))
+    again.event(Join(source=3, version=9))
     again.flush()
-    assert read(path, RING) == [Update(0, 0, 0.5), Join(3, 9)]
+    assert read(path, RING) == [Update(step=0, read=0, rate=0.5), Join(source=3, version=9)]
 
 
 @pytest.mark.parametrize("left", [None, b"", b'{"form'])
@@ -120,9 +133,9 @@ def test_newcomer_of_one_that_wrote_nothing(left: bytes | None, tmp_path: Path) 
         path.write_bytes(left)
     recorder = Recorder(path, {"run": "x"}, RING, 2)
     assert recorder.take_over() == (0, 0)
-    recorder.event(Join(3, 9))
+    recorder.event(Join(source=3, version=9))
     recorder.flush()
-    assert read(path, RING) == [Join(3, 9)]
+    assert read(path, RING) == [Join(source=3, version=9)]
 
 
 def test_events_are_kept_while_another_thread_flushes(tmp_path: Path) -> None:
@@ -137,7 +150,7 @@ def test_events_are_kept_while_another_thread_flushes(tmp_path: Path) -> None:
     thread = threading.Thread(target=flush)
     thread.start()
     for step in range(20_000):
-        recorder.event(Update(step, step, 0.5))
+        recorder.event(Update(step=step, read=step, rate=0.5))
     busy.set()
     thread.join()
     recorder.flush()

@@ -30,7 +30,7 @@ def test_lost_exchanges_keep_the_mean(
     name: str, learners: int, share: float, data: st.DataObject
 ) -> None:
     """Whatever is lost, and whoever is dead, the matrix stays symmetric and doubly stochastic."""
-    schedule = Injection(drop=share, seed=3).on(create(name, learners, 1))
+    schedule = Injection(drop=share, seed=3).on(create(name, learners=learners, seed=1))
     alive = sorted(data.draw(st.sets(st.integers(0, learners - 1), min_size=1)))
     for current in (schedule, schedule.over(alive)):
         for k in range(6):
@@ -41,7 +41,7 @@ def test_lost_exchanges_keep_the_mean(
 
 
 def test_as_many_are_lost_as_asked() -> None:
-    schedule = create("ring", 8, 1)
+    schedule = create("ring", learners=8, seed=1)
     losing = Injection(drop=0.3, seed=1).on(schedule)
     kept = sum(len(losing.round(k).receives(i)) for k in range(400) for i in range(8))
     assert kept / (400 * 16) == pytest.approx(0.7, abs=0.03)
@@ -49,10 +49,10 @@ def test_as_many_are_lost_as_asked() -> None:
 
 def test_what_is_lost_and_slow_is_drawn_anew_every_time() -> None:
     """Neither exchanges nor gradients have the luck of the round or step before."""
-    losing = Injection(drop=0.5, seed=1).on(create("ring", 12, 1))
+    losing = Injection(drop=0.5, seed=1).on(create("ring", learners=12, seed=1))
     lost = [[len(losing.round(k).receives(i)) for i in range(12)] for k in range(500)]
-    times = ComputeTimes(1.0, {}, "lognormal", 0.5, seed=1)
-    slow = [[times.at(i, step) for i in range(12)] for step in range(500)]
+    times = ComputeTimes(seconds=1.0, factors={}, spread="lognormal", deviation=0.5, seed=1)
+    slow = [[times.at(learner=i, step=step) for i in range(12)] for step in range(500)]
     for table in (np.array(lost, float), np.array(slow)):
         for lag in (1, 2, 3):
             assert abs(np.corrcoef(table[lag:].ravel(), table[:-lag].ravel())[0, 1]) < 0.06
@@ -62,32 +62,41 @@ def test_what_is_lost_and_slow_is_drawn_anew_every_time() -> None:
 @pytest.mark.parametrize("name", DIRECTED)
 def test_directed_rounds_cannot_lose_exchanges(name: str) -> None:
     with pytest.raises(UserError, match="would shift the mean"):
-        Injection(drop=0.1).on(create(name, 8))
+        Injection(drop=0.1).on(create(name, learners=8))
 
 
 def test_a_run_with_lost_exchanges_is_exact() -> None:
     injection = Injection(drop=0.4, seed=9)
-    setup = Setup(Choice("dpsgd"), learners=5, injection=injection)
+    setup = Setup(Choice(strategy="dpsgd"), learners=5, injection=injection)
     results = run_setup(setup)
-    schedule = injection.on(create("ring", 5, 5))
+    schedule = injection.on(create("ring", learners=5, seed=5))
     start = np.stack([result.start for result in results], axis=1)
     rates = [rate(step) for step in range(setup.steps)]
     wanted = dense.dpsgd(
-        start, dense_gradient(), rates, lambda k: schedule.round(k).matrix(), dense.Sgd(0.9)
+        start,
+        dense_gradient(),
+        rates,
+        lambda k: schedule.round(k).matrix(),
+        dense.Sgd(momentum=0.9),
     )
     for result, column in zip(results, wanted.T, strict=True):
         assert np.linalg.norm(result.weights - column) < 1e-10 * np.linalg.norm(column)
 
 
 @pytest.mark.parametrize(
-    "links", [LinkTimes(latency=0.03), LinkTimes(bandwidth=1e5), LinkTimes(1e-3, 1e6, {2: 10.0})]
+    "links",
+    [
+        LinkTimes(latency=0.03),
+        LinkTimes(bandwidth=1e5),
+        LinkTimes(latency=1e-3, bandwidth=1e6, factors={2: 10.0}),
+    ],
 )
 def test_slow_links_take_their_time(links: LinkTimes) -> None:
     """Ten rounds with two neighbours, of which the slowest link of the ring sets the pace."""
-    setup = Setup(Choice("dpsgd"), steps=10, injection=Injection(links=links))
+    setup = Setup(Choice(strategy="dpsgd"), steps=10, injection=Injection(links=links))
     results = run_setup(setup)
     size = results[0].start.nbytes
-    slowest = max(links.seconds(i, 2 * size) for i in range(4)) + links.latency
+    slowest = max(links.seconds(learner=i, size=2 * size) for i in range(4)) + links.latency
     assert slowest > 0.01
     # the learner with the slow link waits for it, and the others for that learner
     assert max(result.seconds for result in results) > 10 * slowest
@@ -95,13 +104,19 @@ def test_slow_links_take_their_time(links: LinkTimes) -> None:
 
 @pytest.mark.parametrize("spread", ["uniform", "exponential", "lognormal"])
 def test_slow_learners(spread: Any) -> None:
-    times = ComputeTimes(1.0, {1: 5.0}, spread, 0.3, seed=2)
+    times = ComputeTimes(seconds=1.0, factors={1: 5.0}, spread=spread, deviation=0.3, seed=2)
     injection = Injection(compute=times)
-    means = [np.mean([1 + injection.pause(i, k, 1.0) for k in range(4000)]) for i in range(2)]
+    means = [
+        np.mean([1 + injection.pause(learner=i, step=k, seconds=1.0) for k in range(4000)])
+        for i in range(2)
+    ]
     assert means[1] > 4.5 and means[1] == pytest.approx(5, rel=0.1)
     assert 1.0 <= means[0] < 1.5  # what would be faster than without is not
-    fixed = Injection(compute=ComputeTimes(1.0, {1: 5.0}))
-    assert fixed.pause(1, 0, 0.2) == pytest.approx(0.8) and fixed.pause(0, 0, 0.2) == 0.0
+    fixed = Injection(compute=ComputeTimes(seconds=1.0, factors={1: 5.0}))
+    assert (
+        fixed.pause(learner=1, step=0, seconds=0.2) == pytest.approx(0.8)
+        and fixed.pause(learner=0, step=0, seconds=0.2) == 0.0
+    )
 
 
 def test_the_config_says_what_is_put_in() -> None:
@@ -119,8 +134,10 @@ def test_the_config_says_what_is_put_in() -> None:
         },
     )
     injection = injection_of(run, 7)
-    assert injection.compute == ComputeTimes(1.0, {1: 5.0}, "lognormal", 0.2, 7)
-    assert injection.links == LinkTimes(0.003, 12.5e6, {2: 8.0})
+    assert injection.compute == ComputeTimes(
+        seconds=1.0, factors={1: 5.0}, spread="lognormal", deviation=0.2, seed=7
+    )
+    assert injection.links == LinkTimes(latency=0.003, bandwidth=12.5e6, factors={2: 8.0})
     assert (injection.drop, injection.seed) == (0.1, 7)
 
 

@@ -28,7 +28,9 @@ def store() -> dist.Store:
 
 def view(store: dist.Store, node: int, dead: Iterable[int] = ()) -> Membership:
     """What one of five nodes knows; `dead` do not listen."""
-    return Membership(store, create("ring", 5, 0), node, lambda n: n not in dead, seconds=20)
+    return Membership(
+        store, create("ring", learners=5, seed=0), node, lambda n: n not in dead, seconds=20
+    )
 
 
 def reports_only(store: dist.Store, node: int, report: Report) -> None:
@@ -47,7 +49,7 @@ def together(*calls: Callable[[], Decision]) -> list[Decision]:
 def changes(store: dist.Store, nodes: Iterable[int], dead: Iterable[int]) -> list[Decision]:
     """Nodes that take part in a change, each in a thread of its own."""
     views = [view(store, node, dead) for node in nodes]
-    return together(*(lambda m=m: m.change(Report(7), lost=dead) for m in views))
+    return together(*(lambda m=m: m.change(Report(round=7), lost=dead) for m in views))
 
 
 @pytest.mark.parametrize("dead", [(0,), (0, 1), (2,), (4,)])
@@ -57,7 +59,7 @@ def test_who_reports_only_keeps_nobody_waiting(
     """The lowest node is the one that the others wait for: it may die before it decides."""
     monkeypatch.setattr(membership, "PATIENCE_SECONDS", 0.1)
     for node in dead:
-        reports_only(store, node, Report(7, exchanging=True, holds=(1, 4)))
+        reports_only(store, node, Report(round=7, exchanging=True, holds=(1, 4)))
     living = [node for node in range(5) if node not in dead]
     decisions = changes(store, living, dead)
     assert len({decision.to_json() for decision in decisions}) == 1
@@ -68,9 +70,9 @@ def test_who_reports_only_keeps_nobody_waiting(
 
 def test_a_newcomer_gets_in_though_its_former_self_has_reported(store: dist.Store) -> None:
     """Nobody looks whether node 0 lives: the newcomer alone knows that it is dead."""
-    reports_only(store, 0, Report(7))
+    reports_only(store, 0, Report(round=7))
     views = [view(store, node) for node in range(1, 5)]
-    changing = [lambda m=m: m.change(Report(7)) for m in views]
+    changing = [lambda m=m: m.change(Report(round=7)) for m in views]
     *_, joined = together(*changing, lambda: view(store, 0).join(20))
     assert joined.alive == (0, 1, 2, 3, 4)
     assert joined.sources == {0: 1}
@@ -78,30 +80,30 @@ def test_a_newcomer_gets_in_though_its_former_self_has_reported(store: dist.Stor
 
 
 def test_who_reports_is_not_given_up_for_a_broken_connection(store: dist.Store) -> None:
-    reports_only(store, 3, Report(7))  # not dead at all: it listens
+    reports_only(store, 3, Report(round=7))  # not dead at all: it listens
     views = [view(store, node) for node in (0, 1, 2, 4)]
-    decisions = together(*(lambda m=m: m.change(Report(7), lost=[3]) for m in views))
+    decisions = together(*(lambda m=m: m.change(Report(round=7), lost=[3]) for m in views))
     assert {decision.alive for decision in decisions} == {(0, 1, 2, 3, 4)}
 
 
 def test_who_was_given_up_is_told(store: dist.Store) -> None:
     changes(store, [0, 1, 2, 4], dead=[3])
     with pytest.raises(ExcludedError, match="took learner 3 for dead"):
-        view(store, 3).change(Report(6))
+        view(store, 3).change(Report(round=6))
 
 
 def test_who_comes_after_the_end_is_told(store: dist.Store) -> None:
-    view(store, 1).end(Report(9, stop=True))
+    view(store, 1).end(Report(round=9, stop=True))
     with pytest.raises(TooLateError, match="the others ended before learner 0 joined them"):
         view(store, 0).join(20)
 
 
 def test_a_round_counts_with_those_who_ended_after_it(store: dist.Store) -> None:
     """Node 0 has round 7 behind it and is gone; node 1 was broken off in the middle of it."""
-    view(store, 0, [0]).end(Report(8, stop=True))
+    view(store, 0, [0]).end(Report(round=8, stop=True))
     views = [view(store, node, [0]) for node in range(1, 5)]
-    broken = Report(7, exchanging=True, holds=(0, 2))
-    reports = [broken, Report(7), Report(8), Report(8)]
+    broken = Report(round=7, exchanging=True, holds=(0, 2))
+    reports = [broken, Report(round=7), Report(round=8), Report(round=8)]
     decision, *_ = together(
         *(lambda m=m, r=r: m.change(r) for m, r in zip(views, reports, strict=True))
     )
@@ -114,33 +116,33 @@ def test_who_listens_but_never_reports_is_given_up(
 ) -> None:
     """A learner that hangs: its port answers, its thread does not."""
     monkeypatch.setattr(membership, "PATIENCE_SECONDS", 0.05)
-    ring = create("ring", 5, 0)
+    ring = create("ring", learners=5, seed=0)
     views = [Membership(store, ring, node, lambda _: True, seconds=0.5) for node in (0, 1, 2, 4)]
-    decisions = together(*(lambda m=m: m.change(Report(7)) for m in views))
+    decisions = together(*(lambda m=m: m.change(Report(round=7)) for m in views))
     assert {decision.alive for decision in decisions} == {(0, 1, 2, 4)}
     with pytest.raises(ExcludedError):
-        view(store, 3).change(Report(7))
+        view(store, 3).change(Report(round=7))
 
 
 def test_who_hangs_before_it_decides_is_given_up(
     store: dist.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(membership, "PATIENCE_SECONDS", 0.05)
-    reports_only(store, 0, Report(7))  # the lowest: the decision is its to make
-    ring = create("ring", 5, 0)
+    reports_only(store, 0, Report(round=7))  # the lowest: the decision is its to make
+    ring = create("ring", learners=5, seed=0)
     views = [Membership(store, ring, node, lambda _: True, seconds=0.5) for node in range(1, 5)]
-    decisions = together(*(lambda m=m: m.change(Report(7)) for m in views))
+    decisions = together(*(lambda m=m: m.change(Report(round=7)) for m in views))
     assert {decision.alive for decision in decisions} == {(1, 2, 3, 4)}
 
 
 @pytest.mark.parametrize(
     ("reports", "round_"),
     [
-        ([Report(7, exchanging=True)] * 5, 8),  # all in the middle of it: it has been
-        ([Report(7)] * 5, 7),
-        ([Report(7, exchanging=True), *[Report(7)] * 4], 8),
-        ([Report(8), *[Report(7, exchanging=True)] * 4], 8),
-        ([Report(9, exchanging=True), Report(8), *[Report(9)] * 3], 10),
+        ([Report(round=7, exchanging=True)] * 5, 8),  # all in the middle of it: it has been
+        ([Report(round=7)] * 5, 7),
+        ([Report(round=7, exchanging=True), *[Report(round=7)] * 4], 8),
+        ([Report(round=8), *[Report(round=7, exchanging=True)] * 4], 8),
+        ([Report(round=9, exchanging=True), Report(round=8), *[Report(round=9)] * 3], 10),
     ],
 )
 def test_no_round_is_done_twice(store: dist.Store, reports: list[Report], round_: int) -> None:

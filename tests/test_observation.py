@@ -21,14 +21,14 @@ def test_distance_from_a_mix(schedule: str) -> None:
     draws = torch.Generator().manual_seed(1)
     mean = torch.randn(20_000, generator=draws)
     learners = [mean + 0.1 * torch.randn(20_000, generator=draws) for _ in range(8)]
-    current = create(schedule, 8).round(0)
+    current = create(schedule, learners=8).round(0)
     for node in range(8):
         takes = {j: w for j, w in current.partners(node).items() if j != node}
         delta = sum(
             (w * (learners[j] - learners[node]) for j, w in takes.items()), torch.zeros_like(mean)
         )
         observer = Observer()
-        mix = Mix(0, 0, tuple((j, w, 0) for j, w in takes.items()))
+        mix = Mix(round=0, own=0, takes=tuple((j, w, 0) for j, w in takes.items()))
         observer.mixed(mix, delta, learners[node])
         assert observer.collect().distance == pytest.approx(0.1, rel=0.1)
 

@@ -27,8 +27,10 @@ def start(tmp_path: Path) -> Start:
     """Rank `rank` of three, at a step; `store` is of one attempt. 10 steps are an epoch."""
 
     def begin(store: dist.Store, rank: int, step: int, alive: tuple[int, ...] = (0, 1, 2)) -> Any:
-        place = Place(rank, 3)
-        meeting = Meeting(place, 3, "127.0.0.1", store, timedelta(seconds=5))
+        place = Place(rank=rank, world=3)
+        meeting = Meeting(
+            place=place, local_world=3, host="127.0.0.1", store=store, timeout=timedelta(seconds=5)
+        )
         engine: Any = SimpleNamespace(place=place, steps=step, alive=alive)
         metrics = Metrics(tmp_path, rank=rank, step=step)
         return Progress(

@@ -85,15 +85,15 @@ def test_a_strategy_gets_the_values_of_its_run() -> None:
     """Not only others: these."""
     run = Run(strategy="adpsgd", learners=4, pace=3, max_staleness=5)
     assert contents(strategy_of(run, STEPS)) == contents(
-        create(Choice("adpsgd", pace=3, max_staleness=5))
+        create(Choice(strategy="adpsgd", pace=3, max_staleness=5))
     )
     run = Run(strategy="local", learners=4, average_every=3, synchronous_epochs=1.5)
     assert contents(strategy_of(run, STEPS)) == contents(
-        create(Choice("local", every=3, synchronous_steps=15))
+        create(Choice(strategy="local", every=3, synchronous_steps=15))
     )
     run = Run(strategy="hadpsgd", learners=4, super_learner=2, pace=2, max_staleness=9)
     assert contents(strategy_of(run, STEPS)) == contents(
-        create(Choice("adpsgd", pace=2, max_staleness=9))
+        create(Choice(strategy="adpsgd", pace=2, max_staleness=9))
     )
 
 

@@ -31,12 +31,12 @@ def doubly_stochastic(matrix: np.ndarray) -> bool:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_schedule_is_valid_from_2_to_128_learners(name: str) -> None:
     for learners in range(2, 129):
-        create(name, learners, seed=1)
+        create(name, learners=learners, seed=1)
 
 
 @given(st.sampled_from(NAMES), LEARNERS, ROUNDS, st.integers(0, 2**40))
 def test_mix_preserves_the_mean(name: str, learners: int, k: int, seed: int) -> None:
-    matrix = SCHEDULES[name](learners, seed).round(k).matrix()
+    matrix = SCHEDULES[name](learners=learners, seed=seed).round(k).matrix()
     weights = np.random.default_rng(k).normal(size=(5, learners))
     np.testing.assert_allclose((weights @ matrix).mean(1), weights.mean(1), atol=1e-14)
 
@@ -46,12 +46,12 @@ def test_ring_is_the_circulant_of_thirds(learners: int) -> None:
     expected = np.zeros((learners, learners))
     for hop in {-1 % learners, 0, 1 % learners}:
         expected += np.roll(np.eye(learners), hop, axis=1) / min(3, learners)
-    np.testing.assert_array_equal(SCHEDULES["ring"](learners).round(7).matrix(), expected)
+    np.testing.assert_array_equal(SCHEDULES["ring"](learners=learners).round(7).matrix(), expected)
 
 
 @given(LEARNERS.filter(lambda n: n > 2), ROUNDS, st.integers(0, 2**40))
 def test_random_ring_is_the_ring_with_other_names(learners: int, k: int, seed: int) -> None:
-    matrix = SCHEDULES["random-ring"](learners, seed).round(k).matrix()
+    matrix = SCHEDULES["random-ring"](learners=learners, seed=seed).round(k).matrix()
     np.testing.assert_array_equal(matrix, matrix.T)
     assert set(matrix[matrix > 0]) == {1 / 3}
     assert ((matrix > 0).sum(axis=0) == 3).all()
@@ -62,7 +62,7 @@ def test_random_ring_is_the_ring_with_other_names(learners: int, k: int, seed: i
 
 def test_random_ring_draws_each_permutation_equally_often() -> None:
     # 4 learners: 3 different rings; chi-squared with 2 degrees of freedom, 99.9 % below 13.8
-    schedule = SCHEDULES["random-ring"](4, 5)
+    schedule = SCHEDULES["random-ring"](learners=4, seed=5)
     opposite = [
         next(j for j in range(1, 4) if j not in schedule.round(k).sends(0)) for k in range(3000)
     ]
@@ -71,7 +71,7 @@ def test_random_ring_draws_each_permutation_equally_often() -> None:
 
 
 def test_random_ring_is_the_same_in_every_process_and_in_any_order() -> None:
-    schedule = SCHEDULES["random-ring"](16, 12345)
+    schedule = SCHEDULES["random-ring"](learners=16, seed=12345)
     mine = [schedule.round(k).takes for k in (999, 3, 10**9)]
     code = (
         "from hadpsgd.decentralized.schedules import create; s = create('random-ring', 16, 12345);"
@@ -79,13 +79,13 @@ def test_random_ring_is_the_same_in_every_process_and_in_any_order() -> None:
     )
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == repr(mine)
-    assert SCHEDULES["random-ring"](16, 12346).round(3).takes != mine[1]
+    assert SCHEDULES["random-ring"](learners=16, seed=12346).round(3).takes != mine[1]
 
 
 @pytest.mark.parametrize("learners", [7, 16])
 def test_random_rings_of_different_rounds_are_independent(learners: int) -> None:
     """An edge that is there in one round is there in a later one as often as any is."""
-    schedule = SCHEDULES["random-ring"](learners, 5)
+    schedule = SCHEDULES["random-ring"](learners=learners, seed=5)
     rounds = np.array([schedule.round(k).matrix() > 0 for k in range(400)])
     edges = rounds[:, *np.triu_indices(learners, 1)].astype(float)
     share, draws = 2 / (learners - 1), 400 * learners
@@ -96,7 +96,7 @@ def test_random_rings_of_different_rounds_are_independent(learners: int) -> None
 
 @given(st.integers(2, 41))
 def test_pairwise_uses_every_edge_of_the_ring_equally_often(learners: int) -> None:
-    schedule = SCHEDULES["pairwise"](learners)
+    schedule = SCHEDULES["pairwise"](learners=learners)
     assert schedule.period is not None
     edges: list[tuple[int, int]] = []
     for k in range(schedule.period):
@@ -111,11 +111,11 @@ def test_pairwise_uses_every_edge_of_the_ring_equally_often(learners: int) -> No
 
 
 def test_exponential_graphs_average_exactly_at_powers_of_two() -> None:
-    schedule = SCHEDULES["one-peer-exponential"](16)
+    schedule = SCHEDULES["one-peer-exponential"](learners=16)
     product = np.linalg.multi_dot([schedule.round(k).matrix() for k in range(4)])
     np.testing.assert_allclose(product, 1 / 16, atol=1e-15)
     assert schedule.period == 4
-    assert SCHEDULES["exponential"](16).round(0).partners(3).keys() == {3, 2, 1, 15, 11}
+    assert SCHEDULES["exponential"](learners=16).round(0).partners(3).keys() == {3, 2, 1, 15, 11}
 
 
 @given(st.data(), st.sampled_from(NAMES), st.integers(3, 24), ROUNDS)
@@ -123,7 +123,7 @@ def test_round_without_the_dead_stays_doubly_stochastic(
     data: st.DataObject, name: str, learners: int, k: int
 ) -> None:
     dead = data.draw(st.sets(st.integers(0, learners - 1), max_size=learners))
-    whole = SCHEDULES[name](learners, 3).round(k)
+    whole = SCHEDULES[name](learners=learners, seed=3).round(k)
     healed = whole.without(dead)
     assert doubly_stochastic(healed.matrix())
     assert healed.symmetric or not whole.symmetric
@@ -140,7 +140,7 @@ def test_symmetric_round_heals_without_asking_anybody(
     data: st.DataObject, name: str, k: int
 ) -> None:
     dead = data.draw(st.sets(st.integers(0, 8), max_size=8))
-    whole = SCHEDULES[name](9, 3).round(k)
+    whole = SCHEDULES[name](learners=9, seed=3).round(k)
     healed = whole.without(dead)
     for i in set(range(9)) - dead:
         mine = whole.partners(i)
@@ -154,14 +154,14 @@ def test_schedule_over_the_living_is_the_schedule_of_that_size(
     data: st.DataObject, name: str, learners: int, k: int
 ) -> None:
     alive = data.draw(st.sets(st.integers(0, learners - 1), min_size=1))
-    whole = SCHEDULES[name](learners, 3)
+    whole = SCHEDULES[name](learners=learners, seed=3)
     healed = whole.over(alive)
     if len(alive) > 1:
         validate(healed)
     ranks = sorted(alive)
     matrix = healed.round(k).matrix()
     assert doubly_stochastic(matrix)
-    small = SCHEDULES[name](len(alive), 3).round(k).matrix()
+    small = SCHEDULES[name](learners=len(alive), seed=3).round(k).matrix()
     np.testing.assert_array_equal(matrix[np.ix_(ranks, ranks)], small)
     assert all(matrix[d, d] == 1 for d in set(range(learners)) - alive)
     # who comes back is back
@@ -172,7 +172,7 @@ def test_schedule_over_the_living_is_the_schedule_of_that_size(
 
 @given(st.sampled_from([n for n in NAMES if SCHEDULES[n].symmetric]), LEARNERS, ROUNDS)
 def test_order_lists_each_partner_once(name: str, learners: int, k: int) -> None:
-    current = SCHEDULES[name](learners, 1).round(k)
+    current = SCHEDULES[name](learners=learners, seed=1).round(k)
     for i in range(learners):
         assert sorted(current.order(i)) == sorted(current.receives(i)) == sorted(current.sends(i))
 
@@ -187,7 +187,7 @@ class Listed(MixingSchedule):
     def __init__(
         self, *rounds: dict[int, Takes], symmetric: bool = False, learners: int = 4
     ) -> None:
-        super().__init__(learners)
+        super().__init__(learners=learners)
         self.listed, self.symmetric = rounds, symmetric
 
     @property
@@ -240,7 +240,7 @@ def test_validation_finds_a_deadlock() -> None:
         def order(self, learner: int) -> tuple[int, ...]:
             return ((learner + 1) % 4, (learner - 1) % 4)
 
-    ring = SCHEDULES["ring"](4).round(0)
+    ring = SCHEDULES["ring"](learners=4).round(0)
     assert deadlock_fault([ring, ring]) is None
     assert deadlock_fault([Circular(ring.takes)]) == (
         "deadlock: learner 0 waits for 1 in round 0 for ever"
@@ -258,11 +258,11 @@ def test_validation_finds_a_deadlock() -> None:
 )
 def test_create_refuses(name: str, learners: int, seed: int, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        create(name, learners, seed)
+        create(name, learners=learners, seed=seed)
 
 
 def test_over_refuses_nobody_and_strangers() -> None:
-    ring = create("ring", 4)
+    ring = create("ring", learners=4)
     with pytest.raises(UserError, match="no learner is alive"):
         ring.over([])
     with pytest.raises(UserError, match="0 to 3"):
@@ -270,4 +270,4 @@ def test_over_refuses_nobody_and_strangers() -> None:
     with pytest.raises(ValueError, match="counted from 0"):
         ring.round(-1)
     with pytest.raises(ValueError, match="no order"):
-        create("exponential", 8).round(0).order(1)
+        create("exponential", learners=8).round(0).order(1)

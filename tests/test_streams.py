@@ -144,7 +144,7 @@ class Echo:
     ) -> dict[int, Arrival]:
         """The partner is in the same round."""
         time.sleep(random.Random(round_).uniform(0, 0.002))
-        answer = Note(note.version, note.steps, NEVER, NEVER, 0)
+        answer = Note(version=note.version, steps=note.steps, pause=NEVER, stop=NEVER, finished=0)
         return {rank: Arrival(self._answer, answer) for rank in receives}
 
     def agree(self, round_: int, others: Sequence[int], note: Note) -> list[Note]:  # noqa: ARG002
@@ -185,21 +185,21 @@ Make = Callable[[Learner], Mixer]
 def step_mixer(learner: Learner) -> Mixer:
     """D-PSGD."""
     exchange, coordination = peers(learner)
-    return StepMixer(learner, create(Choice("dpsgd")), exchange, coordination, RealClock())
+    return StepMixer(learner, create(Choice(strategy="dpsgd")), exchange, coordination, RealClock())
 
 
 def averaging(learner: Learner, strategy: str) -> Mixer:
     """D1D and post-local SGD."""
-    coordination = Coordination(create_schedule("complete", 2, 0), 0)
-    exchange = AverageExchange(learner, coordination, Place(0, 2, 1), Doubled)
-    choice = create(Choice(strategy, every=2))
+    coordination = Coordination(create_schedule("complete", learners=2, seed=0), 0)
+    exchange = AverageExchange(learner, coordination, Place(rank=0, world=2, size=1), Doubled)
+    choice = create(Choice(strategy=strategy, every=2))
     return StepMixer(learner, choice, exchange, coordination, RealClock())
 
 
 def free_mixer(learner: Learner, **members: Group) -> Mixer:
     """AD-PSGD; with `gradients`, of super-learners."""
     exchange, coordination = peers(learner)
-    strategy, clock, echo = create(Choice("adpsgd")), RealClock(), exchange.transport
+    strategy, clock, echo = create(Choice(strategy="adpsgd")), RealClock(), exchange.transport
     kind: Any = MemberMixer if members else FreeMixer
     threads = {"wait": echo.wait, "wake": echo.wake}
     mixer: Mixer = kind(learner, strategy, exchange, coordination, clock, **threads, **members)
@@ -208,10 +208,12 @@ def free_mixer(learner: Learner, **members: Group) -> Mixer:
 
 def peers(learner: Learner) -> tuple[PeerExchange, Coordination]:
     """Exchanges with one partner."""
-    schedule = create_schedule("ring", 2, 0)
+    schedule = create_schedule("ring", learners=2, seed=0)
     coordination = Coordination(schedule, 0)
     echo = Echo(learner.weights)
-    exchange = PeerExchange(learner, schedule, echo, coordination, Place(0, 2, 1), Group(None))
+    exchange = PeerExchange(
+        learner, schedule, echo, coordination, Place(rank=0, world=2, size=1), Group(None)
+    )
     # the estimate of the distance may see weights in the middle of an update
     told = exchange.observer.mixed
     monitored = lambda mix, delta, weights: told(mix, delta, delta)  # noqa: E731, ARG005
@@ -260,7 +262,7 @@ def test_every_operation_comes_after_those_that_it_builds_on(
                 learner.gradient.add_(learner.model)
                 mixer.decide()
                 mixer.before_update()
-                learner.update(0.1)
+                learner.update(rate=0.1)
                 mixer.after_update()
                 mixer.exchange.observer.collect()  # asks for the next mix's distance, too
         finally:

@@ -128,7 +128,7 @@ def test_rank_0_that_never_starts(
         monkeypatch.setenv(name, str(value))
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     with pytest.raises(UserError, match="rank 1 cannot reach the store: no answer within 1 s"):
-        rendezvous.meet(2, 1, "same", 1.0)
+        rendezvous.meet(learners=2, size=1, agree_on="same", seconds=1.0)
     assert not capfd.readouterr().err
 
 

@@ -51,7 +51,7 @@ class Groups:
     """All ranks, for averages of weights."""
 
 
-def check(strategy: Strategy, schedule: MixingSchedule, nodes: int, size: int) -> None:
+def check(strategy: Strategy, schedule: MixingSchedule, *, nodes: int, size: int) -> None:
     """Refuse what cannot work.
 
     Raises:
@@ -95,7 +95,7 @@ def groups(
         if whole
         else (f"super-learner/{place.node}", place.member, place.size)
     )
-    process_group(name, meeting, rank, size, by_host=by_host)
+    process_group(name, meeting, rank=rank, size=size, by_host=by_host)
     apart = meeting.apart(range(place.rank - rank, place.rank - rank + size))
     first = Group(dist.group.WORLD, apart=apart, by_host=by_host)
     second = alone
@@ -129,10 +129,14 @@ def build(
     """
     keep_freed_memory()
     place, clock = meeting.place, RealClock()
-    plan = create_schedule(schedule, place.nodes, seed) if strategy.mixes else Complete(place.nodes)
+    plan = (
+        create_schedule(schedule, learners=place.nodes, seed=seed)
+        if strategy.mixes
+        else Complete(learners=place.nodes)
+    )
     if injection is not None:
         plan = injection.on(plan)
-    check(strategy, plan, place.nodes, place.size)
+    check(strategy, plan, nodes=place.nodes, size=place.size)
     flat = flatten(module, shards=place.world)
     writer = recorder(plan) if recorder is not None and place.member == 0 else None
     learner = Learner(
@@ -151,7 +155,10 @@ def build(
         mixer.exchange.before_sending = writer.flush
 
     if transport is not None and injection is not None and injection.slows_links:
-        transport.delay = partial(injection.delay, place.rank)
+        slow = injection
+        transport.delay = lambda partner, size: slow.delay(
+            learner=place.rank, partner=partner, size=size
+        )
 
     def close() -> None:
         if isinstance(mixer.exchange, ElasticExchange):

@@ -37,7 +37,7 @@ def ring_rho(learners: int) -> float:
     return 1 / 3 + 2 / 3 * math.cos(2 * math.pi / learners) if learners > 2 else 0.0
 
 
-def ring_bound(learners: int, rounds: int) -> float:
+def ring_bound(*, learners: int, rounds: int) -> float:
     """||T0^k - Tu|| <= rho^k (E)."""
     return ring_rho(learners) ** rounds
 
@@ -49,7 +49,7 @@ def random_ring_square(learners: int) -> np.ndarray:
     return square
 
 
-def random_ring_bound(learners: int, rounds: int) -> float:
+def random_ring_bound(*, learners: int, rounds: int) -> float:
     """E||T1 ... Tk - Tu|| <= sqrt(L-1) / sqrt(3)^k (E, Eq. 12)."""
     return math.sqrt(learners - 1) * 3 ** (-rounds / 2)
 
@@ -63,7 +63,7 @@ def mean_square(schedule: MixingSchedule, samples: int) -> np.ndarray:
     return total / samples
 
 
-def consensus_curve(schedule: MixingSchedule, rounds: int, samples: int = SAMPLES) -> np.ndarray:
+def consensus_curve(schedule: MixingSchedule, *, rounds: int, samples: int = SAMPLES) -> np.ndarray:
     """Consensus after 0, 1, ..., `rounds` rounds, float64 [rounds + 1].
 
     A random schedule is averaged over `samples` stretches of its own sequence.
@@ -79,7 +79,7 @@ def consensus_curve(schedule: MixingSchedule, rounds: int, samples: int = SAMPLE
     return curves.mean(axis=0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Mixing:
     """How a schedule mixes."""
 
@@ -116,7 +116,7 @@ def _measure_random(schedule: MixingSchedule, target: float) -> Mixing:
     diagonal = np.trace(mean_square(schedule, SAMPLES)) / schedule.learners
     second = diagonal - (1 - diagonal) / (schedule.learners - 1)
     rounds = 8
-    while (curve := consensus_curve(schedule, rounds))[-1] > target:
+    while (curve := consensus_curve(schedule, rounds=rounds))[-1] > target:
         rounds *= 2
     return Mixing(rho=math.sqrt(max(0.0, second)), rounds=int(np.argmax(curve <= target)))
 
@@ -150,7 +150,7 @@ def paper_rounds(schedule: MixingSchedule, target: float = 1e-3) -> int | None:
         rho = ring_rho(schedule.learners)
         return 1 if rho <= target else math.ceil(math.log(target) / math.log(rho))
     if isinstance(schedule, RandomRing):
-        start = math.log(random_ring_bound(schedule.learners, 0))
+        start = math.log(random_ring_bound(learners=schedule.learners, rounds=0))
         return math.ceil((start - math.log(target)) / (math.log(3) / 2))
     return None
 

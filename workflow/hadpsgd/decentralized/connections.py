@@ -137,15 +137,15 @@ class Connections:
         if address is None:
             return None
         sock = socket.create_connection(address, timeout=CONNECT_SECONDS)
-        link = Link(sock, j, self.epoch)
-        hello = Header(Kind.HELLO, self.rank, epoch=self.epoch)
+        link = Link(sock, peer=j, epoch=self.epoch)
+        hello = Header(kind=Kind.HELLO, sender=self.rank, epoch=self.epoch)
         link.outbox.append(memoryview(hello.pack()))
         self.links[j] = link
         return link
 
     def _accept(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            self._watch(Link(self._listener.accept()[0], None))
+            self._watch(Link(self._listener.accept()[0], peer=None))
 
     def _greet(self, link: Link) -> None:
         """The first header of an accepted connection says who it is; strangers are shown out."""

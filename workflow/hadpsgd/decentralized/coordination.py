@@ -23,7 +23,7 @@ def living(schedule: MixingSchedule) -> Sequence[int]:
     return alive
 
 
-def horizon(schedule: MixingSchedule, source: int, first: int) -> int:
+def horizon(schedule: MixingSchedule, *, source: int, first: int) -> int:
     """The first round before which everybody knows what `source` says from round `first` on."""
     knows = {source}
     round_ = first
@@ -67,7 +67,7 @@ class Coordination:
     def _pick(self, picked: int, round_: int, now: bool) -> int:
         if now:
             return round_ if picked == NEVER else min(picked, round_)
-        return horizon(self.schedule, self.node, round_) if picked == NEVER else picked
+        return horizon(self.schedule, source=self.node, first=round_) if picked == NEVER else picked
 
     def finish(self, round_: int) -> None:
         """This learner has applied its last gradient."""
@@ -93,10 +93,16 @@ class Coordination:
         with self._lock:
             self._pause = NEVER
 
-    def note(self, version: int, steps: int) -> Note:
+    def note(self, *, version: int, steps: int) -> Note:
         """What there is to tell."""
         with self._lock:
-            return Note(version, steps, self._pause, self._stop, self._finished)
+            return Note(
+                version=version,
+                steps=steps,
+                pause=self._pause,
+                stop=self._stop,
+                finished=self._finished,
+            )
 
     def urgent(self, round_: int) -> bool:
         """Whether round `round_` should not wait: a pause is near, or there is news to tell.
@@ -148,7 +154,7 @@ class Coordination:
         with self._lock:
             if finished & ~self._finished:
                 self._finished |= finished
-                self._spread = horizon(self.schedule, self.node, round_)
+                self._spread = horizon(self.schedule, source=self.node, first=round_)
         if self.all_finished:
             self.request_stop(round_)
 

@@ -42,7 +42,7 @@ class DdpEngine:
     ) -> None:
         keep_freed_memory()
         self.place = meeting.place
-        process_group("ddp", meeting, self.place.rank, self.place.world, by_host=by_host)
+        process_group("ddp", meeting, rank=self.place.rank, size=self.place.world, by_host=by_host)
         self.sgd = sgd
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         device = self.parameters[0].device
@@ -96,7 +96,7 @@ class DdpEngine:
         """DDP has no newcomers."""
         raise UserError("strategy ddp cannot go on with newcomers")
 
-    def take_place(self, state: dict[str, Any], source: int, record_bytes: int) -> None:
+    def take_place(self, state: dict[str, Any], *, source: int, record_bytes: int) -> None:
         """All ranks are one node, which is never dead alone."""
         raise NotImplementedError
 
@@ -127,7 +127,7 @@ class DdpEngine:
         self.complete |= last
         self.over |= last
         self.paused |= last
-        return Report(norm, 0, 0.0, skip)
+        return Report(norm=norm, staleness=0, exposed=0.0, skipped=skip)
 
     def serve(self) -> None:
         """Nobody needs this rank without gradients."""

@@ -22,7 +22,7 @@ Matrices = Callable[[int], np.ndarray]
 """round -> T [L, L]."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sgd:
     """SGD with momentum as torch.optim.SGD defines it: v <- m v + d, w <- w - a v.
 
@@ -111,6 +111,7 @@ def local(
     start: np.ndarray,
     gradient: Gradient,
     rates: Sequence[float],
+    *,
     every: int,
     synchronous: int = 0,
     sgd: Sgd = PLAIN,

@@ -102,7 +102,7 @@ class ElasticExchange(PeerExchange):
                 lost.add(j)
         return lost if idle > IDLE_SECONDS else set()
 
-    def join(self, seconds: float, steps: int, version: int) -> None:
+    def join(self, *, seconds: float, steps: int, version: int) -> None:
         """As a newcomer: get in, take a neighbour's weights, be where the others are.
 
         Args:
@@ -118,8 +118,8 @@ class ElasticExchange(PeerExchange):
             with contextlib.suppress(UnsettledError):  # the source died, or another change came
                 gift = self.links.exchange(GIFT + decision.epoch, [source], [], Note())[source]
                 break
-        self.learner.restore(steps, decision.round, version, version)
-        self.learner.join(Join(source, gift.note.version), self._on_device(gift))
+        self.learner.restore(steps=steps, rounds=decision.round, version=version, read=version)
+        self.learner.join(Join(source=source, version=gift.note.version), self._on_device(gift))
         self._follow(decision)
 
     def leave(self) -> None:
@@ -159,4 +159,11 @@ class ElasticExchange(PeerExchange):
 
     def _report(self, round_: int, *, exchanging: bool, holds: Mapping[int, Arrival]) -> Report:
         pause, stop, finished = self.coordination.state()
-        return Report(round_, exchanging, tuple(sorted(holds)), pause, stop, finished)
+        return Report(
+            round=round_,
+            exchanging=exchanging,
+            holds=tuple(sorted(holds)),
+            pause=pause,
+            stop=stop,
+            finished=finished,
+        )

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
     """Gradient number `step` of this learner, taken at its version `read`, applied now.
 
@@ -27,7 +27,7 @@ class Update:
     """Learning rate a; 0: the gradient was left out, of the velocity too."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Mix:
     """Round `round`: w <- w + sum_j weight_j * (w_j[version_j] - w[own]) over its partners.
 
@@ -42,7 +42,7 @@ class Mix:
     """(partner, weight, version of the partner's weights received), without itself."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
     """The learner starts (again) from version `version` of `source`, its momentum at zero."""
 

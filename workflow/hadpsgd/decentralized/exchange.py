@@ -104,7 +104,7 @@ class PeerExchange(Exchange):
         self.own = torch.empty_like(learner.weights[self.part])
         self.taken = torch.empty_like(self.own)
         self.delta = torch.empty_like(learner.weights)
-        self.mix = Mix(0, 0, ())
+        self.mix = Mix(round=0, own=0, takes=())
         self.before_sending: Callable[[], object] = lambda: None
         """Called before others can see a snapshot."""
 
@@ -122,7 +122,7 @@ class PeerExchange(Exchange):
         else:
             self.own = self.transport.outgoing()
             version = self.learner.snapshot(self.own, self.part)
-        self.note = self.coordination.note(version, self.learner.steps)
+        self.note = self.coordination.note(version=version, steps=self.learner.steps)
         self.before_sending()
 
     def run(self, round_: int) -> None:
@@ -137,9 +137,9 @@ class PeerExchange(Exchange):
         """Make delta of what came from other nodes."""
         takes = self.schedule.round(round_).partners(self.place.node)
         self.mix = Mix(
-            round_,
-            self.note.version,
-            tuple((j, takes[j], arrival.note.version) for j, arrival in came.items()),
+            round=round_,
+            own=self.note.version,
+            takes=tuple((j, takes[j], arrival.note.version) for j, arrival in came.items()),
         )
         if came:
             self._combine(came)
@@ -234,7 +234,7 @@ class AverageExchange(Exchange):
         self.control, self.average = buffer[:unit], buffer[unit:]
         self.groups = groups
         self._averaging = averaging(buffer)
-        self.mix = Mix(0, 0, ())
+        self.mix = Mix(round=0, own=0, takes=())
 
     def snapshot(self) -> None:
         """All weights, and whether this learner wants all to pause or to end after the round."""
@@ -248,7 +248,7 @@ class AverageExchange(Exchange):
         self._averaging.run()
         others = (j for j in range(self.place.nodes) if j != self.place.node)
         takes = tuple((j, 1 / self.place.nodes, self.version) for j in others)
-        self.mix = Mix(round_, self.version, takes)
+        self.mix = Mix(round=round_, own=self.version, takes=takes)
 
     def apply(self) -> None:
         """The average takes the place of the weights."""

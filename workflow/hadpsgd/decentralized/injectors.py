@@ -14,11 +14,11 @@ from hadpsgd.decentralized.speeds import ComputeTimes, LinkTimes
 from hadpsgd.errors import UserError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Injection:
     """What is put into a run."""
 
-    compute: ComputeTimes = field(default_factory=lambda: ComputeTimes(1.0))
+    compute: ComputeTimes = field(default_factory=lambda: ComputeTimes(seconds=1.0))
     """Times of gradients, in units of what they need without injection."""
     links: LinkTimes = field(default_factory=LinkTimes)
     """Times of messages; the slower end of a link counts."""
@@ -26,22 +26,24 @@ class Injection:
     """Share of exchanges between two partners that do not take place."""
     seed: int = 0
 
-    def pause(self, learner: int, step: int, seconds: float) -> float:
+    def pause(self, *, learner: int, step: int, seconds: float) -> float:
         """Seconds by which gradient number `step`, which took `seconds`, is to take longer."""
-        return max(0.0, seconds * (self.compute.at(learner, step) - 1.0))
+        return max(0.0, seconds * (self.compute.at(learner=learner, step=step) - 1.0))
 
     @property
     def slows_links(self) -> bool:
         """Whether any message is made slower."""
         return self.links != LinkTimes()
 
-    def delay(self, learner: int, partner: int, size: int) -> float:
+    def delay(self, *, learner: int, partner: int, size: int) -> float:
         """Seconds that a message of `size` bytes between two learners needs at least."""
-        return self.links.latency + max(self.links.seconds(i, size) for i in (learner, partner))
+        return self.links.latency + max(
+            self.links.seconds(learner=i, size=size) for i in (learner, partner)
+        )
 
     def on(self, schedule: MixingSchedule) -> MixingSchedule:
         """The schedule with exchanges left out."""
-        return Dropping(schedule, self.drop, self.seed) if self.drop else schedule
+        return Dropping(schedule, share=self.drop, seed=self.seed) if self.drop else schedule
 
 
 class Dropping(MixingSchedule):
@@ -50,13 +52,13 @@ class Dropping(MixingSchedule):
     Which ones depends on the seed, the round and the two learners alone.
     """
 
-    def __init__(self, base: MixingSchedule, share: float, seed: int) -> None:
+    def __init__(self, base: MixingSchedule, *, share: float, seed: int) -> None:
         if not base.symmetric:
             raise UserError(
                 f"schedule '{base.name}' is directed: a lost message would shift the mean",
                 fix="Drop exchanges of a symmetric schedule",
             )
-        super().__init__(base.learners, seed)
+        super().__init__(learners=base.learners, seed=seed)
         self.base = base
         self.alive = living(base)
         self.share = share
@@ -71,7 +73,7 @@ class Dropping(MixingSchedule):
     @override
     def over(self, alive: Collection[int]) -> MixingSchedule:
         """Among fewer learners, with the same share of losses."""
-        return Dropping(self.base.over(alive), self.share, self.seed)
+        return Dropping(self.base.over(alive), share=self.share, seed=self.seed)
 
     @override
     def exchanges(self, k: int) -> Iterator[tuple[int, Takes]]:

@@ -72,7 +72,7 @@ class Learner:
         self._spare: Tensor | None = None
         self._fence = torch.cuda.Event() if flat.weights.is_cuda else None
 
-    def update(self, rate: float, norm: float = 0.0, *, skip: bool = False) -> int:
+    def update(self, *, rate: float, norm: float = 0.0, skip: bool = False) -> int:
         """Apply the gradient, fold mixes in, zero the gradient; the update's staleness.
 
         `norm` is the gradient's, for clipping. `skip`, or a rate of 0, leaves the gradient out, of
@@ -150,7 +150,7 @@ class Learner:
             self._happened(join)
             self.read = self.version
 
-    def restore(self, steps: int, rounds: int, version: int, read: int) -> None:
+    def restore(self, *, steps: int, rounds: int, version: int, read: int) -> None:
         """Counters of a checkpoint; the buffers are filled by the caller."""
         with self._alone():
             self.steps, self.rounds, self.version = steps, rounds, version

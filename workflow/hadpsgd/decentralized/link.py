@@ -17,7 +17,7 @@ UNACKNOWLEDGED_MS = 4000
 class Link:
     """One connection, non-blocking: what is still to be sent, what has come so far."""
 
-    def __init__(self, sock: socket.socket, peer: int | None, epoch: int = 0) -> None:
+    def __init__(self, sock: socket.socket, *, peer: int | None, epoch: int = 0) -> None:
         sock.setblocking(False)
         _tune(sock)
         self.sock = sock

@@ -137,7 +137,7 @@ class MemberMixer(FreeMixer):
                 return False
             self._tell()
             self._limit = max(learner.steps, self._decided)
-            note = self.coordination.note(0, int(self._limit))
+            note = self.coordination.note(version=0, steps=int(self._limit))
         notes = self.exchange.agree(self.started, note)
         with changed:
             self._limit = max(note.steps, *(other.steps for other in notes))

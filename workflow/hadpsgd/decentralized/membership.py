@@ -43,7 +43,7 @@ class TooLateError(RuntimeError):
     """The others have come to their end."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """Where a node stands when the membership changes."""
 
@@ -60,7 +60,7 @@ class Report:
     finished: int = 0
     """Bit i: node i is known to have applied its last gradient."""
 
-    def has(self, other: int, round_: int) -> bool:
+    def has(self, *, other: int, round_: int) -> bool:
         """Whether it holds the snapshot of `other` of that round, or has used it already."""
         if self.round == round_:
             return self.exchanging and other in self.holds
@@ -84,7 +84,9 @@ class Decision:
         """Partners with whom the round that `node` was in counts."""
         mine = self.reports[node]
         return [
-            j for j in mine.holds if j in self.reports and self.reports[j].has(node, mine.round)
+            j
+            for j in mine.holds
+            if j in self.reports and self.reports[j].has(other=node, round_=mine.round)
         ]
 
     @property

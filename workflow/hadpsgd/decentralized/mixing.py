@@ -129,7 +129,7 @@ class MixingSchedule(ABC):
     symmetric: bool = True
     """Whether all rounds are symmetric; directed ones suit synchronous strategies only."""
 
-    def __init__(self, learners: int, seed: int = 0) -> None:
+    def __init__(self, *, learners: int, seed: int = 0) -> None:
         if learners < 1:
             raise UserError(f"a mixing schedule needs learners, not {learners}")
         if seed < 0:
@@ -188,14 +188,14 @@ class Over(MixingSchedule):
     """A schedule built anew on the living learners, in terms of the original ranks."""
 
     def __init__(self, base: MixingSchedule, alive: Collection[int]) -> None:
-        super().__init__(base.learners, base.seed)
+        super().__init__(learners=base.learners, seed=base.seed)
         self.alive = tuple(sorted(set(alive)))
         if not self.alive:
             raise UserError("no learner is alive")
         if self.alive[0] < 0 or self.alive[-1] >= base.learners:
             raise UserError(f"learners are 0 to {base.learners - 1}, not {self.alive}")
         self.base = base
-        self.inner = type(base)(len(self.alive), base.seed)
+        self.inner = type(base)(learners=len(self.alive), seed=base.seed)
         self.name, self.summary, self.symmetric = base.name, base.summary, base.symmetric
 
     @property

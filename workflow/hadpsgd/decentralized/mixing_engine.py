@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,12 @@ from hadpsgd.decentralized.record import Recorder
 from hadpsgd.decentralized.strategies import Strategy
 from hadpsgd.decentralized.threads import Clock
 from hadpsgd.errors import UserError
+
+
+class Joins(Protocol):
+    """How a newcomer gets in."""
+
+    def __call__(self, *, seconds: float, steps: int, version: int) -> None: ...
 
 
 class DecentralizedEngine:
@@ -46,7 +52,7 @@ class DecentralizedEngine:
         clock: Clock,
         *,
         recorder: Recorder | None = None,
-        join: Callable[[float, int, int], None] | None = None,
+        join: Joins | None = None,
         skip_not_finite: bool = False,
         close: Callable[[], None] = lambda: None,
     ) -> None:
@@ -123,13 +129,18 @@ class DecentralizedEngine:
         self._take_control()
         self.mixer.before_update()
         waited += self.clock.now() - begin
-        staleness = self.learner.update(rate, norm, skip=skipped)
+        staleness = self.learner.update(rate=rate, norm=norm, skip=skipped)
         begin = self.clock.now()
         if last:
             self._finish()
         self.mixer.after_update()
         self._choose_reduction()
-        return Report(norm, staleness, waited + self.clock.now() - begin, skipped)
+        return Report(
+            norm=norm,
+            staleness=staleness,
+            exposed=waited + self.clock.now() - begin,
+            skipped=skipped,
+        )
 
     def no_more_gradients(self) -> None:
         """Before entering: this learner's last gradient was applied before the checkpoint."""
@@ -223,16 +234,16 @@ class DecentralizedEngine:
         if self._join is None:
             raise UserError(f"strategy {self.strategy.name} cannot go on with newcomers")
         steps, version = self.recorder.take_over() if self.recorder is not None else (0, 0)
-        self._join(seconds, steps, version)
+        self._join(seconds=seconds, steps=steps, version=version)
 
-    def take_place(self, state: dict[str, Any], source: int, record_bytes: int) -> None:
+    def take_place(self, state: dict[str, Any], *, source: int, record_bytes: int) -> None:
         """Instead of `load_state_dict`: go on from the checkpoint of another super-learner.
 
         `record_bytes` is how much counts of the record of this one, which was dead then.
         """
         steps, version = self.recorder.take_over(record_bytes) if self.recorder else (0, 0)
-        self.learner.restore(steps, state["rounds"], version, version)
-        self.learner.join(Join(source, state["version"]), state["weights"])
+        self.learner.restore(steps=steps, rounds=state["rounds"], version=version, read=version)
+        self.learner.join(Join(source=source, version=state["version"]), state["weights"])
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Before the first step."""
@@ -242,9 +253,14 @@ class DecentralizedEngine:
             learner.velocity.copy_(state["velocity"])
             if learner.late:
                 learner.model.copy_(state["model"])
-        learner.restore(state["steps"], state["rounds"], state["version"], state["read"])
+        learner.restore(
+            steps=state["steps"],
+            rounds=state["rounds"],
+            version=state["version"],
+            read=state["read"],
+        )
         if self.recorder is not None:
-            self.recorder.resume(state["record_bytes"], state["version"])
+            self.recorder.resume(length=state["record_bytes"], version=state["version"])
         self.mixer.finished = state["finished"]
 
     def load_weights(self, weights: Tensor) -> None:

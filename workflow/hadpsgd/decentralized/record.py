@@ -35,7 +35,7 @@ class Fold:
 Entry = Event | Fold
 
 
-def planned(schedule: MixingSchedule, node: int, round_: int) -> list[tuple[int, float]]:
+def planned(schedule: MixingSchedule, *, node: int, round_: int) -> list[tuple[int, float]]:
     """(partner, weight) of a round, without the node itself."""
     takes = schedule.round(round_).partners(node)
     return [(j, takes[j]) for j in schedule.round(round_).receives(node)]
@@ -75,7 +75,7 @@ class Recorder:
         self.path.write_bytes(b"")
         self._buffer += json.dumps(self.header).encode() + b"\n"
 
-    def resume(self, length: int, version: int) -> None:
+    def resume(self, *, length: int, version: int) -> None:
         """Cut the file to `length` bytes; events after `version` follow.
 
         Raises:
@@ -110,7 +110,7 @@ class Recorder:
                 entries.append(entry)
                 whole = begin + reader.at
         events = [entry for entry in entries if not isinstance(entry, Fold)]
-        self.resume(whole, len(events))
+        self.resume(length=whole, version=len(events))
         return sum(isinstance(event, Update) for event in events), len(events)
 
     def event(self, event: Event) -> None:
@@ -156,7 +156,7 @@ class Recorder:
     def _mix(self, event: Mix) -> None:
         partners = [(j, weight) for j, weight, _ in event.takes]
         distance = self._version - event.own
-        if partners == planned(self.schedule, self.node, event.round):
+        if partners == planned(self.schedule, node=self.node, round_=event.round):
             versions = [_zigzag(version - event.own) for _, _, version in event.takes]
             self._put(_MIX_AS_PLANNED, event.round, distance, *versions)
             return
@@ -217,14 +217,18 @@ def _entries(bytes_: _Bytes, schedule: MixingSchedule, node: int) -> Iterator[En
             yield Fold()
             continue
         if code == _UPDATE:
-            yield Update(step, version - bytes_.number(), rate)
+            yield Update(step=step, read=version - bytes_.number(), rate=rate)
             step += 1
         elif code in (_MIX, _MIX_AS_PLANNED):
             round_, own = bytes_.number(), version - bytes_.number()
             takes = _planned_takes if code == _MIX_AS_PLANNED else _takes
-            yield Mix(round_, own, tuple(takes(bytes_, own, planned(schedule, node, round_))))
+            yield Mix(
+                round=round_,
+                own=own,
+                takes=tuple(takes(bytes_, own, planned(schedule, node=node, round_=round_))),
+            )
         elif code == _JOIN:
-            yield Join(bytes_.number(), bytes_.number())
+            yield Join(source=bytes_.number(), version=bytes_.number())
         else:
             raise ValueError(f"code {code}")
         version += 1

@@ -27,7 +27,7 @@ JOIN = "HADPSGD_JOIN"
 """Set for a process that takes the place of one that died."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Meeting:
     """The processes have met and agree on what they run."""
 
@@ -118,7 +118,7 @@ def environment(env: Mapping[str, str] = os.environ) -> dict[str, str]:
     return {name: env[name] for name in (*wanted, *others) if name in env}
 
 
-def meet(learners: int, size: int, agree_on: str, seconds: float = 300.0) -> Meeting:
+def meet(*, learners: int, size: int, agree_on: str, seconds: float = 300.0) -> Meeting:
     """Wait for all ranks; check that they run the same thing.
 
     Args:
@@ -137,10 +137,10 @@ def meet(learners: int, size: int, agree_on: str, seconds: float = 300.0) -> Mee
             f"the run has {learners} learners, but {world} processes were started",
             fix=f"Start it with `torchrun --standalone --nproc-per-node {learners} -m hadpsgd ...`",
         )
-    place = Place(rank, world, size)
+    place = Place(rank=rank, world=world, size=size)
     timeout = timedelta(seconds=seconds)
     if world == 1:
-        return Meeting(place, 1, "127.0.0.1", None, timeout)
+        return Meeting(place=place, local_world=1, host="127.0.0.1", store=None, timeout=timeout)
     store = _store(env, rank, timeout)
     shared = of_attempt(store, env.get(RESTARTS, "0"))
     joining = JOIN in env
@@ -149,18 +149,18 @@ def meet(learners: int, size: int, agree_on: str, seconds: float = 300.0) -> Mee
     else:
         _greet(shared, rank, world, agree_on, seconds)
     return Meeting(
-        place,
-        int(env.get("LOCAL_WORLD_SIZE", "1")),
-        own_address(env["MASTER_ADDR"]),
-        shared,
-        timeout,
-        joining,
+        place=place,
+        local_world=int(env.get("LOCAL_WORLD_SIZE", "1")),
+        host=own_address(env["MASTER_ADDR"]),
+        store=shared,
+        timeout=timeout,
+        joining=joining,
         hosts_store=rank == 0 and not _agents_store(env),
     )
 
 
 def process_group(
-    name: str, meeting: Meeting, rank: int, size: int, *, by_host: bool = False
+    name: str, meeting: Meeting, *, rank: int, size: int, by_host: bool = False
 ) -> None:
     """Make torch's default group of this process, under a name of its own in the store.
 

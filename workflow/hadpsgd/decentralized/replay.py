@@ -142,7 +142,7 @@ class Replay:
         norm = self._norms.pop(node) if learner.late else self.gradient(node, learner)
         if update.read != learner.read:
             raise UserError(f"learner {node}, step {update.step}: the record contradicts itself")
-        learner.update(update.rate, norm, skip=update.rate == 0.0)
+        learner.update(rate=update.rate, norm=norm, skip=update.rate == 0.0)
         self._read_ahead(node)
 
     def _read_ahead(self, node: int) -> None:

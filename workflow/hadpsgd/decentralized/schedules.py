@@ -166,7 +166,7 @@ SCHEDULES: dict[str, type[MixingSchedule]] = {
 """The registry: a new schedule is a class above and its name in this line."""
 
 
-def create(name: str, learners: int, seed: int = 0) -> MixingSchedule:
+def create(name: str, *, learners: int, seed: int = 0) -> MixingSchedule:
     """A schedule by its name, validated for this number of learners.
 
     Raises:
@@ -178,6 +178,6 @@ def create(name: str, learners: int, seed: int = 0) -> MixingSchedule:
         )
     if learners < 2:
         raise UserError(f"schedule '{name}' needs at least 2 learners, not {learners}")
-    schedule = SCHEDULES[name](learners, seed)
+    schedule = SCHEDULES[name](learners=learners, seed=seed)
     validate(schedule)
     return schedule

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sgd:
     """v <- momentum v + d, w <- w - rate v; d = g + weight_decay phi. Nesterov: w - rate (d + m v).
 

@@ -103,7 +103,9 @@ class SimulatedTransport:
         snapshot, self._outgoing = self.outgoing(), None
         for j in sends:
             network.hold(snapshot)
-            moment = network.links.arrival(clock.now(), self.rank, j, network.model_bytes)
+            moment = network.links.arrival(
+                now=clock.now(), source=self.rank, target=j, size=network.model_bytes
+            )
             deliver = partial(network.transport(j)._receive, self.rank, round_, snapshot, note)
             clock.after(moment - clock.now(), deliver)
             self.bytes_sent += int(network.model_bytes)

@@ -24,14 +24,14 @@ class Problem(Protocol):
 
     module: nn.Module
 
-    def gradient(self, learner: int, step: int) -> float:
+    def gradient(self, *, learner: int, step: int) -> float:
         """Backward of the loss of the learner's minibatch number `step`; returns the loss.
 
         It adds to the gradients of the module's parameters, whose values are the learner's.
         """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Setting:
     """What is simulated."""
 
@@ -50,7 +50,7 @@ class Setting:
     """Bytes of a model on the wire; those of the module if None."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Step:
     """A gradient applied."""
 

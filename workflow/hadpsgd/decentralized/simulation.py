@@ -147,7 +147,7 @@ class Simulation:
         for member in members:
             self.gradient.zero_()
             with torch.enable_grad():
-                losses.append(self.problem.gradient(member, node.engine.steps))
+                losses.append(self.problem.gradient(learner=member, step=node.engine.steps))
             if len(members) > 1:
                 total = self.gradient.clone() if total is None else total.add_(self.gradient)
         if total is not None:
@@ -176,12 +176,12 @@ class Simulation:
                 report = engine.step(self.setting.rate(step), last=step + 1 == steps)
                 node.steps.append(
                     Step(
-                        self.clock.now(),
-                        node.index,
-                        step,
-                        node.loss,
-                        report.staleness,
-                        report.exposed,
+                        moment=self.clock.now(),
+                        node=node.index,
+                        step=step,
+                        loss=node.loss,
+                        staleness=report.staleness,
+                        exposed=report.exposed,
                     )
                 )
                 self._pause(node)
@@ -205,7 +205,7 @@ class Simulation:
 
     def _compute_seconds(self, index: int, step: int) -> float:
         members = range(index * self.setting.size, (index + 1) * self.setting.size)
-        slowest = max(self.setting.compute.at(member, step) for member in members)
+        slowest = max(self.setting.compute.at(learner=member, step=step) for member in members)
         return slowest + (self.setting.inside_seconds if self.setting.size > 1 else 0.0)
 
     # --- making a node ---

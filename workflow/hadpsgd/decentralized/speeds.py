@@ -21,7 +21,7 @@ Spread = Literal["none", "uniform", "exponential", "lognormal"]
 SPREADS: tuple[Spread, ...] = ("none", "uniform", "exponential", "lognormal")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ComputeTimes:
     """Seconds that a learner needs for a gradient."""
 
@@ -45,7 +45,7 @@ class ComputeTimes:
                 f"a deviation of {self.deviation:g} would make {self.spread} times negative"
             )
 
-    def at(self, learner: int, step: int) -> float:
+    def at(self, *, learner: int, step: int) -> float:
         """Seconds of gradient number `step` of `learner`."""
         return self.seconds * self.factors.get(learner, 1.0) * self._noise(learner, step)
 
@@ -62,7 +62,7 @@ class ComputeTimes:
         return draw.lognormal(-(sigma**2) / 2, sigma)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LinkTimes:
     """Seconds that messages need; each learner has one link to all others, as a network card."""
 
@@ -79,7 +79,7 @@ class LinkTimes:
         if any(not factor > 0 for factor in self.factors.values()):
             raise UserError("factors of links are above 0")
 
-    def seconds(self, learner: int, size: float) -> float:
+    def seconds(self, *, learner: int, size: float) -> float:
         """Time for which `size` bytes occupy the link of `learner`, in one direction."""
         return size / self.bandwidth * self.factors.get(learner, 1.0)
 
@@ -87,7 +87,7 @@ class LinkTimes:
         """A ring allreduce of `size` bytes: 2(N-1) messages of size/N, the slowest link each."""
         members = list(learners)
         steps = 2 * (len(members) - 1)
-        slowest = max(self.seconds(i, size / len(members)) for i in members)
+        slowest = max(self.seconds(learner=i, size=size / len(members)) for i in members)
         return steps * (self.latency + slowest)
 
 
@@ -100,14 +100,14 @@ class Links:
         self._out_free: defaultdict[int, float] = defaultdict(float)
         self._in_free: defaultdict[int, float] = defaultdict(float)
 
-    def arrival(self, now: float, source: int, target: int, size: float) -> float:
+    def arrival(self, *, now: float, source: int, target: int, size: float) -> float:
         """Moment at which `size` bytes, handed over `now`, have arrived.
 
         The receiver takes in while the sender sends, unless it is busy with another message.
         """
         begin = max(now, self._out_free[source])
-        sent = begin + self.times.seconds(source, size)
-        received = max(begin, self._in_free[target]) + self.times.seconds(target, size)
+        sent = begin + self.times.seconds(learner=source, size=size)
+        received = max(begin, self._in_free[target]) + self.times.seconds(learner=target, size=size)
         self._out_free[source] = sent
         self._in_free[target] = max(sent, received)
         self.bytes_sent[source] += size

@@ -21,7 +21,7 @@ from typing_extensions import override
 from hadpsgd.errors import UserError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Counters:
     """How far a learner is."""
 
@@ -120,7 +120,7 @@ class D1d(Dpsgd):
     late = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Local(Strategy):
     """Post-local SGD: shared gradients at first, then local steps and averages of weights."""
 
@@ -150,7 +150,7 @@ class Local(Strategy):
         return now.rounds >= due
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Adpsgd(Strategy):
     """AD-PSGD: rounds go on beside the gradients, which are applied whenever they are ready."""
 
@@ -172,7 +172,7 @@ class Adpsgd(Strategy):
         return now.missed < self.max_staleness and (now.credit > 0 or now.invited)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Choice:
     """What a config may ask of a strategy."""
 
@@ -197,9 +197,9 @@ def create(choice: Choice) -> Strategy:
         case "d1d":
             return D1d()
         case "local":
-            return Local(choice.every, choice.synchronous_steps)
+            return Local(every=choice.every, synchronous_steps=choice.synchronous_steps)
         case "adpsgd":
-            return Adpsgd(choice.pace, choice.max_staleness)
+            return Adpsgd(pace=choice.pace, max_staleness=choice.max_staleness)
     names = ", ".join(kind.name for kind in STRATEGIES)
     raise UserError(f"no strategy '{choice.strategy}'", fix=f"There are: {names}")
 

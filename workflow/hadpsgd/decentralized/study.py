@@ -20,7 +20,7 @@ ALIASES = {"rand": ("adpsgd", "random-ring"), "hadpsgd": ("adpsgd", "ring")}
 """Names of the papers that are a strategy with a schedule, or among super-learners."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Contest:
     """What all contestants share."""
 
@@ -45,7 +45,7 @@ class Contest:
     """Moments at which losses are measured."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Outcome:
     """What one strategy did."""
 
@@ -81,23 +81,28 @@ def contestant(name: str, contest: Contest) -> tuple[Setting, Outcome]:
         raise UserError(f"{contest.learners} learners are no super-learners of {size}")
     kind, usual = ALIASES.get(kind, (kind, ""))
     strategy = strategies.create(
-        strategies.Choice(kind, contest.pace, contest.max_staleness, contest.every)
+        strategies.Choice(
+            strategy=kind,
+            pace=contest.pace,
+            max_staleness=contest.max_staleness,
+            every=contest.every,
+        )
     )
     together = strategy.collective or not strategy.mixes
     schedule = schedule or usual or ("complete" if together else "ring")
-    plan = create(schedule, contest.learners // size, contest.seed)
+    plan = create(schedule, learners=contest.learners // size, seed=contest.seed)
     strategies_fit(strategy, plan.name, plan.symmetric)
     setting = Setting(
-        strategy,
-        plan,
-        contest.compute,
-        contest.links,
+        strategy=strategy,
+        schedule=plan,
+        compute=contest.compute,
+        links=contest.links,
         size=size,
         sgd=contest.sgd,
         rate=lambda _: contest.rate,
         model_bytes=contest.model_bytes,
     )
-    return setting, Outcome(name, schedule, size)
+    return setting, Outcome(name=name, schedule=schedule, size=size)
 
 
 def strategies_fit(strategy: strategies.Strategy, schedule: str, symmetric: bool) -> None:
@@ -111,7 +116,7 @@ def strategies_fit(strategy: strategies.Strategy, schedule: str, symmetric: bool
 def play(name: str, contest: Contest) -> Outcome:
     """Simulate one contestant for the contest's time."""
     setting, outcome = contestant(name, contest)
-    problem = Toy(contest.batch, seed=contest.seed)
+    problem = Toy(batch=contest.batch, seed=contest.seed)
 
     def watch(simulation: Simulation) -> None:
         outcome.moments.append(simulation.clock.now())

@@ -121,7 +121,9 @@ class TcpTransport:
             if time.monotonic() > deadline:
                 lost = set(current.open)
             if lost or self.interrupted():
-                raise UnsettledError(self.rank, round_, current.arrived, lost)
+                raise UnsettledError(
+                    rank=self.rank, round_=round_, arrived=current.arrived, lost=lost
+                )
             self._connections.events(LOOK_UP_SECONDS if self.delay is None else DELAY_SECONDS)
 
     def agree(self, round_: int, others: Sequence[int], note: Note) -> list[Note]:
@@ -137,7 +139,7 @@ class TcpTransport:
             if time.monotonic() > deadline:
                 lost = waiting
             if lost:
-                raise UnsettledError(self.rank, round_, {}, lost)
+                raise UnsettledError(rank=self.rank, round_=round_, arrived={}, lost=lost)
             self._connections.events(LOOK_UP_SECONDS)
 
     def _greet(
@@ -152,7 +154,11 @@ class TcpTransport:
             return True
         if j in unsent:
             unsent.discard(j)
-            link.outbox.append(memoryview(Header(Kind.BEGIN, self.rank, round_, note=note).pack()))
+            link.outbox.append(
+                memoryview(
+                    Header(kind=Kind.BEGIN, sender=self.rank, round=round_, note=note).pack()
+                )
+            )
         link.send()
         if j not in heard and link.read_header():
             assert link.header is not None and link.header.round == round_
@@ -174,7 +180,13 @@ class TcpTransport:
         if j in current.unsent:
             current.unsent.discard(j)
             payload = _bytes(self._snapshot)
-            header = Header(Kind.WEIGHTS, self.rank, current.number, len(payload), note=note)
+            header = Header(
+                kind=Kind.WEIGHTS,
+                sender=self.rank,
+                round=current.number,
+                nbytes=len(payload),
+                note=note,
+            )
             link.outbox += [memoryview(header.pack()), payload]
             self.bytes_sent += len(payload)
         self._take(current, j, link)
@@ -194,7 +206,7 @@ class TcpTransport:
                     return
                 current.arrived[j] = Arrival(current.buffers[j], link.header.note)
                 self.bytes_received += link.header.nbytes
-                received = Header(Kind.RECEIVED, self.rank, current.number)
+                received = Header(kind=Kind.RECEIVED, sender=self.rank, round=current.number)
                 link.outbox.append(memoryview(received.pack()))
             link.header = link.target = None
             link.read_header()

@@ -56,7 +56,9 @@ def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
     _check(args)
     schedules = [
-        create(name, count, args.seed) for name in args.schedule for count in args.learners
+        create(name, learners=count, seed=args.seed)
+        for name in args.schedule
+        for count in args.learners
     ]
     header = [title.format(target=args.target) for title in HEADER]
     rows = [_row(schedule, args) for schedule in schedules]
@@ -140,7 +142,7 @@ def plot(schedules: list[MixingSchedule], rounds: int, path: Path) -> None:
     colours = {name: f"C{n}" for n, name in enumerate(SCHEDULES)}
     counts = sorted({schedule.learners for schedule in schedules})
     for schedule in schedules:
-        curve = bounds.consensus_curve(schedule, rounds)
+        curve = bounds.consensus_curve(schedule, rounds=rounds)
         place = counts.index(schedule.learners)
         axes.semilogy(
             steps,
@@ -154,7 +156,9 @@ def plot(schedules: list[MixingSchedule], rounds: int, path: Path) -> None:
         )
         promise = {"ring": bounds.ring_bound, "random-ring": bounds.random_ring_bound}
         if schedule.name in promise:
-            values = [promise[schedule.name](schedule.learners, int(k)) for k in steps]
+            values = [
+                promise[schedule.name](learners=schedule.learners, rounds=int(k)) for k in steps
+            ]
             axes.semilogy(steps, values, ":", color=colours[schedule.name], linewidth=1)
     axes.set(
         xlabel="rounds k",

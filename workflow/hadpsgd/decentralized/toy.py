@@ -37,20 +37,20 @@ class Toy:
         seed: of teacher, student and data.
     """
 
-    def __init__(self, batch: int = 32, hidden: int = 64, seed: int = 1) -> None:
+    def __init__(self, *, batch: int = 32, hidden: int = 64, seed: int = 1) -> None:
         self.batch = batch
         self.seed = seed
         self.teacher = network(16, torch.Generator().manual_seed(seed))
         self.module: nn.Module = network(hidden, torch.Generator().manual_seed(seed + 1))
         self._held_out = self._examples(4096, HELD_OUT, 0)
 
-    def minibatch(self, learner: int, step: int) -> tuple[Tensor, Tensor]:
+    def minibatch(self, *, learner: int, step: int) -> tuple[Tensor, Tensor]:
         """Inputs [batch, INPUTS] and labels [batch]."""
         return self._examples(self.batch, learner, step)
 
-    def gradient(self, learner: int, step: int) -> float:
+    def gradient(self, *, learner: int, step: int) -> float:
         """Add the minibatch's gradient to the module's; its loss."""
-        inputs, labels = self.minibatch(learner, step)
+        inputs, labels = self.minibatch(learner=learner, step=step)
         loss = nn.functional.cross_entropy(self.module(inputs), labels)
         loss.backward()
         return loss.item()

@@ -24,7 +24,7 @@ class UnsettledError(ConnectionError):
     """An exchange ended before it was settled with all partners."""
 
     def __init__(
-        self, rank: int, round_: int, arrived: Mapping[int, Arrival], lost: Collection[int]
+        self, *, rank: int, round_: int, arrived: Mapping[int, Arrival], lost: Collection[int]
     ) -> None:
         """`arrived`: whose snapshots are here; `lost`: partners that died or fell silent."""
         super().__init__(f"rank {rank} lost ranks {sorted(lost)} in round {round_}")

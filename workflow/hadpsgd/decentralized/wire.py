@@ -24,7 +24,7 @@ class Kind(IntEnum):
     """To another member of the super-learner: the round begins."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Note:
     """What a learner tells its partner beside its weights."""
 
@@ -40,7 +40,7 @@ class Note:
     """Bit i: learner i is known to have applied its last gradient."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Header:
     """The fixed part of a message."""
 
@@ -77,5 +77,13 @@ class Header:
         )
         if magic != _MAGIC or kind not in Kind.__members__.values():
             raise ConnectionError("not a message of a learner")
-        note = Note(version, steps, pause, stop, int.from_bytes(finished, "little"))
-        return cls(Kind(kind), sender, round_, nbytes, epoch, note)
+        note = Note(
+            version=version,
+            steps=steps,
+            pause=pause,
+            stop=stop,
+            finished=int.from_bytes(finished, "little"),
+        )
+        return cls(
+            kind=Kind(kind), sender=sender, round=round_, nbytes=nbytes, epoch=epoch, note=note
+        )

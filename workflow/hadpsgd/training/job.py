@@ -122,7 +122,10 @@ def assemble(config: Config, run_id: str, *, egs: Path, dev_egs: Path, out: Path
     train, dev = Dataset(egs), Dataset(dev_egs)
     _check_alike(train, dev)
     meeting = rendezvous.meet(
-        run.learners, run.shared_gradients, hash_, config.site.rendezvous_seconds
+        learners=run.learners,
+        size=run.shared_gradients,
+        agree_on=hash_,
+        seconds=config.site.rendezvous_seconds,
     )
     place = meeting.place
     if config.egs.verify:
@@ -172,18 +175,29 @@ def assemble(config: Config, run_id: str, *, egs: Path, dev_egs: Path, out: Path
 
 def sgd_of(settings: Settings) -> Sgd:
     """The optimiser's settings."""
-    return Sgd(settings.momentum, settings.nesterov, settings.weight_decay, settings.clip_norm)
+    return Sgd(
+        momentum=settings.momentum,
+        nesterov=settings.nesterov,
+        weight_decay=settings.weight_decay,
+        clip_norm=settings.clip_norm,
+    )
 
 
 def injection_of(run: Run, seed: int) -> Injection:
     """The trouble that the config wants."""
     wanted = run.injected
     return Injection(
-        compute=ComputeTimes(1.0, wanted.slow_learners, wanted.spread, wanted.deviation, seed),
+        compute=ComputeTimes(
+            seconds=1.0,
+            factors=wanted.slow_learners,
+            spread=wanted.spread,
+            deviation=wanted.deviation,
+            seed=seed,
+        ),
         links=LinkTimes(
-            wanted.link_ms / 1000,
-            wanted.link_mbit * 1e6 / 8 if wanted.link_mbit else math.inf,
-            wanted.slow_links,
+            latency=wanted.link_ms / 1000,
+            bandwidth=wanted.link_mbit * 1e6 / 8 if wanted.link_mbit else math.inf,
+            factors=wanted.slow_links,
         ),
         drop=wanted.drop,
         seed=seed,

@@ -47,7 +47,11 @@ def train(job: Job) -> End:
                 x, y = next(batches)
             begin = time.monotonic()
             loss = job.gradients.take(x, y, rank=place.rank, step=engine.steps)
-            time.sleep(job.injection.pause(place.rank, engine.steps, time.monotonic() - begin))
+            time.sleep(
+                job.injection.pause(
+                    learner=place.rank, step=engine.steps, seconds=time.monotonic() - begin
+                )
+            )
             lr = rate(
                 settings.learning_rate, batch=settings.batch, epoch=engine.steps / steps_per_epoch
             )
@@ -118,7 +122,7 @@ def resume(job: Job) -> bool:
         engine.load_state_dict(found)
     else:
         lengths = [saved.load(other)["dead"].get(node, 0) for other in saved.parts()]
-        engine.take_place(found, source, max(lengths))
+        engine.take_place(found, source=source, record_bytes=max(lengths))
     say(f"{job.run.id}: learner {engine.place.rank} resumed at step {engine.steps}")
     if engine.steps > job.total:
         raise UserError(

@@ -64,9 +64,11 @@ def run(args: argparse.Namespace) -> int:
     hash_ = identity(config, settings.run.id, args.egs)
     folder = args.checkpoints or checkpoint_folder(config, run_id=settings.run.id, hash_=hash_)
     processes = int(rendezvous.environment()["WORLD_SIZE"])
-    meeting = rendezvous.meet(processes, 1, hash_, config.site.rendezvous_seconds)
+    meeting = rendezvous.meet(
+        learners=processes, size=1, agree_on=hash_, seconds=config.site.rendezvous_seconds
+    )
     if processes > 1:
-        rendezvous.process_group("replay", meeting, meeting.place.rank, processes)
+        rendezvous.process_group("replay", meeting, rank=meeting.place.rank, size=processes)
     saved = newest(folder)
     learners = replay(settings, args.egs, saved, meeting)
     different = compare(saved, learners)
@@ -99,7 +101,11 @@ def replay(settings: RunSettings, egs: Path, saved: Saved, meeting: Meeting) -> 
     dataset = Dataset(egs)
     plan = Plan(size=len(dataset), batch=training.batch, seed=seed)
     strategy = strategy_of(run_, plan.steps)
-    schedule = create(run_.schedule, nodes, seed) if strategy.mixes else Complete(nodes)
+    schedule = (
+        create(run_.schedule, learners=nodes, seed=seed)
+        if strategy.mixes
+        else Complete(learners=nodes)
+    )
     schedule = injection_of(run_, seed).on(schedule)
     lengths = {node: saved.load(node)["record_bytes"] for node in saved.parts()}
     for node in saved.parts():
