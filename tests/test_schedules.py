@@ -74,7 +74,8 @@ def test_random_ring_is_the_same_in_every_process_and_in_any_order() -> None:
     schedule = SCHEDULES["random-ring"](learners=16, seed=12345)
     mine = [schedule.round(k).takes for k in (999, 3, 10**9)]
     code = (
-        "from hadpsgd.decentralized.schedules import create; s = create('random-ring', learners=16, seed=12345);"
+        "from hadpsgd.decentralized.schedules import create;"
+        "s = create('random-ring', learners=16, seed=12345);"
         "print([s.round(k).takes for k in (999, 3, 10**9)])"
     )
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -44,7 +44,7 @@ _OFFSET = re.compile(r"(.+?)(:\d+)?(\[[^\]]*\])?$")
 class Digests:
     """One hash for all that a stage reads from outside; made when it is asked for."""
 
-    def __init__(self, config: Config, out: Path, handed: Path | None = None) -> None:
+    def __init__(self, config: Config, *, out: Path, handed: Path | None = None) -> None:
         """Of a config.
 
         Args:

@@ -35,7 +35,9 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"no set '{args.set}' in config '{config.name}'")
     began = time.monotonic()
     if args.only:
-        summaries = prepare_part(config, args.only, args.set, out=args.out, processes=args.jobs)
+        summaries = prepare_part(
+            config, part=args.only, name=args.set, out=args.out, processes=args.jobs
+        )
     else:
         with atomic_folder(args.out) as folder:
             summaries = prepare(config, folder, args.jobs)

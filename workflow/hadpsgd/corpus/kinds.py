@@ -74,7 +74,7 @@ def prepare(config: Config, out: Path, processes: int) -> dict[str, Summary]:
 
 
 def prepare_part(
-    config: Config, part: str, name: str, *, out: Path, processes: int
+    config: Config, *, part: str, name: str, out: Path, processes: int
 ) -> dict[str, Summary]:
     """Make one part of the corpus in `out`, where those that it needs lie already.
 
