@@ -38,7 +38,9 @@ validate(
 OUT = f"{CONFIG.results}/{CONFIG.name}"
 # What a change makes again: of the settings, and of the files that stages read from outside.
 DEPENDS = stage_keys(CONFIG)
-DIGESTS = Digests(CONFIG, Path(OUT), SNAPSHOT.sources if SNAPSHOT.handed else None)
+DIGESTS = Digests(
+    CONFIG, out=Path(OUT), handed=SNAPSHOT.sources if SNAPSHOT.handed else None
+)
 GMM = stage_folders(CONFIG, OUT)  # of our own stages: none with Kaldi's alignments
 SETS = ["train", "dev", *CONFIG.tests]
 # Training speech at other speeds (corpus.speeds) is a set of its own, for egs alone.
