@@ -18,7 +18,7 @@ from hadpsgd.locks import locked
 from hadpsgd.models.build import load_model
 from hadpsgd.tracking.events import from_json
 from hadpsgd.tracking.identity import read_or_create as identity_of
-from hadpsgd.tracking.spool import LAST_WORD, keys_waiting
+from hadpsgd.tracking.spool import LAST_WORD, Spool, keys_waiting
 from hadpsgd.tracking.uri import spool_folder
 from hadpsgd.training import divergence
 from hadpsgd.training import launch as launching
@@ -88,6 +88,27 @@ def test_a_run_that_diverges_is_a_result_for_who_asks_so(
         load_model(wanted.out / "final.pt")
     assert launching.launch(accepts) == 0 and len(starts) == 2
     assert launching.launch(wanted) == 2 and len(starts) == 3
+
+
+def test_a_failure_is_told_though_another_run_told_of_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`hadpsgd track` of another run sends what waits: "killed", the word of who announced it."""
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    wanted = launch_of(tmp_path, {"strategy": "single"})
+    spool = spool_folder(wanted.config)
+
+    def told_and_failed(_: Ranks) -> int:
+        [key] = keys_waiting(spool)
+        Spool(spool, key=key).upload(lambda events: list(events).clear())
+        assert keys_waiting(spool) == []
+        return 2
+
+    monkeypatch.setattr(Ranks, "run", told_and_failed)
+    assert launching.launch(wanted) == 2
+    [key] = keys_waiting(spool)
+    last = from_json((spool / key / LAST_WORD).read_text())
+    assert last.model_dump()["status"] == "FAILED"
 
 
 def test_bad_input_is_no_divergence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

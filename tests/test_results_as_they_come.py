@@ -170,13 +170,12 @@ def test_every_link_of_the_pages_in_mlflow(wild: Wild, tmp_path: Path) -> None:
 
 
 def test_a_kill_and_a_run_that_fails_leave_the_others_results(small: Small, tmp_path: Path) -> None:
-    """Killed once the first run is scored; then the second one's training dies in its first step.
+    """Killed once the first run is scored; then the second one's training finds no memory.
 
     The first is in MLflow by then, and in the table that is printed; its errors are analysed.
     """
-    place = with_runs(small, tmp_path / "copy", SYNCHRONOUS, {"name": "broken"})
-    taken = place.out / "runs" / place.key("broken") / "metrics.jsonl"
-    taken.mkdir(parents=True)  # training cannot write its metrics
+    broken = {"name": "broken", "model": {"cells": 10**12}}  # more than any memory holds
+    place = with_runs(small, tmp_path / "copy", SYNCHRONOUS, broken)
     scored = place.out / "tracked" / f"{place.key(GOOD)}.scores.json"
     running = subprocess.Popen(
         [str(BIN / "snakemake"), *command(place)[1:]],
@@ -203,6 +202,9 @@ def test_a_kill_and_a_run_that_fails_leave_the_others_results(small: Small, tmp_
     lines = [line for line in ran.stderr.splitlines() if line.startswith("| ")]
     assert [line.split("|")[1].strip() for line in lines][-2:] == [GOOD, "broken"]
     assert lines[-2].count(" % (") == 3 and lines[-1].count("failed") == 3
-    assert "- broken failed: rank 0 died (status 1): IsADirectoryError" in ran.stderr
+    why = r"rank 0 died \(status 1\): RuntimeError: .*can't allocate memory"
+    assert re.search(f"^- broken failed: {why}", ran.stderr, re.MULTILINE)
     runs = stored(place)
+    assert runs["broken"].data.tags["status"] == "failed"
+    assert re.match(why, runs["broken"].data.tags["status_why"])
     assert runs["broken"].info.status == "FAILED" and runs[GOOD].info.status == "FINISHED"

@@ -61,9 +61,12 @@ def config_file(wildcards: object, output: object) -> str:
 
 
 def show_results() -> None:
-    """Where a job failed: the table of what is there."""
+    """Where a job failed: the table of what is there; runs that failed are told to MLflow."""
     if any(Path(OUT, "runs").glob("*/summary.json")):
-        shell(f"hadpsgd report --config {SNAPSHOT.path} --show >&2")
+        shell("hadpsgd report --config {SNAPSHOT.path:q} --show >&2")
+    for run in RUNS:
+        if Path(OUT, "runs", run, "failed.json").is_file():
+            shell("hadpsgd track --config {SNAPSHOT.path:q} --run {run:q} >&2")
 
 
 def starts() -> None:

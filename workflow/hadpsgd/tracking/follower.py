@@ -24,8 +24,7 @@ from hadpsgd.errors import UserError
 from hadpsgd.tracking import identity, system, training_run
 from hadpsgd.tracking.events import Finish, Status
 from hadpsgd.tracking.recorder import Connection, Recorder, upload_others, warn
-from hadpsgd.tracking.spool import Spool
-from hadpsgd.tracking.uri import is_on, spool_folder
+from hadpsgd.tracking.uri import is_on
 
 LAST_UPLOAD_SECONDS = 60.0
 """Training waits at most this long for the follower at its end."""
@@ -63,9 +62,12 @@ def announce(config: Config, run_id: str, *, checkpoints: Path, out: Path) -> No
 
 
 def failed(config: Config, checkpoints: Path) -> None:
-    """An announced run ended in an error, which nobody has told MLflow."""
-    who = identity.read(checkpoints)
-    if is_on(config) and who and Spool(spool_folder(config), key=who.key).has_last_word():
+    """An announced run ended in an error.
+
+    Said whether its follower has said so or not: until there was one, any other run's `track` may
+    have sent the last word that announced it, "killed".
+    """
+    if is_on(config):
         _leave_last_word(config, checkpoints, "FAILED")
 
 

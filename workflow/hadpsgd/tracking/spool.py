@@ -125,10 +125,6 @@ class Spool:
         self._note_store()
         write_text(self._last_word, to_json(event) + "\n")
 
-    def has_last_word(self) -> bool:
-        """Whether one is kept."""
-        return self._last_word.exists()
-
     def take_back_last_word(self) -> None:
         """More has been said."""
         self._last_word.unlink(missing_ok=True)
