@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import soundfile
 import torch
+import yaml
 
 from hadpsgd.config import load
 from hadpsgd.corpus.datadir import AudioReader, DataDir
@@ -53,7 +54,8 @@ def concatenated(source: Path, folder: Path, minutes: float, rate: int, known: s
                 words += text
                 samples += len(audio)
     folder.mkdir(parents=True)
-    soundfile.write(folder / "side.wav", np.concatenate(parts), rate, subtype="PCM_16")
+    samples_16 = np.concatenate(parts).astype(np.int16)  # they are read in 16-bit steps
+    soundfile.write(folder / "side.wav", samples_16, rate, subtype="PCM_16")
     (folder / "wav.scp").write_text(f"side {folder.resolve()}/side.wav\n")
     (folder / "utt2spk").write_text("side side\n")
     (folder / "spk2utt").write_text("side side\n")
@@ -109,7 +111,11 @@ def run(*arguments: object) -> dict[str, float]:
 def measured(args: argparse.Namespace, out: Path) -> dict[str, Any]:
     """All stages."""
     results = args.results
-    config = results / "config.yaml"
+    config = out / "config.yaml"
+    content = yaml.safe_load((results / "config.yaml").read_text())
+    content["scoring"]["nist_tools"] = False  # sclite takes minutes of a segment so long
+    out.mkdir(parents=True, exist_ok=True)
+    config.write_text(yaml.safe_dump(content))
     settings = load(config)
     model = next(results.glob(f"runs/{args.run or '*'}/final.pt"))
     tests = results / "corpus/data" / next(iter(settings.tests))
