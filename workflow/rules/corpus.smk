@@ -47,10 +47,10 @@ rule corpus:
     params:
         config=config_file,
         sources=lambda wildcards: DIGESTS("corpus", wildcards.set),
-        depends=lambda wildcards: DEPENDS[f"corpus.{wildcards.set}"],
+        depends=lambda wildcards: DEPENDS[f"corpus.{wildcards.set:q}"],
         out=subpath(output.data, ancestor=2),
     shell:
-        "hadpsgd corpus --config {params.config:q} --only data --set {wildcards.set}"
+        "hadpsgd corpus --config {params.config:q} --only data --set {wildcards.set:q}"
         " --out {params.out:q} --jobs {threads} 2> {log:q}"
 
 
@@ -78,7 +78,7 @@ rule words:
         config=config_file,
         out=subpath(output[0], ancestor=2),
     shell:
-        "hadpsgd corpus --config {params.config:q} --only words --set {wildcards.set}"
+        "hadpsgd corpus --config {params.config:q} --only words --set {wildcards.set:q}"
         " --out {params.out:q} 2> {log:q}"
 
 
