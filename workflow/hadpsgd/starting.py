@@ -93,15 +93,19 @@ def look_behind_ancient(workflow: Any) -> None:
 
     def built() -> None:
         build()
-        while files := workflow.async_run(_passed_over(workflow)):
-            workflow.dag.forcefiles.update(files)
+        seen: set[Any] = set()
+        while jobs := set(workflow.async_run(_passed_over(workflow))) - seen:
+            seen |= jobs
+            for job in jobs:
+                for file in job.input:
+                    file.flags.pop("ancient", None)
             workflow.async_run(workflow.dag.update_needrun())
 
     workflow._build_dag = built
 
 
-async def _passed_over(workflow: Any) -> list[str]:
-    """Outputs that are out of date and would not be made."""
+async def _passed_over(workflow: Any) -> list[Any]:
+    """Jobs whose outputs are out of date and would not be made."""
     dag, found = workflow.dag, []
     for job in dag.jobs:
         behind = any(f.is_ancient for f in job.input) and not dag.needrun(job)
@@ -115,5 +119,5 @@ async def _passed_over(workflow: Any) -> list[str]:
                     or any(workflow.persistence.input_changed(job))
                 )
             ):
-                found += job.output
+                found.append(job)
     return found
