@@ -47,7 +47,7 @@ rule corpus:
     params:
         config=config_file,
         sources=lambda wildcards: DIGESTS("corpus", wildcards.set),
-        depends=lambda wildcards: DEPENDS[f"corpus.{wildcards.set:q}"],
+        depends=lambda wildcards: DEPENDS[f"corpus.{wildcards.set}"],
         out=subpath(output.data, ancestor=2),
     shell:
         "hadpsgd corpus --config {params.config:q} --only data --set {wildcards.set:q}"
