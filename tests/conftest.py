@@ -27,6 +27,7 @@ settings.load_profile("repeatable")
 SHARED_FIXTURES = ("small", "slurm")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist's own, which reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Side by side (`pytest -n 2 --dist loadgroup`): one process for a file or a long fixture.
 
