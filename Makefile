@@ -25,10 +25,10 @@ demo: setup
 	@$(BIN)/hadpsgd report --config $(CONFIG) --show
 
 test: setup
-	$(BIN)/pytest -n $(TEST_JOBS) --dist loadgroup --no-loadscope-reorder
+	$(BIN)/pytest -n $(TEST_JOBS) --dist loadscope --no-loadscope-reorder
 
 test-fast: setup
-	$(BIN)/pytest -n $(TEST_JOBS) --dist loadgroup --no-loadscope-reorder -m 'not slow'
+	$(BIN)/pytest -n $(TEST_JOBS) --dist loadscope --no-loadscope-reorder -m 'not slow'
 
 # small faults put into a copy of the code: do the tests notice? (docs/mutants.md)
 mutants: setup

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 from slurm_cluster import slurm  # noqa: F401  the fixture
 from small_workflow import small  # noqa: F401  the fixture
 from tracking_store import empty_mlflow, mlflow_folder, no_tracking_uri  # noqa: F401
+from xdist.scheduler import LoadScopeScheduling
 
 import hadpsgd  # noqa: F401  before kaldifst: see hadpsgd/__init__.py
 
@@ -23,28 +27,33 @@ settings.register_profile("explore", deadline=None)
 settings.load_profile("repeatable")
 
 
-# made once a session, and too long to be made by each of several processes
-SHARED_FIXTURES = ("small", "slurm")
+class ByFixture(LoadScopeScheduling):
+    """Tests side by side (`pytest -n 2`): the tests of a file in one process.
 
-
-@pytest.hookimpl(tryfirst=True)  # before xdist's own, which reads the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Side by side (`pytest -n 2 --dist loadgroup`): one process for a file or a long fixture.
-
-    Groups with slow tests come first, so that no process is left alone with one at the end.
+    All files with the workflow `small` too, which takes a minute or two to make.
     """
-    groups: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        used = [name for name in SHARED_FIXTURES if name in getattr(item, "fixturenames", ())]
-        group = used[0] if used else item.path.stem
-        item.add_marker(pytest.mark.xdist_group(group))
-        groups.setdefault(group, []).append(item)
-    slow_first = sorted(groups.values(), key=lambda group: not any(map(_slow, group)))
-    items[:] = [item for group in slow_first for item in group]
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::", 1)[0]
+        return _group(Path(self.config.rootpath) / file)
 
 
-def _slow(item: pytest.Item) -> bool:
-    return item.get_closest_marker("slow") is not None
+@cache
+def _group(file: Path) -> str:
+    return (
+        "small" if re.search(r"\bsmall: Small\b", file.read_text(encoding="utf-8")) else file.stem
+    )
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFixture:
+    """What hands out the tests."""
+    return ByFixture(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Groups with slow tests first, so that no process is left alone with one at the end."""
+    slow = {_group(item.path) for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: _group(item.path) not in slow)
 
 
 @pytest.fixture(scope="session")
