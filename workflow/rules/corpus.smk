@@ -23,7 +23,8 @@ rule dictionary:
         depends=DEPENDS["dictionary"],
         out=subpath(output[0], parent=True),
     shell:
-        "hadpsgd corpus --config {params.config:q} --only dictionary --out {params.out:q} 2> {log:q}"
+        "hadpsgd corpus --config {params.config:q} --only dictionary --out {params.out:q}"
+        " --jobs {threads} 2> {log:q}"
 
 
 rule corpus:
@@ -79,7 +80,7 @@ rule words:
         out=subpath(output[0], ancestor=2),
     shell:
         "hadpsgd corpus --config {params.config:q} --only words --set {wildcards.set:q}"
-        " --out {params.out:q} 2> {log:q}"
+        " --out {params.out:q} --jobs {threads} 2> {log:q}"
 
 
 rule lm_text:
@@ -102,7 +103,8 @@ rule lm_text:
         depends=DEPENDS["lm_text"],
         out=subpath(output[0], ancestor=2),
     shell:
-        "hadpsgd corpus --config {params.config:q} --only text --out {params.out:q} 2> {log:q}"
+        "hadpsgd corpus --config {params.config:q} --only text --out {params.out:q}"
+        " --jobs {threads} 2> {log:q}"
 
 
 rule dev_text:
@@ -126,7 +128,8 @@ rule dev_text:
         sources=lambda wildcards: DIGESTS("dev_text"),
         out=subpath(output[0], ancestor=2),
     shell:
-        "hadpsgd corpus --config {params.config:q} --only dev-text --out {params.out:q} 2> {log:q}"
+        "hadpsgd corpus --config {params.config:q} --only dev-text --out {params.out:q}"
+        " --jobs {threads} 2> {log:q}"
 
 
 if PERTURBED:
