@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,19 @@ def test_a_recording_that_the_stm_lacks(
     (data / "reco2file_and_channel").unlink()
     assert main(["validate", str(data), "--case", "lower"]) == 2
     assert "reco2file_and_channel" in capsys.readouterr().err
+
+
+def test_an_stm_out_of_order(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A perfect hypothesis scored 100 %: every word went to the segment that came first."""
+    lines = stm_lines()
+    turned = [*(line for line in lines if line in STM_HEAD), *reversed(lines[len(STM_HEAD) :])]
+    write_lines(data / "stm", turned)
+    assert prepare(tmp_path, data) == 2
+    assert "not in order of time. Sort it: sort -k1,1 -k2,2 -k4,4n" in capsys.readouterr().err
+    assert main(["validate", str(data), "--case", "lower"]) == 2
+    assert re.search(r"/stm:\d+: the segment at .* not in order of time", capsys.readouterr().err)
 
 
 def test_a_part_that_is_not_there(

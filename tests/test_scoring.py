@@ -213,12 +213,17 @@ def test_words_go_to_the_segment_of_their_middle() -> None:
         ("f a s1 0.0\n", ":1: not `file channel speaker begin end text`"),
         ("f a s1 0.0 1.0 a\nf a s1 x 1.0 a\n", ":2: not `file"),
         ("f a s1 2.0 1.0 a\n", ":1: the segment ends before it begins"),
+        ("f a s1 2 3 b\n;; x\nf A s1 0 1 a\n", ":3: the segment at 0.00 comes after 2.00: not in"),
+        ("f a s1 0 1 a\nf b s2 0 1 a\nF A s1 2 3 b\n", ":3: the segments of F A are in pieces"),
     ],
 )
 def test_faults_of_stm_files(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "stm").write_text(content)
     with pytest.raises(UserError, match=re.escape(message)):
         stm.read(tmp_path / "stm")
+    # overlapping segments and a file after another are in order
+    (tmp_path / "stm").write_text("g a s 5 9 x\ng a s 5 6 y\ng b s 0 1 z\nf a s 0 1 w\n")
+    assert len(stm.read(tmp_path / "stm")) == 4
 
 
 @pytest.mark.parametrize(

@@ -69,16 +69,42 @@ def lines_of(path: Path) -> list[str]:
 
 
 def read(path: Path) -> list[Segment]:
-    """Read an STM file.
+    """Read an STM file; the segments of a file and channel must stand together, in order of time.
 
     Raises:
-        UserError: it is missing or empty, or a line is not `file channel speaker begin end text`.
+        UserError: it is missing or empty, a line is not `file channel speaker begin end text`, or
+            segments are out of order.
     """
-    lines = enumerate(lines_of(path), 1)
-    segments = [_segment(line, f"{path}:{n}") for n, line in lines if not is_comment(line)]
+    segments: list[Segment] = []
+    latest: dict[tuple[str, str], float] = {}
+    for number, line in enumerate(lines_of(path), 1):
+        if not is_comment(line):
+            segments.append(_segment(line, f"{path}:{number}"))
+            _check_order(segments, latest, f"{path}:{number}")
     if not segments:
         raise UserError("no segments", where=path, fix="Give the reference transcripts")
     return segments
+
+
+def _check_order(
+    segments: Sequence[Segment], latest: dict[tuple[str, str], float], where: str
+) -> None:
+    """Hold the last segment against those before it; `latest` is the last begin of each channel.
+
+    Words go to the first segment that ends after them (SCTK's stm2ctm.c): out of order they would
+    go to wrong ones, and nothing would say so.
+    """
+    new = segments[-1]
+    before, latest[new.key] = latest.get(new.key), new.begin
+    if before is None:
+        return
+    what = ""
+    if new.begin < before:
+        what = f"the segment at {new.begin:.2f} comes after {before:.2f}: not in order of time"
+    elif segments[-2].key != new.key:
+        what = f"the segments of {new.file} {new.channel} are in pieces: others stand between them"
+    if what:
+        raise UserError(what, where=where, fix="Sort it: sort -k1,1 -k2,2 -k4,4n")
 
 
 def _segment(line: str, where: str) -> Segment:
