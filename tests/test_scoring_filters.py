@@ -111,6 +111,21 @@ def test_lattices_words_pass_the_same_filters(filters: Filters) -> None:
     assert not default.drop("um") and not default.drop("th-") and default.drop("[Vocalized-Noise]")
 
 
+@pytest.mark.parametrize(
+    ("patterns", "dropped", "kept"),
+    [
+        (["x", "(?i)foo"], ["X", "FOO", "foo"], ["xfoo"]),  # a flag inside an alternative: refused
+        (["(?P<a>u)h", "(?P<a>u)m"], ["uh", "um"], ["u"]),  # a name twice: refused
+        ([r"(a)\1", r"(b)\1"], ["aa", "bb"], ["ab", "b", "ba"]),  # groups counted on: bb stayed
+    ],
+)
+def test_each_pattern_stands_for_itself(
+    patterns: list[str], dropped: list[str], kept: list[str]
+) -> None:
+    filters = Filters.of(Scoring(filters=patterns))
+    assert filters.text(" ".join(dropped + kept)).split() == kept
+
+
 def test_transcripts_without_an_stm_pass_the_filters_too(filters: Filters, tmp_path: Path) -> None:
     """Noises and hesitations were left out of hypotheses alone: all of dev's were deletions."""
     text = "uh yes u._c._l._a. [laughter] th- [noise]"

@@ -13,8 +13,8 @@ from hadpsgd.config.limits import Limits
 
 def _compiles(pattern: str) -> str:
     try:
-        re.compile(pattern)
-    except re.error as error:
+        re.compile(pattern, re.IGNORECASE)
+    except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"not a regular expression: {error}") from None
     return pattern
 

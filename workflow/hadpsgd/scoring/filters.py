@@ -46,14 +46,21 @@ class Filters:
         return cls(dropped, tuple(settings.filters), acronyms)
 
     @cached_property
-    def _pattern(self) -> re.Pattern[str]:
-        return re.compile("|".join(f"(?:{one})" for one in self.patterns), re.IGNORECASE)
+    def _compiled(self) -> list[re.Pattern[str]]:
+        # not joined by |: groups would be counted on, and flags stand inside
+        return [re.compile(one, re.IGNORECASE) for one in self.patterns]
+
+    @cached_property
+    def _known(self) -> dict[str, bool]:
+        return {}
 
     def drop(self, word: str) -> bool:
         """Whether a word is none that counts."""
-        if word.lower() in self.dropped:
-            return True
-        return bool(self.patterns) and self._pattern.fullmatch(word) is not None
+        known = self._known.get(word)
+        if known is None:
+            known = word.lower() in self.dropped or any(p.fullmatch(word) for p in self._compiled)
+            self._known[word] = known
+        return known
 
     def written(self, word: str) -> tuple[str, ...]:
         """A word that counts as references write it: itself, or an acronym's letters."""
