@@ -142,7 +142,20 @@ def test_transcripts_without_an_stm_pass_the_filters_too(filters: Filters, tmp_p
     write_lines(tmp_path / "stm", [f"a-1 1 a 0 2 {text}"])  # NIST's references stay as they are
     scored = Reference.of(data, {}, filters).score([yes])
     assert nist.total(scored).words == 6
-    assert TextFilter(data, filters).ref(text) == text
+
+
+def test_tuning_beside_an_stm_compares_like_with_like(filters: Filters, tmp_path: Path) -> None:
+    """Hypotheses alone were filtered and spread: a perfect one counted errors in tuning."""
+    text = "u._c._l._a. [noise] uh hello th-"
+    write_lines(tmp_path / "utt2spk", ["a-1 a"])
+    write_lines(tmp_path / "text", [f"a-1 {text}"])
+    write_lines(tmp_path / "stm", ["a-1 1 a 0 2 u c l a (%hesitation) hello (th-)"])
+    data = DataDir.read(tmp_path, audio=False)
+    rules = TextFilter(data, filters)
+    words = Words(dict(enumerate(text.split(), 1)), filters)
+    said = rules.hyp(" ".join(words.spoken(list(words.names))))
+    edits = nist.align_texts(rules.ref(data.utterances["a-1"].text), said, rules.options)
+    assert "".join(edit.kind for edit in edits) == "CCCCC"
 
 
 def test_references_in_the_lexicons_words(filters: Filters) -> None:

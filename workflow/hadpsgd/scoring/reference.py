@@ -103,12 +103,13 @@ class Reference:
 class TextFilter:
     """A set's GLM for transcripts by utterance, as tuning needs it.
 
-    Transcripts pass the filters of hypotheses first, where they are not those of an stm.
+    Transcripts pass the filters of hypotheses first: those are what they are compared with, also
+    where an stm gives the reference of the score.
     """
 
     def __init__(self, data: DataDir, filters: Filters) -> None:
         path = plain_or_gzipped(data.path / "glm")
-        self._filters = Filters() if plain_or_gzipped(data.path / "stm").exists() else filters
+        self._filters = filters
         self._exists = path.exists()
         if self._exists:
             self._ref, self._hyp = rules_of(path, "stm"), rules_of(path, "ctm")
