@@ -11,7 +11,7 @@ import pytest
 from slurm_cluster import until
 
 from hadpsgd.errors import UserError
-from hadpsgd.locks import locked
+from hadpsgd.locks import ends, locked, look
 
 PATIENCE = 100.0
 WAITS = """
@@ -20,7 +20,7 @@ from pathlib import Path
 from hadpsgd.errors import UserError
 from hadpsgd.training import interrupt
 interrupt.catch()
-from hadpsgd.locks import locked
+from hadpsgd.locks import ends, locked, look
 try:
     with locked(Path(sys.argv[1]), "the second", wait=True):
         print("taken")
@@ -68,3 +68,23 @@ def test_a_lock_is_free_after_its_block(tmp_path: Path) -> None:
         raise KeyError
     with locked(tmp_path / "lock", "two") as descriptor:
         assert descriptor is not None
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_lock_that_another_had_since_a_look(killed: bool, tmp_path: Path) -> None:
+    """It came and went, or it only went: both may have changed what was decided by the look."""
+    file = tmp_path / "lock"
+    for before in (look(file), look(file)):
+        with locked(file, "one", seen=before) as descriptor:  # nobody has been there since
+            assert descriptor is not None
+            during = look(file)
+            with pytest.raises(UserError, match="one trains this run already"):
+                locked(file, "two", seen=during).__enter__()
+            if not killed:
+                ends(descriptor, "one")
+        for seen in (before, during):
+            with pytest.raises(UserError, match="ended here meanwhile"):
+                locked(file, "two", seen=seen).__enter__()
+        with locked(file, "three", seen=look(file)) as descriptor:
+            assert descriptor is not None
+        file.unlink()

@@ -156,3 +156,32 @@ use rule * from {name} as {name}_*
     assert all(f"hadpsgd lang --config {path} " in in_a_job for path in handed.values())
     in_the_main_process = shown("-n", "-p", **handed)
     assert not any(path in in_the_main_process for path in handed.values())
+
+
+def test_a_plan_from_before_anothers_end_is_refused(tmp_path: Path) -> None:
+    """What the other made meanwhile would be made again, after removal."""
+    config = write(tmp_path)
+    out = tmp_path / "results/quick"
+    out.mkdir(parents=True)
+    ended, read = tmp_path / "ended", tmp_path / "read"
+    (tmp_path / "Snakefile").write_text(f"""
+include: "{ROOT}/workflow/Snakefile"
+import time
+Path("{read}").touch()
+while not Path("{ended}").exists():
+    time.sleep(0.1)
+""")
+    with locked(out / ".workflow.lock", "process 7 on b", does="runs a workflow here"):
+        own = ("--snakefile", str(tmp_path / "Snakefile"), "--cores", "1", "--until", "lang")
+        second = start(tmp_path, *own)
+        until(lambda: read.exists() or second.poll() is not None, 120)
+    before = config.read_text(), tree(out)
+    ended.touch()
+    said, _ = second.communicate()
+    assert second.returncode == 1, said[-2000:]
+    assert "another workflow ended here meanwhile" in said
+    assert (config.read_text(), tree(out)) == before
+    third = start(tmp_path, *own)  # as after a kill -9: the lock names its last holder
+    said, _ = third.communicate()
+    assert third.returncode == 0, said[-2000:]
+    assert (out / ".workflow.lock").read_text().endswith(", ended\n")

@@ -9,7 +9,8 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from hadpsgd.errors import UserError
@@ -18,35 +19,80 @@ from hadpsgd.training import interrupt
 
 GRACE_SECONDS = 10.0
 """How long one that is on its way out may still hold the lock."""
+BRIEF_SECONDS = 1.0
+"""What `look` may take, and a holder's child between fork and exec, which has its descriptors."""
+_ENDED = ", ended"
 _POLL_SECONDS = 0.2
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 
 
+@dataclass(frozen=True)
+class Seen:
+    """A lock at a moment."""
+
+    held: bool
+    content: str = ""
+    changed: int = 0
+    """When a holder last came or went, in ns; 0 if there was none yet."""
+
+
+def look(path: Path) -> Seen:
+    """Who has a lock; writes nothing."""
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            seen = _seen(descriptor)
+            if seen.content and not seen.content.endswith(_ENDED):  # one is there, or was killed
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return Seen(True, seen.content, seen.changed)
+            return seen
+        finally:
+            os.close(descriptor)
+    return Seen(False)
+
+
+def ends(descriptor: int, who: str) -> None:
+    """Write that the holder ends, for those that have looked and not taken the lock yet."""
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{who}{_ENDED}\n".encode(), 0)
+
+
 @contextmanager
 def locked(
-    path: Path, who: str, *, wait: bool = False, does: str = "trains this run"
+    path: Path,
+    who: str,
+    *,
+    wait: bool = False,
+    does: str = "trains this run",
+    seen: Seen | None = None,
 ) -> Iterator[int | None]:
     """Hold a file's lock while the block runs; others are told `who` does what.
 
     Processes that inherit the descriptor keep the lock: after a kill -9 of the first it is free
     once the last of them has ended.
 
+    With `seen` nobody is waited for, and the lock is refused if another had it since that look:
+    what was decided by then may not hold any more.
+
     Yields the descriptor, or None where the file system has no locks.
 
     Raises:
         UserError: another process holds it and does not end soon; with `wait`, only if a signal
-            comes meanwhile.
+            comes meanwhile; or another has held it since `seen`.
     """
     with explain_os_errors(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        yield descriptor if _take(descriptor, path, who, does, wait=wait) else None
+        yield descriptor if _take(descriptor, path, who, does, wait, seen) else None
     finally:
         os.close(descriptor)
 
 
-def _take(descriptor: int, path: Path, who: str, does: str, *, wait: bool) -> bool:
-    deadline, told = time.monotonic() + GRACE_SECONDS, False
+def _take(descriptor: int, path: Path, who: str, does: str, wait: bool, seen: Seen | None) -> bool:
+    grace = GRACE_SECONDS if seen is None else BRIEF_SECONDS
+    deadline, told = time.monotonic() + grace, seen is not None
     while not (taken := _try(descriptor, path)):
         if taken is None:
             return False
@@ -61,6 +107,10 @@ def _take(descriptor: int, path: Path, who: str, does: str, *, wait: bool) -> bo
             _say(f"{path.parent}: {holder or 'another process'} {does}; waiting for its end")
             told = True
         time.sleep(_POLL_SECONDS)
+    if seen is not None and (seen.held or _seen(descriptor) != seen):
+        raise UserError(
+            "another workflow ended here meanwhile", where=path.parent, fix="Start again"
+        )
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{who}\n".encode(), 0)
     return True
@@ -69,6 +119,11 @@ def _take(descriptor: int, path: Path, who: str, does: str, *, wait: bool) -> bo
 def myself(job: str = "") -> str:
     """This process, for others to read."""
     return f"process {os.getpid()} on {socket.gethostname()}" + (f" (Slurm job {job})" * bool(job))
+
+
+def _seen(descriptor: int) -> Seen:
+    content = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+    return Seen(False, content, os.fstat(descriptor).st_mtime_ns if content else 0)
 
 
 def _try(descriptor: int, path: Path) -> bool | None:

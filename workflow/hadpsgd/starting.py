@@ -5,6 +5,8 @@ Snakemake runs the hooks of the main Snakefile alone (`onstart` of a module is n
 
 from __future__ import annotations
 
+import atexit
+import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,10 +16,12 @@ from snakemake.exceptions import WorkflowError
 
 from hadpsgd.errors import UserError
 from hadpsgd.files import explain_os_errors
-from hadpsgd.locks import locked, myself
+from hadpsgd.locks import Seen, ends, locked, look, myself
 from hadpsgd.training.slurm import check_partition
 
+_LOCK = ".workflow.lock"
 _held: dict[Path, ExitStack] = {}
+_seen: dict[Path, Seen] = {}
 
 
 def before_start(workflow: Any, do: Callable[[], None]) -> None:
@@ -41,20 +45,36 @@ def before_start(workflow: Any, do: Callable[[], None]) -> None:
     workflow.onstart = lambda hook: register(first(hook))  # of a Snakefile that goes on after us
 
 
+def plans(out: Path) -> None:
+    """Say, as the Snakefile is read, that what is to be made is found out from here on."""
+    _seen.setdefault(out, look(out / _LOCK))
+
+
 def hold(out: Path) -> None:
     """Keep other workflows out of a results folder until this process ends.
 
-    The profiles switch Snakemake's own lock off: it outlives a kill -9, this one does not.
+    The profiles switch Snakemake's own lock off: it outlives a kill -9, this one does not. (Stages
+    do not have it: they end with a workflow that is killed, and what they were at is incomplete.)
 
     Raises:
-        UserError: one is there already, or nothing can be written there.
+        UserError: one is there already; or one was there since `plans`, so that finished work
+            would be done again; or nothing can be written there.
     """
     if out not in _held:  # each `use rule` of a module reads it again
         with explain_os_errors(out):
             out.mkdir(parents=True, exist_ok=True)
         stack = ExitStack()
-        stack.enter_context(locked(out / ".workflow.lock", myself(), does="runs a workflow here"))
+        does = "runs a workflow here"
+        lock = locked(out / _LOCK, myself(), does=does, seen=_seen.get(out))
+        descriptor = stack.enter_context(lock)
+        if descriptor is not None:
+            atexit.register(_ends, descriptor, os.getpid())
         _held[out] = stack
+
+
+def _ends(descriptor: int, holder: int) -> None:
+    if os.getpid() == holder:  # a fork of it ends, too
+        ends(descriptor, myself())
 
 
 def check_hosts(workflow: Any, rule: str) -> None:

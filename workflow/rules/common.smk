@@ -25,6 +25,7 @@ from hadpsgd.starting import (
     expand_parameters,
     hold,
     look_behind_ancient,
+    plans,
 )
 
 guard.announce()  # stages end with this process
@@ -36,6 +37,7 @@ validate(
     CONFIG.model_dump(mode="json"), "../schemas/config.schema.json", set_default=False
 )
 OUT = f"{CONFIG.results}/{CONFIG.name}"
+plans(Path(OUT))
 # What a change makes again: of the settings, and of the files that stages read from outside.
 DEPENDS = stage_keys(CONFIG)
 DIGESTS = Digests(
