@@ -55,6 +55,7 @@ class Digests:
         self._config = config
         self._record = out / _RECORD
         self._checksums: Checksums | None = None
+        self._locked = False
         self._known: dict[str, str] = {}
         if handed is not None:
             with suppress(FileNotFoundError):
@@ -68,6 +69,16 @@ class Digests:
             self._known[key] = self._digest(found) if found else ""
         return self._known[key]
 
+    def record(self) -> None:
+        """Keep checksums for the next time, now and as they are made; for who has the lock.
+
+        Raises:
+            UserError: they cannot be written there.
+        """
+        self._locked = True
+        if self._checksums is not None:
+            self._checksums.write()
+
     def write(self, path: Path) -> None:
         """Keep what was asked for, for other processes, and the checksums for the next time.
 
@@ -75,16 +86,18 @@ class Digests:
             UserError: they cannot be written there.
         """
         write_text(path, json.dumps(self._known, indent=0) + "\n")
-        if self._checksums is not None:
-            self._checksums.write()
+        self.record()
 
     def _digest(self, found: list[Source]) -> str:
         if self._checksums is None:
             self._checksums = Checksums(self._record)
+            if self._locked:
+                self._checksums.write()
         files = [source for source in found if isinstance(source, Path)]
-        checksums = iter(self._checksums.of(files))
+        unique = [*dict.fromkeys(files)]  # both channels of a call are one file
+        checksums = dict(zip(unique, self._checksums.of(unique), strict=True))
         return digest(
-            [str(source), next(checksums)] if isinstance(source, Path) else source
+            [str(source), checksums[source]] if isinstance(source, Path) else source
             for source in found
         )
 

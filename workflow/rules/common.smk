@@ -76,6 +76,7 @@ def starts() -> None:
     hold(Path(OUT))
     check_hosts(workflow, TRAIN)
     SNAPSHOT.write()
+    DIGESTS.record()
     expand_parameters(workflow)
     DIGESTS.write(SNAPSHOT.sources)
     SNAPSHOT.hand_on(workflow)
