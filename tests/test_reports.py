@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections import Counter
@@ -395,3 +396,58 @@ def test_the_table_says_where_its_results_were_made(config: Config) -> None:
     assert said in text and f"{kind['processor']} ({kind['instructions']})" in text
     page = (out.parent / "report.html").read_text()
     assert said in page and kind["instructions"] in page and "OpenBLAS" in page
+
+
+def test_scores_of_a_model_that_is_gone_are_not_shown(config: Config) -> None:
+    """Its training failed, or goes on: the scores of before are no result."""
+    base, key = Path(config.results) / config.name, run_key(config, "ssgd-4")
+    summary = base / "runs" / key / "summary.json"
+    times, text = summary.stat(), summary.read_text()
+    summary.unlink()
+    for failed, state in (({}, State.UNFINISHED), ({"why": "host"}, State.FAILED)):
+        if failed:
+            (summary.parent / "failed.json").write_text(json.dumps(failed))
+        result = read_results(config)[1]
+        assert (result.state, result.scores, result.tuned) == (state, {}, {})
+        assert "ssgd-4" not in significance.of_config(config, read_results(config))["swb"]["runs"]
+    summary.write_text(text)
+    os.utime(summary, ns=(times.st_atime_ns, times.st_mtime_ns))
+    (summary.parent / "failed.json").unlink()
+    assert read_results(config)[1].state is State.FINISHED
+
+
+@pytest.mark.parametrize(
+    ("newer", "left"),
+    [
+        ("runs/{}/summary.json", set()),
+        ("score/{}/tuned.json", set()),
+        ("decode/{}/dev/.snakemake_timestamp", set()),
+        ("decode/{}/swb/.snakemake_timestamp", {"dev", "ch"}),
+        ("score/{}/swb/.snakemake_timestamp", {"dev", "swb", "ch"}),
+    ],
+)
+def test_scores_older_than_what_they_are_made_from_are_not_shown(
+    config: Config, newer: str, left: set[str]
+) -> None:
+    file = Path(config.results) / config.name / newer.format(run_key(config, "ssgd-4"))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+    later = file.stat().st_mtime_ns + 10**9
+    os.utime(file, ns=(later, later))
+    result = read_results(config)[1]
+    assert result.scores.keys() == left
+    assert (result.state is State.FINISHED) == (len(left) == 3)
+    tests = significance.of_config(config, read_results(config))
+    assert {name for name in ("swb", "ch") if "ssgd-4" in tests[name]["runs"]} == left - {"dev"}
+
+
+def test_the_report_leaves_out_what_was_not_made_again(
+    config: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_config(config, Path(config.results) / "config.yaml")
+    key, other = run_key(config, "ssgd-4"), run_key(config, "single")
+    left_out = ["--unfinished", key, f"{other}/ch"]
+    assert cli.main(["report", "--config", str(file), "--show", *left_out]) == 0
+    out = capsys.readouterr().out
+    assert "5.11 %" not in out and "18.75 %" not in out
+    assert "6.00 %" in out and out.count("not finished") >= 4

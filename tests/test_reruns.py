@@ -303,3 +303,15 @@ def test_files_of_kaldi(imported: StandIn, file: str, wanted: set[str], others: 
         planned = imported.planned()
     assert wanted <= planned and not others & rules(planned)
     assert bool(wanted) == bool(planned)
+
+
+def test_scores_that_were_to_be_made_again_are_not_shown(tmp_path: Path) -> None:
+    """A workflow that fails before it removed those of former settings."""
+    config = {"name": "x", "corpus": write_corpus(tmp_path), "training": runs()}
+    workflow = StandIn(tmp_path, config).made()
+    keys = sorted(folder.name for folder in (tmp_path / "results/x/score").iterdir())
+    (tmp_path / "broken").write_text("tune")
+    said = workflow.snakemake(fails=True, scoring={"lm_weights": [9, 10]})
+    left = " ".join([*keys, *(f"{key}/{name}" for key in keys for name in SPEECH[1:])])
+    shown = next(line for line in said.splitlines() if line.startswith("shown"))
+    assert sorted(shown.split()[2:]) == sorted(left.split())

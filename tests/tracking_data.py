@@ -112,6 +112,9 @@ def write_scores(
 ) -> None:
     """score/<key>/: tuned.json and, for each set, wer.json and hyp.txt."""
     folder = Path(config.results) / config.name / "score" / run_key(config, run)
+    folder.mkdir(parents=True, exist_ok=True)
+    tuned = {"lm_weight": 10.0, "word_penalty": 0.5}
+    (folder / "tuned.json").write_text(json.dumps(tuned | {"tried": [tuned]}))
     for name, (sub, ins, dele) in (errors or ERRORS[run]).items():
         counts = {"words": WORDS[name], "sub": sub, "ins": ins, "del": dele, "sentences": 100}
         counts |= {"correct": WORDS[name] - sub - dele}
@@ -119,8 +122,6 @@ def write_scores(
         (folder / name / "wer.json").write_text(json.dumps(counts))
         (folder / name / "hyp.txt").write_text("a-1 HELLO\n")
         sentences.write(folder / name / sentences.FILE, scored(WORDS[name], sub, ins, dele))
-    tuned = {"lm_weight": 10.0, "word_penalty": 0.5}
-    (folder / "tuned.json").write_text(json.dumps(tuned | {"tried": [tuned]}))
 
 
 def write_benchmarks(config: Config) -> None:

@@ -16,6 +16,7 @@ from hadpsgd.config import (
     stage_keys,
     stage_folders,
 )
+from hadpsgd.ending import unfinished
 from hadpsgd.sites import check_site, with_site
 from hadpsgd.snapshot import snapshot
 from hadpsgd.sources import Digests
@@ -63,9 +64,15 @@ def config_file(wildcards: object, output: object) -> str:
 
 
 def show_results() -> None:
-    """Where a job failed: the table of what is there; runs that failed are told to MLflow."""
+    """Where a job failed: the table of what is there; runs that failed are told to MLflow.
+
+    Without scores of before that were to be made again.
+    """
+    missing = unfinished(workflow, Path(OUT))
     if any(Path(OUT, "runs").glob("*/summary.json")):
-        shell("hadpsgd report --config {SNAPSHOT.path:q} --show >&2")
+        shell(
+            "hadpsgd report --config {SNAPSHOT.path:q} --show --unfinished {missing:q} >&2"
+        )
     for run in RUNS:
         if Path(OUT, "runs", run, "failed.json").is_file():
             shell("hadpsgd track --config {SNAPSHOT.path:q} --run {run:q} >&2")

@@ -34,6 +34,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--index", type=Path, help=f"page to write: {PAGE} with links to the pages of errors"
     )
     parser.add_argument("--show", action="store_true", help="print the table")
+    parser.add_argument(
+        "--unfinished",
+        nargs="*",
+        default=[],
+        metavar="KEY[/SET]",
+        help="runs, or sets of a run, whose scores do not count: they were to be made again",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -44,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     folder = results_folder(config)
     if not folder.is_dir():
         raise UserError("no results yet", where=folder, fix="Run the workflow")
-    found = Findings.of(config)
+    found = Findings.of(config, args.unfinished)
     if args.out:
         write(found, args.out)
     if args.index:

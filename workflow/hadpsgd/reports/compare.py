@@ -33,8 +33,8 @@ class Compared:
     metrics: dict[str, str]
     mlflow_run: str = ""
     mlflow_experiment: str = ""
-    scores: Mapping[str, Path] = field(default_factory=dict)
-    """Folders of scores by run, for a run or a row of a results folder."""
+    scores: Mapping[str, significance.Scored] = field(default_factory=dict)
+    """Folders of scores by run and set, for a run or a row of a results folder."""
     folded: tuple[Compared, ...] = ()
     """The runs of a row that has seeds."""
 
@@ -103,7 +103,7 @@ def _column(config: Config, result: RunResult, prefix: str) -> Compared:
         metrics=metrics,
         mlflow_run=known.get("run_id", ""),
         mlflow_experiment=known.get("experiment_id", ""),
-        scores={prefix + result.run.id: result.scored},
+        scores={prefix + result.run.id: result.scored_sets},
     )
 
 
@@ -129,7 +129,7 @@ def _mean(label: str, results: Sequence[RunResult], columns: Sequence[Compared])
         key="",
         settings=settings,
         metrics={STATUS: ", ".join(states)} | means,
-        scores={run: folder for column in columns for run, folder in column.scores.items()},
+        scores={run: sets for column in columns for run, sets in column.scores.items()},
         folded=tuple(columns),
     )
 
@@ -181,8 +181,7 @@ def page(runs: Sequence[Compared]) -> str:
 def _tested(labels: Sequence[str], runs: Sequence[Compared]) -> str:
     """Differences with their significance, as far as the scored sentences are here."""
     folders = {label: run.scores for label, run in zip(labels, runs, strict=True) if run.scores}
-    scored = [folder for row in folders.values() for folder in row.values()]
-    names = {file.parent.name for folder in scored for file in folder.glob("*/wer.json")}
+    names = {name for row in folders.values() for sets in row.values() for name in sets}
     try:
         tests = significance.between(folders, sorted(names - {"dev"}))
     except UserError as error:

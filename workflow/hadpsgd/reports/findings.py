@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from hadpsgd.config import Config
@@ -26,9 +26,9 @@ class Findings:
     """Time and memory of the stages."""
 
     @classmethod
-    def of(cls, config: Config) -> Findings:
-        """Read them; raises UserError where a result is broken."""
-        results = read_results(config)
+    def of(cls, config: Config, unfinished: Collection[str] = ()) -> Findings:
+        """Read them; `unfinished` as for `read_result`. UserError where a result is broken."""
+        results = read_results(config, unfinished)
         return cls(
             config=config,
             results=results,

@@ -16,6 +16,8 @@ from hadpsgd.tracking.results import RunResult
 
 Tests = dict[str, dict[str, Any]]
 """By test set what `hadpsgd significance` writes: `runs` with intervals, tested `pairs`."""
+Scored = Mapping[str, Path]
+"""Of a run: folders of scores, by set."""
 FILE = "significance.json"
 _OF_SEEDS = (
     "A row of several seeds is its runs' mean, its interval Student's t over seeds. Its "
@@ -26,7 +28,7 @@ _OF_SEEDS = (
 
 def of_config(config: Config, results: Sequence[RunResult]) -> Tests:
     """Every pair of a config's rows, tested on every test set."""
-    scored = {result.run.id: result.scored for result in results if result.scores}
+    scored = {result.run.id: result.scored_sets for result in results if result.scores}
     folders = {
         row: {run.id: scored[run.id] for run in runs if run.id in scored}
         for row, runs in config.training.rows.items()
@@ -41,8 +43,8 @@ def labels(config: Config, results: Sequence[RunResult]) -> list[str]:
     return [row for row, runs in rows.items() if scored & {run.id for run in runs}]
 
 
-def between(rows: Mapping[str, Mapping[str, Path]], names: Sequence[str]) -> Tests:
-    """Every pair of rows, by the scoring folders of their runs, on the sets that any of them has.
+def between(rows: Mapping[str, Mapping[str, Scored]], names: Sequence[str]) -> Tests:
+    """Every pair of rows, by what their runs are scored on, on the sets that any of them has.
 
     Raises:
         UserError: runs were scored on other references of the same name.
@@ -55,9 +57,9 @@ def between(rows: Mapping[str, Mapping[str, Path]], names: Sequence[str]) -> Tes
     return tests
 
 
-def _scored(folders: Mapping[str, Path], name: str) -> dict[str, list[Sentence]]:
+def _scored(folders: Mapping[str, Scored], name: str) -> dict[str, list[Sentence]]:
     """Of a row, the runs that are scored on a set."""
-    files = {run: folder / name / sentences.FILE for run, folder in folders.items()}
+    files = {run: sets[name] / sentences.FILE for run, sets in folders.items() if name in sets}
     return {run: sentences.read(file) for run, file in files.items() if file.exists()}
 
 

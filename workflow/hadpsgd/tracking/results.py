@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -75,6 +75,11 @@ class RunResult:
     why: str = ""
     """It is not finished, in a few words; empty where nothing is known of it."""
 
+    @property
+    def scored_sets(self) -> dict[str, Path]:
+        """Folders of the scores that count, by set."""
+        return {name: self.scored / name for name in self.scores}
+
 
 def results_folder(config: Config) -> Path:
     """Where a config's results lie."""
@@ -105,8 +110,17 @@ def read_score(file: Path) -> Score:
         raise UserError(f"no usable count: {error}", where=file, fix="Score it again") from None
 
 
-def read_result(config: Config, run: Run) -> RunResult:
+def read_result(config: Config, run: Run, unfinished: Collection[str] = ()) -> RunResult:
     """Everything known of a run.
+
+    Scores count that belong to its training: of a run that has none, or one that failed, there are
+    none, and none that are older than what they were made from.
+
+    Args:
+        config: whose run it is.
+        run: the run.
+        unfinished: KEY or KEY/SET of what was to be made again and was not, which files do not
+            tell.
 
     Raises:
         UserError: a file is broken.
@@ -115,18 +129,26 @@ def read_result(config: Config, run: Run) -> RunResult:
     key = run_key(config, run.id)
     score, folder = base / "score" / key, base / "runs" / key
     files = {name: score / name / "wer.json" for name in sets(config)}
-    scores = {name: read_score(file) for name, file in files.items() if file.exists()}
+    scores = {
+        name: read_score(file)
+        for name, file in files.items()
+        if file.exists()
+        and not {key, f"{key}/{name}"} & set(unfinished)
+        and not _outdated(base, key, name)
+    }
     summary = _if_there(folder / SUMMARY)
     unscored = [name for name in files if name not in scores]
     state, why = _state(summary, _if_there(folder / FAILED), unscored)
+    if not summary or state is State.DIVERGED:  # scores are of a model that is not there any more
+        scores = {}
     return RunResult(
         run=run,
         row=row_of(config, run.id),
         key=key,
         folder=folder,
         scored=score,
-        scores={} if state is State.DIVERGED else scores,
-        tuned=_if_there(score / "tuned.json"),
+        scores=scores,
+        tuned=_if_there(score / "tuned.json") if scores else {},
         summary=summary,
         metrics=metrics_file.read(folder / metrics_file.FILE),
         state=state,
@@ -134,9 +156,29 @@ def read_result(config: Config, run: Run) -> RunResult:
     )
 
 
-def read_results(config: Config) -> list[RunResult]:
-    """All runs of a config, in its order; raises as `read_result`."""
-    return [read_result(config, run) for run in config.training.members]
+def read_results(config: Config, unfinished: Collection[str] = ()) -> list[RunResult]:
+    """All runs of a config, in its order; arguments and errors as those of `read_result`."""
+    return [read_result(config, run, unfinished) for run in config.training.members]
+
+
+def _outdated(base: Path, key: str, name: str) -> bool:
+    """Whether a set's scores are older than what they were made from."""
+    score, decode = base / "score" / key, base / "decode" / key
+    made_from = [
+        base / "runs" / key / SUMMARY,
+        decode / "dev",  # the scale and penalty are chosen on it
+        decode / name,
+        score / "tuned.json",
+    ]
+    made = max(_made(score / name), (score / name / "wer.json").stat().st_mtime_ns)
+    return any(_made(place) > made for place in made_from)
+
+
+def _made(place: Path) -> int:
+    """When Snakemake takes a file or folder for made, in ns; 0 where it is not there."""
+    stamp = place / ".snakemake_timestamp"  # of a folder
+    file = stamp if stamp.exists() else place
+    return file.stat().st_mtime_ns if file.exists() else 0
 
 
 def _state(summary: Row, failed: Row, unscored: Sequence[str]) -> tuple[State, str]:

@@ -1,0 +1,30 @@
+"""What is known as a workflow ends with a failure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+
+def unfinished(workflow: Any, out: Path) -> list[str]:
+    """What was to be made and was not, of runs: KEY, or KEY/SET where it is a test set alone.
+
+    Former files of it may still lie in the results folder `out`: Snakemake removes them as their
+    job starts.
+    """
+    outputs = (str(file) for job in workflow.dag.needrun_jobs() for file in job.output)
+    return unfinished_of(outputs, out)
+
+
+def unfinished_of(outputs: Iterable[str], out: Path) -> list[str]:
+    """The same of the outputs of jobs."""
+    found = set()
+    for output in outputs:
+        stage, *rest = Path(os.path.relpath(output, out)).parts
+        if stage == "runs" or (stage, *rest[1:]) in (("decode", "dev"), ("score", "tuned.json")):
+            found.add(rest[0])  # all sets are scored with what is chosen on dev
+        elif stage in ("decode", "score"):
+            found.add("/".join(rest[:2]))
+    return sorted(found)
