@@ -9,7 +9,12 @@ from numpy.typing import NDArray
 
 from hadpsgd.scoring import nist
 from hadpsgd.scoring.nist import Options, Sentence
-from hadpsgd.scoring.significance import bootstrap, bootstrap_difference, mapsswe
+from hadpsgd.scoring.significance import (
+    bootstrap,
+    bootstrap_difference,
+    mapsswe,
+    mapsswe_of_rows,
+)
 
 
 def run(errors: list[int]) -> list[Sentence]:
@@ -41,11 +46,26 @@ def test_p_is_two_sided_whatever_its_size(first: list[int], second: list[int]) -
         assert test.p == pytest.approx(2 * scipy.stats.norm.sf(abs(z)), rel=1e-10, abs=0)
 
 
-def test_all_segments_alike_are_told_apart_for_certain() -> None:
-    """No spread: the same difference in every segment is no chance, and none is no difference."""
-    assert mapsswe(run([1, 1, 1]), run([2, 2, 2])).p == 0.0
+@pytest.mark.parametrize("count", [1, 2, 3, 30])
+@pytest.mark.parametrize(("one", "two"), [(0, 1), (2, 1)])
+def test_where_all_segments_differ_alike_p_is_of_the_signs(one: int, two: int, count: int) -> None:
+    """There is no spread for a z: few segments prove little, however alike."""
+    test = mapsswe(run([one] * count), run([two] * count))
+    exact = scipy.stats.binomtest(count, count).pvalue
+    assert test.segments == count and test.p == pytest.approx(exact, rel=1e-12)
+
+
+def test_means_that_rounding_alone_sets_apart_are_alike() -> None:
+    """Of three runs: 4/3 - 1 is not 1/3 in floating point."""
+    first = [run([1, 4, 2] * 4), run([0, 0, 0] * 4), run([0, 0, 0] * 4)]
+    second = [run([0, 3, 1] * 4), run([0, 0, 0] * 4), run([0, 0, 0] * 4)]
+    exact = scipy.stats.binomtest(12, 12).pvalue
+    assert mapsswe_of_rows(first, second).p == pytest.approx(exact, rel=1e-12)
+
+
+def test_no_difference_is_no_difference() -> None:
     assert mapsswe(run([1, 1, 1]), run([1, 1, 1])).p == 1.0
-    assert mapsswe(run([1]), run([2])).p == 1.0  # of one segment nothing can be said
+    assert mapsswe(run([0]), run([0])).p == 1.0
 
 
 def spoken(speakers: int, seed: int, sentences: int = 30) -> list[Sentence]:

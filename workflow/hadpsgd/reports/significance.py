@@ -104,7 +104,7 @@ def difference(pair: Mapping[str, Any] | None) -> str:
         0.0 - pair["difference"],
         0.0 - pair["interval"][0],
     )
-    seeds = pair.get("p_seeds")  # null where a row has one run
+    seeds = pair.get("p_seeds")  # null where a row has one run, or all seeds came out alike
     over_seeds = "" if seeds is None else f", over seeds {seeds:.3f}"
     return f"{value:+.2f} ({low:+.2f} .. {high:+.2f}), p {pair['p']:.3f}{over_seeds}"
 

@@ -29,11 +29,13 @@ def mean_over_seeds(rates: Sequence[float], *, level: float = 0.95) -> Interval:
 
 
 def p_over_seeds(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """Welch's t-test of two rows' error rates, two-sided; None where one has a single member."""
-    if min(len(first), len(second)) < 2:
+    """Welch's t-test of two rows' error rates, two-sided.
+
+    None where one has a single member, or neither has any spread: nothing is known about how seeds
+    differ.
+    """
+    if min(len(first), len(second)) < 2 or max(map(np.ptp, (first, second))) == 0.0:
         return None
-    if max(map(np.ptp, (first, second))) == 0.0:  # every seed alike: nothing to divide by
-        return 1.0 if first[0] == second[0] else 0.0
     from scipy import stats
 
     of_each = [(np.mean(row), np.std(row, ddof=1), len(row)) for row in (first, second)]

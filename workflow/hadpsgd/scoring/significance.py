@@ -28,6 +28,7 @@ Counted = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Errors and words of every unit."""
 
 _GOOD = 2  # words right in both that end a segment
+_ALIKE = 1e-9  # mean errors of members that differ by rounding alone
 _SPEAKERS = 5  # fewer say too little about how speakers differ
 
 
@@ -36,6 +37,7 @@ class Mapsswe:
     """Matched pairs: segments that hold errors, their mean difference, its z and p (two-sided).
 
     mean: errors of the first run minus those of the second, a segment.
+    p: of z; where all segments differ alike, which leaves no z (it is 0), of the sign test.
     """
 
     segments: int
@@ -75,11 +77,12 @@ def mapsswe_of_rows(first: Row, second: Row) -> Mapsswe:
     differences = errors[:, : len(first)].mean(1) - errors[:, len(first) :].mean(1)
     count = len(differences)
     mean = float(differences.mean()) if count else 0.0
-    spread = float(differences.std(ddof=1)) if count > 1 else 0.0
-    if spread == 0.0:
-        # nothing to tell apart, or every segment differs alike
-        return Mapsswe(segments=count, mean=mean, z=0.0, p=1.0 if mean == 0.0 or count < 2 else 0.0)
-    z = mean / (spread / math.sqrt(count))
+    if count < 2 or np.ptp(differences) < _ALIKE:
+        # nothing to tell apart, or every segment differs alike: without spread there is no z, and
+        # the exact two-sided test of the signs says how rarely chance has them all alike
+        p = min(1.0, 2.0 * 0.5**count) if abs(mean) > _ALIKE else 1.0
+        return Mapsswe(segments=count, mean=mean, z=0.0, p=p)
+    z = mean / (float(differences.std(ddof=1)) / math.sqrt(count))
     return Mapsswe(segments=count, mean=mean, z=z, p=math.erfc(abs(z) / math.sqrt(2.0)))
 
 

@@ -67,7 +67,7 @@ def compare_rows(rows: Mapping[str, Members], seed: int = 0) -> dict[str, Any]:
 
     A row of several has its members' mean, with an interval over seeds, and `members`. A pair's
     difference, interval and p are of the members' mean errors on this speech, `p_seeds` is over
-    seeds, null where a row has one member.
+    seeds, null where a row has one member or neither row's members differ.
 
     Raises:
         UserError: the runs were scored on different sets.
