@@ -193,6 +193,10 @@ def test_the_seed_of_training_is_apart_from_the_datas() -> None:
         ({"runs": [{}, {"pace": 2}]}, "two runs have the name 'single': give one of them a `name`"),
         ({"runs": [{"seeds": [1]}, {"seed": 1}]}, "two runs have the name 'single-s1'"),
         ({"runs": [{"seeds": [1]}, {}]}, "two runs have the name 'single'"),
+        (
+            {"runs": [{"name": "x", "seeds": [1, 2]}, {"name": "x-s1", "seeds": [1, 2]}]},
+            "two runs have the name 'x-s1'",
+        ),
         ({"runs": [{"seed": 1, "seeds": [1, 2]}]}, "give seed or seeds, not both"),
         ({"seed": 1, "seeds": [1, 2]}, "give training.seed or training.seeds, not both"),
         ({"seeds": [1, 1]}, "training.seeds: [1, 1] has one twice"),

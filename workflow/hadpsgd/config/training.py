@@ -254,9 +254,10 @@ class Training(Settings):
     def _names(self) -> Training:
         _check_seeds(self.seed, self.seeds, "training.")
         # the rows' names first: two rows that are alike would hide one another
-        rows, ids = [run.id for run in self.runs], [run.id for run in self.members]
-        for name in [*rows, *ids]:
-            if rows.count(name) > 1 or ids.count(name) > 1:
+        rows = [(row.id, [run.id for run in row.members(self.seeds or ())]) for row in self.runs]
+        names = [row for row, _ in rows] + [i for row, ids in rows for i in ids if i != row]
+        for name in names:  # a row of one run has that one's
+            if names.count(name) > 1:
                 raise ValueError(f"two runs have the name '{name}': give one of them a `name`")
         for run in self.members:
             batch = changed(self.common, run).batch
