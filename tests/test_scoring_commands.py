@@ -12,9 +12,11 @@ import pytest
 from hadpsgd.cli import main
 from hadpsgd.corpus import stm
 from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.corpus.references import write_glm
 from hadpsgd.decoding import lattice_io
 from hadpsgd.decoding.lattice import ARC, Lattice
 from hadpsgd.graph.transitions import Transitions
+from hadpsgd.reports.causes import utterances_of
 from hadpsgd.scoring import formats, nist
 from hadpsgd.scoring.hypotheses import segments
 
@@ -66,6 +68,45 @@ def test_tune_and_score_commands(decoded: tuple[Path, Path], tmp_path: Path) -> 
     scored = nist.score_ctm(stm.read(out / "stm"), formats.read_ctm(out / "ctm"))
     assert nist.total(scored).errors == 4
     assert "Eval: S" in (out / "alignments.txt").read_text()
+
+
+@pytest.mark.parametrize("glm", [False, True])
+def test_overlapping_utterances_without_an_stm(
+    decoded: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], glm: bool
+) -> None:
+    """A perfect hypothesis had errors: a word went to the utterance that overlaps its own."""
+    folder, data = decoded
+    with (folder / "lat.1.gz").open("wb") as stream:
+        for i, name in enumerate(("a-1", "a-2", "a-3", "b-1")):
+            stream.write(lattice_io.entry(name, chain([1, 2], [1.0 + i, 0.5])))
+    (data / "utt2spk").write_text("a-1 a\na-2 a\na-3 a\nb-1 b\n")
+    (data / "text").write_text("a-1 no\na-2 no\na-3 no\nb-1 yes\n")
+    (data / "segments").write_text("a-1 r 0 5\na-2 r 3 8\na-3 r 5 9\nb-1 q 0 5\n")
+    (data / "wav.scp").write_text("q q.wav\nr r.wav\n")
+    if glm:
+        write_glm(data / "glm")
+    (tmp_path / "config.yaml").write_text("name: t\ncorpus: {kind: an4}\n")
+    (tmp_path / "tuned.json").write_text('{"lm_weight": 10, "word_penalty": 0}')
+    out = tmp_path / "score"
+    arguments = ["--config", str(tmp_path / "config.yaml"), "--decode", str(folder)]
+    arguments += ["--data", str(data), "--tuned", str(tmp_path / "tuned.json"), "--out", str(out)]
+    assert main(["score", *arguments]) == 0
+    report = json.loads((out / "wer.json").read_text())
+    assert (report["speakers"]["a"]["words"], report["speakers"]["a"]["errors"]) == (3, 0)
+    assert report["errors"] == 1  # b's: hubscr itself crashes where there is none at all
+    assert not report["nist"] or report["nist"].get("agrees"), report["nist"]
+    said = capsys.readouterr().err
+    assert "1 utterance overlaps another of its channel (first: a-2, scored as file r-2)" in said
+    assert [line.split()[:2] for line in (out / "stm").read_text().splitlines()] == [
+        ["q", "1"], ["r", "1"], ["r", "1"], ["r-2", "1"]
+    ]  # fmt: skip
+    scored = nist.score_ctm(stm.read(out / "stm"), formats.read_ctm(out / "ctm"))
+    found = utterances_of(scored, DataDir.read(data, audio=False))
+    assert sorted(found.values()) == ["a-1", "a-2", "a-3", "b-1"]
+    # a reference of the user's own is scored as NIST's tools do, by time
+    (data / "stm").write_text("q 1 b 0 5 no\nr 1 a 0 8 no no\nr 1 a 8 9\n")
+    assert main(["score", *arguments]) == 0
+    assert "r-2" not in (out / "ctm").read_text()
 
 
 def test_nbest_and_phone_times_of_a_decoding(decoded: tuple[Path, Path], tmp_path: Path) -> None:

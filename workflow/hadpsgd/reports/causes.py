@@ -20,6 +20,7 @@ from hadpsgd.parallel import map_in_order
 from hadpsgd.progress import Progress
 from hadpsgd.scoring.hypotheses import Words, lattices
 from hadpsgd.scoring.nist import Sentence
+from hadpsgd.scoring.places import places
 
 SEARCH, MODEL, UNKNOWN, NO_PATH, UNTESTED = CAUSES = (
     "search error",
@@ -139,13 +140,14 @@ def utterances_of(sentences: Iterable[Sentence], data: DataDir) -> dict[str, str
 
     Their borders need not be the same: Kaldi's s5c extends utterances by 0.1 s on both sides.
     """
-    places: dict[tuple[str, str], list[Utterance]] = {}
+    placed = places(data)
+    there: dict[tuple[str, str], list[Utterance]] = {}
     for utterance in data:
-        file, channel = data.file_and_channel(utterance)
-        places.setdefault((file.lower(), channel.lower()), []).append(utterance)
+        file, channel = placed[utterance.id]
+        there.setdefault((file.lower(), channel.lower()), []).append(utterance)
     found = {}
     for sentence in sentences:
-        if (segment := sentence.segment) and (near := places.get(segment.key)):
+        if (segment := sentence.segment) and (near := there.get(segment.key)):
             apart, name = min((_apart(each, segment), each.id) for each in near)
             if apart < _NEAR:
                 found[sentence.name] = name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from hadpsgd.scoring import formats
 from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.formats import TimedWord
 from hadpsgd.scoring.hypotheses import Timer, Words, lattices
+from hadpsgd.scoring.places import places, said
 from hadpsgd.scoring.reference import Reference
 from hadpsgd.scoring.scored import Scored
 from hadpsgd.scoring.tune import Setting
@@ -42,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
     words = Words.read(args.decode, Filters.of(settings))
     setting = read_tuned(args.tuned)
     result = hypothesise(args.decode, data, words, setting)
+    if line := said(data, places(data)):
+        print(line, file=sys.stderr)
     reference = Reference.of(data, result.seconds, words.filters)
     scored = Scored.of(reference, result.words, nist_tools=settings.nist_tools)
     report = {

@@ -18,6 +18,7 @@ from hadpsgd.errors import UserError
 from hadpsgd.graph.transitions import Transitions
 from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.formats import TimedWord
+from hadpsgd.scoring.places import Place, places
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,11 @@ class Timer:
     aligner: WordAligner
     data: DataDir
 
+    @cached_property
+    def places(self) -> dict[str, Place]:
+        """File and channel of every utterance's words."""
+        return places(self.data)
+
     @classmethod
     def read(cls, folder: Path, words: Words, data: DataDir) -> Timer:
         """Open what a decoding folder holds for it."""
@@ -123,7 +129,7 @@ class Timer:
     ) -> list[TimedWord]:
         """The words of an utterance with times in its recording and, if given, confidences."""
         entry = self.data.utterances[utterance]
-        file, channel = self.data.file_and_channel(entry)
+        file, channel = self.places[utterance]
         self.transitions.check(path.transitions, f"lattice of {utterance}")
         spans = self.aligner.words(path, phone_spans(path, self.transitions))
         timed: list[TimedWord] = []
@@ -147,8 +153,9 @@ def segments(data: DataDir, seconds: dict[str, float]) -> list[Segment]:
     """Reference segments of a data directory, in NIST's order; `seconds` are lengths where the
     directory says no end."""
     made = []
+    placed = places(data)
     for entry in data:
-        file, channel = data.file_and_channel(entry)
+        file, channel = placed[entry.id]
         end = entry.end if entry.end is not None else entry.start + seconds.get(entry.id, 0.01)
         made.append(
             Segment(
