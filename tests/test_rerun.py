@@ -15,9 +15,9 @@ from small_workflow import Small
 from hadpsgd import cli
 from hadpsgd.config import check, run_key, run_of
 from hadpsgd.rerun import comparison
-from hadpsgd.rerun.command import alone
+from hadpsgd.rerun.command import alone, outcome
 from hadpsgd.rerun.comparison import Item
-from hadpsgd.rerun.original import find
+from hadpsgd.rerun.original import Original, find
 from hadpsgd.tracking.arithmetic import arithmetic
 
 
@@ -117,16 +117,47 @@ def test_the_report_names_what_differs() -> None:
         "processor",
         "gpus",
     ]
-    data = comparison.data(
-        {"egs/train/meta.json": "sha256:1", "lang/topo": "2"}, {"lang/topo": "2"}
-    )
+    then = {"egs/train/meta.json": "sha256:1", "lang/topo": "2", "corpus/data/ch/glm": "3"}
+    parts = ["egs", "lang", "corpus/data/train"]  # older records have test sets too
+    data = comparison.data(then, {"lang/topo": "2"}, parts)
     assert [item.now for item in data] == ["missing", "2"]
-    outcome = comparison.outcome({"weights": "e"}, {"weights": "e"}, {"ch": COUNTS}, {"ch": COUNTS})
-    page = comparison.page("Rerun of x", [*around, *data, *outcome])
+    came = comparison.outcome({"weights": "e"}, {"weights": "e"}, {"ch": COUNTS}, {"ch": COUNTS})
+    page = comparison.page("Rerun of x", [*around, *data, *came])
     assert page.startswith("# Rerun of x: identical")
     assert "8.00 % (5 sub, 1 ins, 2 del of 100)" in page
     assert "processor" in page and "numpy" not in page
     assert "2 packages" in page
+
+
+def test_a_set_scored_later_is_named_and_not_compared(tmp_path: Path) -> None:
+    """The config of the run does not have it, so the rerun does not make it."""
+    config = check({"name": "x", "corpus": {"kind": "builtin"}}, "test")
+    scores = {"dev": COUNTS, "ch": COUNTS, "later": COUNTS}
+    original = Original(
+        key="single-1", config=config, provenance={}, summary={"weights": "e"}, scores=scores
+    )
+    files: dict[str, dict[str, Any]] = {"runs/single-1/summary.json": {"weights": "e"}}
+    files |= {f"score/single-1/{name}/wer.json": COUNTS for name in ("dev", "ch", "swb")}
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(json.dumps(content))
+    made = ("dev", "swb", "ch")
+    assert [item.name for item in outcome(original, tmp_path, made)] == ["final.pt", "dev", "ch"]
+    line = comparison.not_compared(original.scores, made)
+    assert line.count("\n") == 1
+    assert "later (only the original" in line and "swb (only the rerun" in line
+    assert comparison.not_compared(made, made) == ""
+
+
+def test_a_key_in_several_results_is_named_with_each_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = [tmp_path / name / "runs/single-c29883a9" for name in ("bad1", "bad2", "bad3")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    assert cli.main(["rerun", "single-c29883a9", "--results", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and all(str(folder) in error for folder in folders)
 
 
 @pytest.mark.parametrize("what", ["weights", "word errors"])

@@ -293,7 +293,8 @@ def test_diff_rebuilds_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     git("add", "old.py")
     git("commit", "-qm", "first")
     (repo / "old.py").write_text("a = 2\n")
-    (repo / "new.py").write_text("b = 1\n")
+    (repo / "workflow").mkdir()
+    (repo / "workflow/new.py").write_text("b = 1\n")
     monkeypatch.setattr(provenance, "repository", lambda: repo)
     difference = provenance.diff()
     assert provenance.code()["dirty"]
@@ -301,7 +302,39 @@ def test_diff_rebuilds_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / "d").write_text(difference)
     git("apply", str(tmp_path / "d"))
     assert (repo / "old.py").read_text() == "a = 2\n"
-    assert (repo / "new.py").read_text() == "b = 1\n"
+    assert (repo / "workflow/new.py").read_text() == "b = 1\n"
+
+
+def test_a_users_own_config_is_no_change_of_the_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / "configs").mkdir()
+    for name in ("mine.yaml", "configs/mine.yaml", "notes.py"):
+        (tmp_path / name).write_text("name: secret\n")
+    monkeypatch.setattr(provenance, "repository", lambda: tmp_path)
+    assert provenance.diff() == "" and not provenance.code()["dirty"]
+    for name in ("profiles/x/site.yaml", "envs/x.yaml", "workflow/rules/x.smk", "Snakefile"):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("new: 1\n")
+        assert name in provenance.diff() and provenance.code()["dirty"]
+        file.unlink()
+
+
+def test_the_data_of_a_run_are_what_its_weights_depend_on(tmp_path: Path) -> None:
+    """Test sets come before or after training, so a rerun has none when data are compared."""
+    config = make_config(tmp_path)
+    base = tmp_path / config.results / config.name
+    stream = config.features.input[0]
+    for folder in ("corpus/data", f"feats/{stream}"):
+        for name in ("train", "dev", "train_perturbed", "swb", "ch"):
+            (base / folder / name).mkdir(parents=True)
+            (base / folder / name / "text").write_text(name)
+    (base / "egs/train").mkdir(parents=True)
+    (base / "egs/train/meta.json").write_text("{}")
+    sets = {Path(name).parts[-2] for name in provenance.collect(config)["data"]}
+    assert sets == {"train", "dev", "train_perturbed"}
 
 
 def test_parameters_of_a_run_are_flat_and_its_own(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import hadpsgd
@@ -68,9 +69,12 @@ def run(args: argparse.Namespace) -> int:
     if _asynchronous(original.run):
         _replay(original, config, file)
     scores = base / "score" / original.key
-    _workflow(file, args.cores, [scores / name for name in ("dev", *config.tests)])
-    items += _outcome(original, base)
+    made = ("dev", *config.tests)
+    _workflow(file, args.cores, [scores / name for name in made])
+    items += outcome(original, base, made)
     report = comparison.page(f"Rerun of {original.key}", items)
+    if others := comparison.not_compared(original.scores, made):
+        report += f"\n{others}"
     write_text(out / "rerun.md", report)
     print(report, end="")
     results = [item for item in items if item.kind in ("weights", "word errors")]
@@ -136,7 +140,8 @@ def _around(original: Original, config: Config, *, anyway: bool) -> list[Item]:
 
 def _data(original: Original, config: Config, *, anyway: bool, differing: list[str]) -> list[Item]:
     now = provenance.collect(config)["data"]
-    items = comparison.data(original.provenance["data"], now)
+    parts = provenance.data_parts(config)
+    items = comparison.data(original.provenance["data"], now, parts)
     other = [item.name for item in items if not item.same]
     if other and not anyway:
         named = ", ".join(other[:NAMED]) + (
@@ -182,10 +187,12 @@ def _replay(original: Original, config: Config, file: Path) -> None:
         raise UserError("the replay failed or differs; its messages are above", where=folder)
 
 
-def _outcome(original: Original, base: Path) -> list[Item]:
+def outcome(original: Original, base: Path, made: Sequence[str]) -> list[Item]:
+    """Weights, and words of the sets that both scored: its config may have got others later."""
     summary = json.loads((base / "runs" / original.key / "summary.json").read_text("utf-8"))
+    then = {name: counts for name, counts in original.scores.items() if name in made}
     scores = {}
-    for name in original.scores:
+    for name in then:
         row = json.loads((base / "score" / original.key / name / "wer.json").read_text("utf-8"))
         scores[name] = {count: int(row[count]) for count in COUNTS}
-    return comparison.outcome(original.summary, summary, original.scores, scores)
+    return comparison.outcome(original.summary, summary, then, scores)

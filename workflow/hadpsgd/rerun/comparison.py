@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,12 +81,25 @@ def other_bits(items: Sequence[Item], *, threads: int) -> list[str]:
     ]
 
 
-def data(then: Mapping[str, str], now: Mapping[str, str]) -> list[Item]:
-    """Checksums of the files that the original was made from."""
+def data(then: Mapping[str, str], now: Mapping[str, str], parts: Sequence[str]) -> list[Item]:
+    """Checksums of the files that the original was made from.
+
+    Only those below `parts` (`tracking.provenance.data_parts`): older records have test sets too.
+    """
     return [
         Item(kind="data", name=name, then=value, now=now.get(name, "missing"))
         for name, value in then.items()
+        if any(name == part or name.startswith(f"{part}/") for part in parts)
     ]
+
+
+def not_compared(then: Collection[str], now: Collection[str]) -> str:
+    """One line on sets that only the original or only the rerun scored; empty without any."""
+    only = {"the original": sorted(set(then) - set(now)), "the rerun": sorted(set(now) - set(then))}
+    parts = [
+        f"{', '.join(names)} (only {which} scored it)" for which, names in only.items() if names
+    ]
+    return f"Not compared: {'; '.join(parts)}.\n" if parts else ""
 
 
 def outcome(

@@ -69,7 +69,10 @@ def find(name: str, results: Path, uri: str) -> Original:
     if not folder.is_dir():
         found = sorted(results.glob(f"*/runs/{name}"))
         if len(found) > 1:
-            raise UserError(f"run '{name}' is there twice", fix=f"Give its folder: {found[0]}")
+            folders = " or ".join(map(str, found))
+            raise UserError(
+                f"run '{name}' is there {len(found)} times", fix=f"Give its folder: {folders}"
+            )
         if not found:
             known = sorted({path.name for path in results.glob("*/runs/*-*")})
             raise UserError(

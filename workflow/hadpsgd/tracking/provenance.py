@@ -21,7 +21,11 @@ from hadpsgd.tracking.uri import spool_folder
 
 FILE = "provenance.json"
 DIFF = "uncommitted.diff"
-_DATA = ("corpus/data", "corpus/dict", "lang", "ali", "ali_dev", "egs")
+_SETS = ("train", "dev", "train_perturbed")
+_DATA = ("corpus/dict", "lang", "ali", "ali_dev", "egs")
+_SOURCE = ("workflow", "profiles", "envs", "Snakefile")
+"""Where new files are code. Users keep configs of their own elsewhere; each run has its own."""
+_ENDS = (".py", ".j2", ".smk", ".yaml", "Snakefile")
 DIFF_LIMIT = 2 * 2**20
 """Bytes of the uncommitted diff that are kept."""
 
@@ -55,13 +59,10 @@ def collect(config: Config) -> dict[str, Any]:
 def data_parts(config: Config) -> list[str]:
     """What training is made from, below the results folder of a config.
 
-    Features of test sets are left out: they may come before or after training.
+    Test sets are left out: they may come before or after training, or be others.
     """
-    sets = ("train", "dev")
-    return [
-        *_DATA,
-        *(f"feats/{stream}/{name}" for stream in config.features.input for name in sets),
-    ]
+    folders = ("corpus/data", *(f"feats/{stream}" for stream in config.features.input))
+    return [*_DATA, *(f"{folder}/{name}" for folder in folders for name in _SETS)]
 
 
 def repository() -> Path | None:
@@ -197,9 +198,8 @@ def _git(folder: Path, *arguments: str) -> str:
 
 def _untracked(top: Path) -> list[str]:
     """New source files that git does not know."""
-    listing = _git(top, "ls-files", "--others", "--exclude-standard")
-    ends = (".py", ".smk", ".yaml", "Snakefile")
-    return [name for name in listing.splitlines() if name.endswith(ends)]
+    listing = _git(top, "ls-files", "--others", "--exclude-standard", "--", *_SOURCE)
+    return [name for name in listing.splitlines() if name.endswith(_ENDS)]
 
 
 def _version(package: str) -> str:
