@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache, partial
 from pathlib import Path
 
 from hadpsgd.checksums import Checksums, digest
+from hadpsgd.commands import NamedFiles
 from hadpsgd.config import Config
 from hadpsgd.config.alignment import KaldiAlignment
 from hadpsgd.config.corpus import An4, DataSet, Kaldi
@@ -232,8 +233,9 @@ def _data(part: DataSet) -> Iterator[Source]:
 
     yield from _tables(part, TABLES)
     folder = Path(part.data)
+    named = NamedFiles()  # by commands, whose text counts with the table that has it
     for place in locate(folder, _recordings(part)).values():
-        yield from _named_in(place) if place.endswith("|") else [Path(place)]
+        yield from named(place) if place.endswith("|") else [Path(place)]
 
 
 def _tables(part: DataSet, names: Sequence[str]) -> Iterator[Source]:
@@ -286,31 +288,23 @@ def _entries(table: Path) -> dict[str, str]:
     return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
 
 
-def _named_in(command: str) -> Iterator[Path]:
-    """Files that a command names as arguments; its text counts with the table that has it."""
-    for piece in command.split("|"):
-        with suppress(ValueError):
-            for word in shlex.split(piece)[1:]:
-                if Path(word).is_file():
-                    yield Path(word)
-
-
 def _archives(place: str) -> Iterator[Source]:
     """An archive, or a script file and the archives that it points into."""
     if place.endswith("|"):
         yield place
-        yield from _named_in(place)
+        yield from NamedFiles()(place)
         return
     path = Path(place)
     yield path
     if path.suffix != ".scp":
         return
+    by_command, beside = NamedFiles(), lru_cache(maxsize=None)(partial(_beside, path))
     named: dict[Path, None] = {}
     for entry in _entries(path).values():
         if entry.endswith("|"):
-            named |= dict.fromkeys(_named_in(entry))
+            named |= dict.fromkeys(by_command(entry))
         elif match := _OFFSET.match(entry):
-            named[_beside(path, match[1])] = None
+            named[beside(match[1])] = None
     yield from named
 
 
