@@ -6,6 +6,7 @@ Each case plants one command (or one object that runs code as it is read) that w
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import pickle
@@ -382,6 +383,31 @@ def test_no_utterance_is_written_elsewhere(place: Path) -> None:
     assert main(["validate", str(out)]) == 0
 
 
+def unquoted_calls(text: str) -> list[str]:
+    """Calls `shell(...)` that are not one plain text whose every place has `:q`.
+
+    An f-string, a sum or `format` fill the places in before Snakemake can quote them.
+    """
+    found = []
+    for call in re.finditer(r"\bshell\(", text):
+        source, end = "", call.end()
+        while True:  # to the parenthesis that closes it
+            end = text.index(")", end) + 1
+            source = text[call.start() : end]
+            try:
+                parsed = ast.parse(source, mode="eval").body
+            except SyntaxError:
+                continue
+            break
+        assert isinstance(parsed, ast.Call)
+        given = parsed.args[0] if parsed.args else None
+        plain = isinstance(given, ast.Constant) and isinstance(given.value, str)
+        places = re.findall(r"(?<!\{)\{[^{}]*\}", str(given.value)) if plain else []
+        if not plain or not all(place.endswith(":q}") for place in places):
+            found.append(source)
+    return found
+
+
 class TestShell:
     """Rules' commands go through a shell: a path is one word of them, whatever it holds."""
 
@@ -406,6 +432,34 @@ class TestShell:
                 if re.search(r'f"--[\w-]+ \{(?!quote)', line):
                     found.append(f"{file.name}:{number}: {line.strip()}")
         assert not found, "\n".join(found)
+
+    @pytest.mark.parametrize(
+        ("code", "refused"),
+        [
+            ('shell("hadpsgd report --config {SNAPSHOT.path:q} --show >&2")', False),
+            ('shell("hadpsgd report --config {SNAPSHOT.path} --show >&2")', True),
+            ("shell(f'rm {OUT}')", True),
+            ('shell(\n    rf"rm {OUT:q}"\n)', True),
+            ('shell(\n    "rm -r "\n    "{OUT}"\n)', True),
+            ('shell("rm -r " f"{OUT}")', True),
+            ('shell("rm -r " + OUT)', True),
+            ('shell("rm {}".format(OUT))', True),
+            ("shell(command)", True),
+        ],
+    )
+    def test_calls_of_shell_are_looked_at(self, code: str, refused: bool) -> None:
+        assert bool(unquoted_calls(f"def show():\n    {code}\n")) == refused
+
+    def test_every_call_of_shell_is_quoted(self) -> None:
+        """`shell(...)` in Python code: one plain text, each place in it with `:q`."""
+        files = [
+            *self.RULES.rglob("*.smk"),
+            self.RULES / "Snakefile",
+            self.RULES.parent / "Snakefile",
+        ]
+        calls = {file.name: unquoted_calls(file.read_text()) for file in files}
+        assert not any(calls.values()), calls
+        assert any(re.search(r"\bshell\(", file.read_text()) for file in files)
 
     def test_a_results_folder_with_a_command_in_its_name(self, place: Path) -> None:
         """A workflow whose folder's name a shell would run."""
