@@ -305,6 +305,16 @@ def test_files_of_kaldi(imported: StandIn, file: str, wanted: set[str], others: 
     assert bool(wanted) == bool(planned)
 
 
+def test_other_rows_of_the_same_runs_are_shown_again(tmp_path: Path) -> None:
+    """Runs grouped into a row of seeds, or in another order: no run changes, the tables do."""
+    apart: list[dict[str, Any]] = [{"name": f"x-s{seed}", "seed": seed} for seed in (1, 2)]
+    config = {"name": "x", "corpus": write_corpus(tmp_path), "training": {"runs": apart}}
+    workflow = StandIn(tmp_path, config).made()
+    assert workflow.planned() == set()
+    assert workflow.planned(training={"runs": apart[::-1]}) == LAST
+    assert workflow.planned(training={"runs": [{"name": "x", "seeds": [1, 2]}]}) == LAST
+
+
 def test_scores_that_were_to_be_made_again_are_not_shown(tmp_path: Path) -> None:
     """A workflow that fails before it removed those of former settings."""
     config = {"name": "x", "corpus": write_corpus(tmp_path), "training": runs()}

@@ -50,6 +50,11 @@ SETS = ["train", "dev", *CONFIG.tests]
 PERTURBED = ["train_perturbed"] if CONFIG.corpus.speeds != [1.0] else []
 # Names of the runs' folders: two configs of one name keep their runs apart.
 RUNS = [run_key(CONFIG, run.id) for run in CONFIG.training.members]
+# What reports of all runs have in rows, in order: another grouping changes neither runs nor keys.
+ROWS = [
+    [row, [run_key(CONFIG, run.id) for run in runs]]
+    for row, runs in CONFIG.training.rows.items()
+]
 FIRST = 1000  # priority of what takes seconds and shows results
 TRAIN = workflow.modifier.modify_rulename("train")  # another workflow may rename it
 

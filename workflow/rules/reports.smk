@@ -32,6 +32,7 @@ rule report:
         runtime=30,
     params:
         config=config_file,
+        rows=ROWS,
     shell:
         "hadpsgd report --config {params.config:q} --out {output.wer:q} 2> {log:q}"
 
@@ -91,6 +92,7 @@ rule index:
         runtime=30,
     params:
         config=config_file,
+        rows=ROWS,
     shell:
         "hadpsgd report --config {params.config:q} --index {output:q} 2> {log:q}"
 
@@ -143,5 +145,6 @@ rule track:
         runtime=30,
     params:
         config=config_file,
+        rows=ROWS,
     shell:
         "hadpsgd track --config {params.config:q} --out {output:q} 2> {log:q}"
