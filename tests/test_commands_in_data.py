@@ -400,10 +400,9 @@ def unquoted_calls(text: str) -> list[str]:
                 continue
             break
         assert isinstance(parsed, ast.Call)
-        given = parsed.args[0] if parsed.args else None
-        plain = isinstance(given, ast.Constant) and isinstance(given.value, str)
-        places = re.findall(r"(?<!\{)\{[^{}]*\}", str(given.value)) if plain else []
-        if not plain or not all(place.endswith(":q}") for place in places):
+        texts = [given.value for given in parsed.args[:1] if isinstance(given, ast.Constant)]
+        places = re.findall(r"(?<!\{)\{[^{}]*\}", " ".join(map(str, texts)))
+        if not texts or not all(place.endswith(":q}") for place in places):
             found.append(source)
     return found
 
@@ -457,7 +456,7 @@ class TestShell:
             self.RULES / "Snakefile",
             self.RULES.parent / "Snakefile",
         ]
-        calls = {file.name: unquoted_calls(file.read_text()) for file in files}
+        calls = {str(file): unquoted_calls(file.read_text()) for file in files}
         assert not any(calls.values()), calls
         assert any(re.search(r"\bshell\(", file.read_text()) for file in files)
 
