@@ -179,6 +179,15 @@ def test_a_new_test_set_trains_nothing(mono: StandIn) -> None:
     assert mono.planned(corpus=corpus | {"tests": tests}) == own | scored("new")
 
 
+def test_a_faulty_test_set_trains_nothing(tmp_path: Path) -> None:
+    """Though what does not depend on it goes on."""
+    corpus = write_corpus(tmp_path)
+    corpus["tests"]["faulty"] = str(write_set(tmp_path, "faulty"))
+    said = StandIn(tmp_path, {"name": "x", "corpus": corpus}).snakemake(fails=True)
+    assert "rule mono:" in said and "rule egs:" in said
+    assert "rule train:" not in said
+
+
 @pytest.mark.parametrize(
     ("file", "text"),
     [("audio/eval.wav", "speech of evaL"), ("data/eval/text", "ann-1 hello ann\n")],

@@ -2,6 +2,7 @@
 LEXICON = f"{OUT}/corpus/dict"
 # Sets and texts need it only where their words are folded to its case.
 FOLDED_BY = LEXICON if CONFIG.corpus.folds_words else []
+CHECKED = f"{OUT}/corpus/checked"
 MADE = CONFIG.corpus.kind != "kaldi"  # audio, too
 
 
@@ -130,6 +131,17 @@ rule dev_text:
     shell:
         "hadpsgd corpus --config {params.config:q} --only dev-text --out {params.out:q}"
         " --jobs {threads} 2> {log:q}"
+
+
+# A fault of any set or text ends in an error before anything is trained. Training has it as
+# ancient(): a set that is added later trains nothing.
+rule checked:
+    input:
+        words=expand(f"{OUT}/corpus/words/{{set}}.json", set=SETS),
+        texts=[rules.lm_text.output, rules.dev_text.output],
+    output:
+        touch(CHECKED),
+    localrule: True
 
 
 if PERTURBED:

@@ -23,6 +23,7 @@ if CONFIG.realign.passes:
         input:
             egs=f"{OUT}/realign/{{round}}/egs/train",
             dev=f"{OUT}/realign/{{round}}/egs/dev",
+            checked=ancient(CHECKED),
         output:
             model=f"{OUT}/realign/{{round}}/runs/{{run}}/final.pt",
             summary=f"{OUT}/realign/{{round}}/runs/{{run}}/summary.json",

@@ -4,6 +4,7 @@ rule train:
     input:
         egs=f"{OUT}/egs/train",
         dev=ancient(f"{OUT}/egs/dev"),
+        checked=ancient(CHECKED),
     output:
         model=f"{OUT}/runs/{{run}}/final.pt",
         summary=f"{OUT}/runs/{{run}}/summary.json",
