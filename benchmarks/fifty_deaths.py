@@ -23,7 +23,7 @@ matplotlib.use("Agg")
 from crews import Crew, Plan, check, check_bits, records, replayed
 from matplotlib import pyplot as plt
 
-from hadpsgd.decentralized.events import Join, Update
+from hadpsgd.decentralized.core.events import Join, Update
 
 LEARNERS, SMOOTH = 8, 15
 Curves = tuple[list[np.ndarray], list[int]]

@@ -13,8 +13,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from hadpsgd.decentralized.speeds import ComputeTimes, LinkTimes
-from hadpsgd.decentralized.study import HEADER, Contest, Outcome, play, plot, row
+from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
+from hadpsgd.decentralized.simulated.study import HEADER, Contest, Outcome, play, plot, row
 from hadpsgd.files import write_text
 
 RUNS = ("ssgd", "d1d", "local", "dpsgd", "adpsgd", "adpsgd:pairwise", "rand", "hadpsgd")

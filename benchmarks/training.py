@@ -32,8 +32,10 @@ import training_links  # noqa: E402
 from training_contestants import CONTESTANTS, MOMENTUM, RATE, Step, Task, plain_sgd, plain_step  # noqa: E402
 from training_race import WARM_UP, Race, Score, run  # noqa: E402
 
-from hadpsgd.decentralized import assembly, rendezvous, strategies  # noqa: E402
-from hadpsgd.decentralized.sgd import Sgd  # noqa: E402
+from hadpsgd.decentralized import assembly  # noqa: E402
+from hadpsgd.decentralized.core.sgd import Sgd  # noqa: E402
+from hadpsgd.decentralized.network import rendezvous  # noqa: E402
+from hadpsgd.decentralized.strategies import strategy as strategies  # noqa: E402
 from hadpsgd.files import write_text  # noqa: E402
 
 DDP = "torch DDP"
@@ -357,8 +359,8 @@ INTRODUCTION = """\
 - MB sent/step: by each process, as far as the contestant counts.
 - loss: mean training loss of the last 5 steps (of few: it shows that all learn, not who learns
   best).
-- All processes keep freed memory (`decentralized/heap.py`), which the engine sees to by itself; but
-  "usual heap" does not.
+- All processes keep freed memory (`decentralized/core/heap.py`), which the engine sees to by
+  itself; but "usual heap" does not.
 - A slow learner computes its gradient, and four more for nothing: it leaves the cores no freer.
   Shown are learners 2 and 3, in hadpsgd the super-learner without the slow one.
 """

@@ -18,8 +18,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hadpsgd.decentralized import assembly, rendezvous, strategies
-from hadpsgd.decentralized.sgd import Sgd
+from hadpsgd.decentralized import assembly
+from hadpsgd.decentralized.core.sgd import Sgd
+from hadpsgd.decentralized.network import rendezvous
+from hadpsgd.decentralized.strategies import strategy as strategies
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.training.job import LossOf
 

@@ -23,7 +23,7 @@ import torch
 from training_contestants import CONTESTANTS, USUAL_HEAP, Task
 from training_links import Hosts
 
-from hadpsgd.decentralized.heap import keep_freed_memory
+from hadpsgd.decentralized.core.heap import keep_freed_memory
 
 WARM_UP = 5
 TIMEOUT = 60.0

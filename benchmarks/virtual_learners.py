@@ -17,11 +17,11 @@ from types import SimpleNamespace
 import torch
 from torch import nn
 
-from hadpsgd.decentralized import strategies
-from hadpsgd.decentralized.schedules import create
-from hadpsgd.decentralized.sgd import Sgd
-from hadpsgd.decentralized.simulation import Setting, Simulation
-from hadpsgd.decentralized.speeds import ComputeTimes, LinkTimes
+from hadpsgd.decentralized.core.sgd import Sgd
+from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
+from hadpsgd.decentralized.simulated.simulation import Setting, Simulation
+from hadpsgd.decentralized.strategies import strategy as strategies
+from hadpsgd.decentralized.topology.schedules import create
 from hadpsgd.models.blstm import BLSTM
 
 FRAMES = 21

@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import dense
 import numpy as np
 import torch
 import torch.distributed as dist
@@ -16,15 +17,17 @@ from engine_task import batch, dense_gradient, make_model
 from engine_task import rate as steep_rate
 from processes import Outcome, Process, free_port, launch_rank
 
-from hadpsgd.decentralized import assembly, dense, rendezvous, strategies
-from hadpsgd.decentralized.buffers import flatten
-from hadpsgd.decentralized.events import Event, Join, Mix, Update, ledger_faults
-from hadpsgd.decentralized.learner import Learner
-from hadpsgd.decentralized.link import Link
-from hadpsgd.decentralized.record import Entry, Recorder, read
-from hadpsgd.decentralized.replay import Replay, events_of
-from hadpsgd.decentralized.schedules import create
-from hadpsgd.decentralized.sgd import Sgd
+from hadpsgd.decentralized import assembly
+from hadpsgd.decentralized.core.buffers import flatten
+from hadpsgd.decentralized.core.events import Event, Join, Mix, Update, ledger_faults
+from hadpsgd.decentralized.core.learner import Learner
+from hadpsgd.decentralized.core.sgd import Sgd
+from hadpsgd.decentralized.network import rendezvous
+from hadpsgd.decentralized.network.link import Link
+from hadpsgd.decentralized.record.record import Entry, Recorder, read
+from hadpsgd.decentralized.record.replay import Replay, events_of
+from hadpsgd.decentralized.strategies import strategy as strategies
+from hadpsgd.decentralized.topology.schedules import create
 
 SEED = 5
 

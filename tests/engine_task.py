@@ -16,11 +16,13 @@ from processes import run
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from hadpsgd.decentralized import assembly, rendezvous, strategies
-from hadpsgd.decentralized.buffers import flatten
-from hadpsgd.decentralized.events import Event
-from hadpsgd.decentralized.injectors import Injection
-from hadpsgd.decentralized.sgd import Sgd
+from hadpsgd.decentralized import assembly
+from hadpsgd.decentralized.core.buffers import flatten
+from hadpsgd.decentralized.core.events import Event
+from hadpsgd.decentralized.core.sgd import Sgd
+from hadpsgd.decentralized.network import rendezvous
+from hadpsgd.decentralized.network.injectors import Injection
+from hadpsgd.decentralized.strategies import strategy as strategies
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.training.job import LossOf
 

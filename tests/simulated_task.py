@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import dense
 import numpy as np
 import torch
 from torch import nn
 
-from hadpsgd.decentralized import dense, strategies
-from hadpsgd.decentralized.schedules import create
-from hadpsgd.decentralized.sgd import Sgd
-from hadpsgd.decentralized.simulation import Setting, Simulation, Step
-from hadpsgd.decentralized.speeds import ComputeTimes, LinkTimes
-from hadpsgd.decentralized.strategies import Choice
+from hadpsgd.decentralized.core.sgd import Sgd
+from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
+from hadpsgd.decentralized.simulated.simulation import Setting, Simulation, Step
+from hadpsgd.decentralized.strategies import strategy as strategies
+from hadpsgd.decentralized.strategies.strategy import Choice
+from hadpsgd.decentralized.topology.schedules import create
 
 RATE = 0.1
 SGDS = [

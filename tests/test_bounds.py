@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hadpsgd.cli import main
-from hadpsgd.decentralized import bounds
-from hadpsgd.decentralized.schedules import SCHEDULES, create
+from hadpsgd.decentralized.topology import bounds
+from hadpsgd.decentralized.topology.schedules import SCHEDULES, create
 
 
 def second_eigenvalue(matrix: np.ndarray) -> float:

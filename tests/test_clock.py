@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hadpsgd.decentralized.clock import DeadlockError, VirtualClock
-from hadpsgd.decentralized.speeds import ComputeTimes, Links, LinkTimes
+from hadpsgd.decentralized.network.speeds import ComputeTimes, Links, LinkTimes
+from hadpsgd.decentralized.simulated.clock import DeadlockError, VirtualClock
 from hadpsgd.errors import UserError
 
 Log = list[tuple[float, str]]

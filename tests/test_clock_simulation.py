@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import dense
 import numpy as np
 import pytest
 import torch
@@ -12,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_task import PADDED, RATE, SGDS, Small, oracle, simulate, small_gradient
 
-from hadpsgd.decentralized import dense, strategies
-from hadpsgd.decentralized.buffers import flatten
-from hadpsgd.decentralized.events import Event, Mix, Update, ledger_faults
-from hadpsgd.decentralized.learner import Learner
-from hadpsgd.decentralized.replay import Replay
-from hadpsgd.decentralized.schedules import SCHEDULES, create
-from hadpsgd.decentralized.sgd import Sgd
-from hadpsgd.decentralized.simulation import Node, Setting, Simulation
-from hadpsgd.decentralized.speeds import ComputeTimes, LinkTimes, Spread
-from hadpsgd.decentralized.strategies import Choice
+from hadpsgd.decentralized.core.buffers import flatten
+from hadpsgd.decentralized.core.events import Event, Mix, Update, ledger_faults
+from hadpsgd.decentralized.core.learner import Learner
+from hadpsgd.decentralized.core.sgd import Sgd
+from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes, Spread
+from hadpsgd.decentralized.record.replay import Replay
+from hadpsgd.decentralized.simulated.simulation import Node, Setting, Simulation
+from hadpsgd.decentralized.strategies import strategy as strategies
+from hadpsgd.decentralized.strategies.strategy import Choice
+from hadpsgd.decentralized.topology.schedules import SCHEDULES, create
 
 
 @pytest.mark.parametrize("sgd", SGDS)

@@ -6,12 +6,12 @@ import pytest
 import torch
 from simulated_task import SGDS, Small, simulate
 
-from hadpsgd.decentralized import strategies
-from hadpsgd.decentralized.schedules import create
-from hadpsgd.decentralized.simulation import Setting, Simulation
-from hadpsgd.decentralized.speeds import ComputeTimes, LinkTimes
-from hadpsgd.decentralized.strategies import Choice
-from hadpsgd.decentralized.toy import Toy
+from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
+from hadpsgd.decentralized.simulated.simulation import Setting, Simulation
+from hadpsgd.decentralized.simulated.toy import Toy
+from hadpsgd.decentralized.strategies import strategy as strategies
+from hadpsgd.decentralized.strategies.strategy import Choice
+from hadpsgd.decentralized.topology.schedules import create
 
 
 def speeds(choice: Choice, schedule: str, slow: float, learners: int = 16) -> list[float]:

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from hadpsgd.cli import main
-from hadpsgd.decentralized.study import HEADER
-from hadpsgd.decentralized.toy import Toy
+from hadpsgd.decentralized.simulated.study import HEADER
+from hadpsgd.decentralized.simulated.toy import Toy
 
 SHORT = [
     "simulate",

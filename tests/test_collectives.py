@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from processes import run
 
-from hadpsgd.decentralized import collectives, rendezvous
-from hadpsgd.decentralized.buffers import ALIGN, flatten
-from hadpsgd.decentralized.collectives import bucket_edges
-from hadpsgd.decentralized.strategies import Choice
+from hadpsgd.decentralized.core.buffers import ALIGN, flatten
+from hadpsgd.decentralized.network import collectives, rendezvous
+from hadpsgd.decentralized.network.collectives import bucket_edges
+from hadpsgd.decentralized.strategies.strategy import Choice
 from hadpsgd.models.blstm import BLSTM
 
 

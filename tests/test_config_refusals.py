@@ -9,7 +9,7 @@ import pytest
 from hadpsgd.config import check
 from hadpsgd.config.schema import Config
 from hadpsgd.config.training import DEFAULT_SCHEDULE, Run
-from hadpsgd.decentralized.schedules import SCHEDULES
+from hadpsgd.decentralized.topology.schedules import SCHEDULES
 from hadpsgd.errors import UserError
 from hadpsgd.training.job import strategy_of
 

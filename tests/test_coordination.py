@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hadpsgd.decentralized.coordination import Coordination, horizon
-from hadpsgd.decentralized.schedules import SCHEDULES, create
+from hadpsgd.decentralized.core.coordination import Coordination, horizon
+from hadpsgd.decentralized.topology.schedules import SCHEDULES, create
 
 RING = create("ring", learners=4, seed=0)
 SMALLER = RING.over([0, 1, 2])

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+import dense
 import numpy as np
 import pytest
 import torch
+from dense import Sgd
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hadpsgd.decentralized import dense
-from hadpsgd.decentralized.dense import Sgd
-from hadpsgd.decentralized.events import Event, Join, Mix, Update, ledger_faults, staleness
-from hadpsgd.decentralized.schedules import SCHEDULES
+from hadpsgd.decentralized.core.events import Event, Join, Mix, Update, ledger_faults, staleness
+from hadpsgd.decentralized.topology.schedules import SCHEDULES
 
 SIZE = 6
 VARIANTS: tuple[Literal["own", "mean"], ...] = ("own", "mean")

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import dense
 import numpy as np
 import pytest
 import torch
@@ -15,16 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from hadpsgd.decentralized import dense, link
-from hadpsgd.decentralized.buffers import flatten
-from hadpsgd.decentralized.connections import Address
-from hadpsgd.decentralized.events import Event, Join, Mix, Update, ledger_faults, staleness
-from hadpsgd.decentralized.learner import Learner
-from hadpsgd.decentralized.membership import Decision, Report
-from hadpsgd.decentralized.schedules import SCHEDULES
-from hadpsgd.decentralized.sgd import Sgd
-from hadpsgd.decentralized.tcp import TcpTransport
-from hadpsgd.decentralized.wire import Note
+from hadpsgd.decentralized.core.buffers import flatten
+from hadpsgd.decentralized.core.events import Event, Join, Mix, Update, ledger_faults, staleness
+from hadpsgd.decentralized.core.learner import Learner
+from hadpsgd.decentralized.core.note import Note
+from hadpsgd.decentralized.core.sgd import Sgd
+from hadpsgd.decentralized.elastic.membership import Decision, Report
+from hadpsgd.decentralized.network import link
+from hadpsgd.decentralized.network.connections import Address
+from hadpsgd.decentralized.network.tcp import TcpTransport
+from hadpsgd.decentralized.topology.schedules import SCHEDULES
 
 OPTIMISERS = [
     Sgd(),

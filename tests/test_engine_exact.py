@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dense
 import numpy as np
 import pytest
 import torch
@@ -18,13 +19,13 @@ from engine_task import (
 )
 from processes import run
 
-from hadpsgd.decentralized import dense, rendezvous
-from hadpsgd.decentralized.buffers import flatten
-from hadpsgd.decentralized.ddp import DdpEngine
-from hadpsgd.decentralized.events import Mix, Update, ledger_faults, staleness
-from hadpsgd.decentralized.schedules import SCHEDULES, create
-from hadpsgd.decentralized.sgd import Sgd
-from hadpsgd.decentralized.strategies import Choice
+from hadpsgd.decentralized.core.buffers import flatten
+from hadpsgd.decentralized.core.events import Mix, Update, ledger_faults, staleness
+from hadpsgd.decentralized.core.sgd import Sgd
+from hadpsgd.decentralized.network import rendezvous
+from hadpsgd.decentralized.strategies.ddp import DdpEngine
+from hadpsgd.decentralized.strategies.strategy import Choice
+from hadpsgd.decentralized.topology.schedules import SCHEDULES, create
 from hadpsgd.training.job import LossOf
 
 MOMENTUM = dense.Sgd(momentum=0.9)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hadpsgd.decentralized.events import Event, Join, Mix, Update
-from hadpsgd.decentralized.record import Entry, Fold, Recorder, planned, read
-from hadpsgd.decentralized.schedules import Ring
+from hadpsgd.decentralized.core.events import Event, Join, Mix, Update
+from hadpsgd.decentralized.record.record import Entry, Fold, Recorder, planned, read
+from hadpsgd.decentralized.topology.schedules import Ring
 from hadpsgd.errors import UserError
 
 RING = Ring(learners=5)

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import dense
 import numpy as np
 import pytest
 from crews import Crew, Plan, check, check_bits, nothing, records, replayed, starts
 
-from hadpsgd.decentralized import dense
-from hadpsgd.decentralized.events import Join, Mix
+from hadpsgd.decentralized.core.events import Join, Mix
 
 
 @pytest.fixture

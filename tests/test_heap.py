@@ -13,7 +13,7 @@ FAULTS = """
 import resource
 import sys
 import torch
-from hadpsgd.decentralized.heap import keep_freed_memory
+from hadpsgd.decentralized.core.heap import keep_freed_memory
 
 def step():
     blocks = [torch.ones(2**20) for _ in range(8)]  # of 4 MB

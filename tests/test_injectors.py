@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import dense
 import numpy as np
 import pytest
 from engine_task import Setup, dense_gradient, rate, run_setup
@@ -12,11 +13,10 @@ from hypothesis import strategies as st
 
 from hadpsgd.config import check
 from hadpsgd.config.training import Run
-from hadpsgd.decentralized import dense
-from hadpsgd.decentralized.injectors import Injection
-from hadpsgd.decentralized.schedules import SCHEDULES, create
-from hadpsgd.decentralized.speeds import ComputeTimes, LinkTimes
-from hadpsgd.decentralized.strategies import Choice
+from hadpsgd.decentralized.network.injectors import Injection
+from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
+from hadpsgd.decentralized.strategies.strategy import Choice
+from hadpsgd.decentralized.topology.schedules import SCHEDULES, create
 from hadpsgd.errors import UserError
 from hadpsgd.training.job import injection_of
 

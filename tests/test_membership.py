@@ -10,15 +10,15 @@ from dataclasses import asdict
 import pytest
 import torch.distributed as dist
 
-from hadpsgd.decentralized import membership
-from hadpsgd.decentralized.membership import (
+from hadpsgd.decentralized.elastic import membership
+from hadpsgd.decentralized.elastic.membership import (
     Decision,
     ExcludedError,
     Membership,
     Report,
     TooLateError,
 )
-from hadpsgd.decentralized.schedules import create
+from hadpsgd.decentralized.topology.schedules import create
 
 
 @pytest.fixture

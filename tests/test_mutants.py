@@ -133,7 +133,7 @@ def test_a_fault_is_tried_in_a_copy(tmp_path: Path) -> None:
     """The package of the copy is the one that is tested; the working tree stays as it is."""
     copy = Workshop(tmp_path / "copy")
     tests = ("tests/test_sgd.py::test_weights_decay_where_the_gradient_was_taken",)
-    file = Path("workflow/hadpsgd/decentralized/sgd.py")
+    file = Path("workflow/hadpsgd/decentralized/core/sgd.py")
     fault = Mutant("decentralized", "decay", file, "add_(phi,", "add_(weights,", tests)
     before = copy.texts()
     with copy.fault(fault):

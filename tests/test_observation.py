@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from hadpsgd.cli import main
-from hadpsgd.decentralized.events import Mix
-from hadpsgd.decentralized.observation import Observer
-from hadpsgd.decentralized.schedules import create
-from hadpsgd.decentralized.wire import Note
+from hadpsgd.decentralized.core.events import Mix
+from hadpsgd.decentralized.core.note import Note
+from hadpsgd.decentralized.core.observation import Observer
+from hadpsgd.decentralized.topology.schedules import create
 
 
 @pytest.mark.parametrize("schedule", ["ring", "pairwise", "complete"])

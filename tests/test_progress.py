@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from hadpsgd.decentralized.place import Place
-from hadpsgd.decentralized.rendezvous import Meeting
+from hadpsgd.decentralized.core.place import Place
+from hadpsgd.decentralized.network.rendezvous import Meeting
 from hadpsgd.models.loss import FrameScore
 from hadpsgd.training.board import Board
 from hadpsgd.training.metrics import Metrics

@@ -10,8 +10,8 @@ import pytest
 from hadpsgd.config import check, settings_of
 from hadpsgd.config.settings import LearningRate, Settings
 from hadpsgd.config.training import Injected, Run
-from hadpsgd.decentralized.sgd import Sgd
-from hadpsgd.decentralized.strategies import Choice, Strategy, create
+from hadpsgd.decentralized.core.sgd import Sgd
+from hadpsgd.decentralized.strategies.strategy import Choice, Strategy, create
 from hadpsgd.training.job import injection_of, sgd_of, strategy_of
 from hadpsgd.training.rate import rate
 

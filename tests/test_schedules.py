@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse.csgraph import connected_components
 
-from hadpsgd.decentralized.mixing import MixingSchedule, Round, Takes
-from hadpsgd.decentralized.schedules import SCHEDULES, create
-from hadpsgd.decentralized.validation import deadlock_fault, validate
+from hadpsgd.decentralized.topology.mixing import MixingSchedule, Round, Takes
+from hadpsgd.decentralized.topology.schedules import SCHEDULES, create
+from hadpsgd.decentralized.topology.validation import deadlock_fault, validate
 from hadpsgd.errors import UserError
 
 NAMES = list(SCHEDULES)
@@ -74,7 +74,7 @@ def test_random_ring_is_the_same_in_every_process_and_in_any_order() -> None:
     schedule = SCHEDULES["random-ring"](learners=16, seed=12345)
     mine = [schedule.round(k).takes for k in (999, 3, 10**9)]
     code = (
-        "from hadpsgd.decentralized.schedules import create;"
+        "from hadpsgd.decentralized.topology.schedules import create;"
         "s = create('random-ring', learners=16, seed=12345);"
         "print([s.round(k).takes for k in (999, 3, 10**9)])"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hadpsgd.decentralized.sgd import Sgd
+from hadpsgd.decentralized.core.sgd import Sgd
 
 SETTINGS = [
     Sgd(),

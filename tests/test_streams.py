@@ -23,20 +23,20 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hadpsgd.decentralized.buffers import flatten
-from hadpsgd.decentralized.collectives import Group
-from hadpsgd.decentralized.coordination import NEVER, Coordination
-from hadpsgd.decentralized.exchange import AverageExchange, PeerExchange
-from hadpsgd.decentralized.learner import Learner
-from hadpsgd.decentralized.members import MemberMixer
-from hadpsgd.decentralized.mixer import FreeMixer, Mixer, StepMixer
-from hadpsgd.decentralized.place import Place
-from hadpsgd.decentralized.schedules import create as create_schedule
-from hadpsgd.decentralized.sgd import Sgd
-from hadpsgd.decentralized.strategies import Choice, create
-from hadpsgd.decentralized.threads import RealClock
-from hadpsgd.decentralized.transport import Arrival
-from hadpsgd.decentralized.wire import Note
+from hadpsgd.decentralized.core.buffers import flatten
+from hadpsgd.decentralized.core.coordination import NEVER, Coordination
+from hadpsgd.decentralized.core.learner import Learner
+from hadpsgd.decentralized.core.note import Note
+from hadpsgd.decentralized.core.place import Place
+from hadpsgd.decentralized.core.sgd import Sgd
+from hadpsgd.decentralized.core.threads import RealClock
+from hadpsgd.decentralized.network.collectives import Group
+from hadpsgd.decentralized.network.transport import Arrival
+from hadpsgd.decentralized.strategies.exchange import AverageExchange, PeerExchange
+from hadpsgd.decentralized.strategies.members import MemberMixer
+from hadpsgd.decentralized.strategies.mixer import FreeMixer, Mixer, StepMixer
+from hadpsgd.decentralized.strategies.strategy import Choice, create
+from hadpsgd.decentralized.topology.schedules import create as create_schedule
 
 STEPS, ROUNDS = 60, 20
 HOST_WAITS = "_local_scalar_dense"

@@ -27,8 +27,8 @@ from training_runs import (
 from hadpsgd.cli import main
 from hadpsgd.config import load
 from hadpsgd.config.settings import LearningRate
-from hadpsgd.decentralized import rendezvous
-from hadpsgd.decentralized.engine import NotFiniteError
+from hadpsgd.decentralized.core.engine import NotFiniteError
+from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.errors import UserError
 from hadpsgd.models.build import load_model
 from hadpsgd.training import command, divergence

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from training_data import write_config, write_egs
 
 from hadpsgd.config import load, settings_of
-from hadpsgd.decentralized.place import Place
-from hadpsgd.decentralized.rendezvous import Meeting
+from hadpsgd.decentralized.core.place import Place
+from hadpsgd.decentralized.network.rendezvous import Meeting
 from hadpsgd.egs.dataset import Dataset, Plan
 from hadpsgd.training import interrupt
 from hadpsgd.training.checkpoints import Checkpoints, Saved, complete

@@ -27,8 +27,8 @@ from training_runs import (
     write_examples,
 )
 
-from hadpsgd.decentralized.events import Update
-from hadpsgd.decentralized.record import Entry, read
+from hadpsgd.decentralized.core.events import Update
+from hadpsgd.decentralized.record.record import Entry, read
 from hadpsgd.errors import UserError
 from hadpsgd.files import sha256
 from hadpsgd.training import replay_command

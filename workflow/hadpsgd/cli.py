@@ -62,11 +62,11 @@ STAGES: dict[str, tuple[str, str]] = {
     "compare": ("hadpsgd.reports.compare_command", "runs side by side, here and in MLflow"),
     "track": ("hadpsgd.tracking.command", "runs, curves, scores and models to MLflow"),
     "topology": (
-        "hadpsgd.decentralized.topology_command",
+        "hadpsgd.decentralized.commands.topology",
         "who mixes with whom: checks, spectral gap, rounds to consensus, bytes",
     ),
     "simulate": (
-        "hadpsgd.decentralized.simulate_command",
+        "hadpsgd.decentralized.commands.simulate",
         "strategies among many learners in simulated time, stragglers and slow links included",
     ),
     "pieces": ("hadpsgd.lm.pieces_command", "pieces of words, for an open vocabulary"),

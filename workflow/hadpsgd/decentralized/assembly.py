@@ -9,33 +9,33 @@ from functools import partial
 import torch.distributed as dist
 from torch import nn
 
-from hadpsgd.decentralized.buffers import flatten
-from hadpsgd.decentralized.collectives import Averaging, Group, Reducer
-from hadpsgd.decentralized.coordination import Coordination
-from hadpsgd.decentralized.elastic import ElasticExchange
-from hadpsgd.decentralized.events import Event
-from hadpsgd.decentralized.exchange import (
+from hadpsgd.decentralized.core.buffers import flatten
+from hadpsgd.decentralized.core.coordination import Coordination
+from hadpsgd.decentralized.core.events import Event
+from hadpsgd.decentralized.core.heap import keep_freed_memory
+from hadpsgd.decentralized.core.learner import Learner
+from hadpsgd.decentralized.core.sgd import Sgd
+from hadpsgd.decentralized.core.threads import RealClock
+from hadpsgd.decentralized.elastic.exchange import ElasticExchange
+from hadpsgd.decentralized.elastic.membership import Membership
+from hadpsgd.decentralized.network.collectives import Averaging, Group, Reducer
+from hadpsgd.decentralized.network.injectors import Injection
+from hadpsgd.decentralized.network.rendezvous import Meeting, keep, process_group
+from hadpsgd.decentralized.network.tcp import TcpTransport
+from hadpsgd.decentralized.record.record import Recorder
+from hadpsgd.decentralized.strategies.exchange import (
     AverageExchange,
     NoExchange,
     PeerAverageExchange,
     PeerExchange,
 )
-from hadpsgd.decentralized.heap import keep_freed_memory
-from hadpsgd.decentralized.injectors import Injection
-from hadpsgd.decentralized.learner import Learner
-from hadpsgd.decentralized.members import MemberMixer
-from hadpsgd.decentralized.membership import Membership
-from hadpsgd.decentralized.mixer import FreeMixer, Mixer, NoMixer, StepMixer
-from hadpsgd.decentralized.mixing import MixingSchedule
-from hadpsgd.decentralized.mixing_engine import DecentralizedEngine
-from hadpsgd.decentralized.record import Recorder
-from hadpsgd.decentralized.rendezvous import Meeting, keep, process_group
-from hadpsgd.decentralized.schedules import Complete
-from hadpsgd.decentralized.schedules import create as create_schedule
-from hadpsgd.decentralized.sgd import Sgd
-from hadpsgd.decentralized.strategies import Strategy
-from hadpsgd.decentralized.tcp import TcpTransport
-from hadpsgd.decentralized.threads import RealClock
+from hadpsgd.decentralized.strategies.members import MemberMixer
+from hadpsgd.decentralized.strategies.mixer import FreeMixer, Mixer, NoMixer, StepMixer
+from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
+from hadpsgd.decentralized.strategies.strategy import Strategy
+from hadpsgd.decentralized.topology.mixing import MixingSchedule
+from hadpsgd.decentralized.topology.schedules import Complete
+from hadpsgd.decentralized.topology.schedules import create as create_schedule
 from hadpsgd.errors import UserError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hadpsgd.decentralized.rendezvous import Meeting
+from hadpsgd.decentralized.network.rendezvous import Meeting
 
 
 class Board:

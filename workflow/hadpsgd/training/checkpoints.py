@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from hadpsgd.decentralized.engine import Engine
-from hadpsgd.decentralized.rendezvous import Meeting
+from hadpsgd.decentralized.core.engine import Engine
+from hadpsgd.decentralized.network.rendezvous import Meeting
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_file, explain_os_errors, sha256
 

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 from hadpsgd.config import load, run_of
-from hadpsgd.decentralized.engine import NotFiniteError
-from hadpsgd.decentralized.membership import TooLateError
-from hadpsgd.decentralized.rendezvous import wait_for_keys
+from hadpsgd.decentralized.core.engine import NotFiniteError
+from hadpsgd.decentralized.elastic.membership import TooLateError
+from hadpsgd.decentralized.network.rendezvous import wait_for_keys
 from hadpsgd.errors import UserError
 from hadpsgd.tracking import follower
 from hadpsgd.tracking.results import SUMMARY

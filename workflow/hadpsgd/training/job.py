@@ -13,15 +13,17 @@ from torch import Tensor, nn
 from hadpsgd.config import Config, RunSettings, fingerprint, run_fingerprint, settings_of
 from hadpsgd.config.settings import Settings
 from hadpsgd.config.training import Run
-from hadpsgd.decentralized import assembly, rendezvous, strategies
-from hadpsgd.decentralized.ddp import DdpEngine
-from hadpsgd.decentralized.engine import Engine
-from hadpsgd.decentralized.injectors import Injection
-from hadpsgd.decentralized.mixing import MixingSchedule
-from hadpsgd.decentralized.record import Recorder
-from hadpsgd.decentralized.rendezvous import Meeting
-from hadpsgd.decentralized.sgd import Sgd
-from hadpsgd.decentralized.speeds import ComputeTimes, LinkTimes
+from hadpsgd.decentralized import assembly
+from hadpsgd.decentralized.core.engine import Engine
+from hadpsgd.decentralized.core.sgd import Sgd
+from hadpsgd.decentralized.network import rendezvous
+from hadpsgd.decentralized.network.injectors import Injection
+from hadpsgd.decentralized.network.rendezvous import Meeting
+from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
+from hadpsgd.decentralized.record.record import Recorder
+from hadpsgd.decentralized.strategies import strategy as strategies
+from hadpsgd.decentralized.strategies.ddp import DdpEngine
+from hadpsgd.decentralized.topology.mixing import MixingSchedule
 from hadpsgd.egs.dataset import Dataset, Plan
 from hadpsgd.errors import UserError
 from hadpsgd.files import sha256

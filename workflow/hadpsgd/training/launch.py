@@ -26,7 +26,7 @@ import torch.distributed as dist
 
 from hadpsgd.config import Config, RunSettings, settings_of, shape_of
 from hadpsgd.config.training import Run
-from hadpsgd.decentralized import rendezvous
+from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.errors import UserError
 from hadpsgd.files import explain_os_errors, write_text
 from hadpsgd.locks import locked, myself

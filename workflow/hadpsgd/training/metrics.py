@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hadpsgd.decentralized.engine import Engine, Report
-from hadpsgd.decentralized.observation import Observation
+from hadpsgd.decentralized.core.engine import Engine, Report
+from hadpsgd.decentralized.core.observation import Observation
 from hadpsgd.files import atomic_file, explain_os_errors
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from hadpsgd.decentralized.engine import Engine
+from hadpsgd.decentralized.core.engine import Engine
 from hadpsgd.models.loss import FrameScore
 from hadpsgd.training.board import Board
 from hadpsgd.training.evaluation import named, total

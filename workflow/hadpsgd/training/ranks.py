@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from hadpsgd.decentralized.rendezvous import JOIN
+from hadpsgd.decentralized.network.rendezvous import JOIN
 from hadpsgd.training import interrupt
 from hadpsgd.training.loop import End
 from hadpsgd.training.metrics import say

@@ -10,15 +10,15 @@ import torch
 import torch.distributed as dist
 
 from hadpsgd.config import Config, RunSettings, load, settings_of
-from hadpsgd.decentralized import rendezvous
-from hadpsgd.decentralized.buffers import Flat, flatten
-from hadpsgd.decentralized.collectives import mean_of
-from hadpsgd.decentralized.events import ledger_faults
-from hadpsgd.decentralized.learner import Learner
-from hadpsgd.decentralized.record import read, read_header
-from hadpsgd.decentralized.rendezvous import Meeting
-from hadpsgd.decentralized.replay import Replay, events_of
-from hadpsgd.decentralized.schedules import Complete, create
+from hadpsgd.decentralized.core.buffers import Flat, flatten
+from hadpsgd.decentralized.core.events import ledger_faults
+from hadpsgd.decentralized.core.learner import Learner
+from hadpsgd.decentralized.core.sums import mean_of
+from hadpsgd.decentralized.network import rendezvous
+from hadpsgd.decentralized.network.rendezvous import Meeting
+from hadpsgd.decentralized.record.record import read, read_header
+from hadpsgd.decentralized.record.replay import Replay, events_of
+from hadpsgd.decentralized.topology.schedules import Complete, create
 from hadpsgd.egs.dataset import Dataset, Plan
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text

@@ -1,0 +1,210 @@
+"""W[k+1] = W[k] T - a g(Phi) in plain NumPy float64: what the engine must compute.
+
+Written from arXiv 2002.01119 (E) alone and knowing nothing of the engine, so that the two can be
+held against each other. Weights are W [P, L], a learner a column. Gradients come from a callback.
+Synchronous algorithms are written out one by one; a run whose order was decided by its timing is
+evaluated from the record of its events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from hadpsgd.decentralized.core.events import Event, Join, Mix, Record, Update
+
+Gradient = Callable[[int, int, np.ndarray], np.ndarray]
+"""(learner, step, weights [P]) -> gradient [P] of the learner's minibatch number `step`."""
+Matrices = Callable[[int], np.ndarray]
+"""round -> T [L, L]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sgd:
+    """SGD with momentum as torch.optim.SGD defines it: v <- m v + d, w <- w - a v.
+
+    d = g + weight_decay * phi, phi the weights at which g was taken. Nesterov: w - a (d + m v).
+    """
+
+    momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+
+    def direction(
+        self, gradient: np.ndarray, phi: np.ndarray, velocity: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(what is multiplied by the learning rate, new velocity), of the arguments' shape."""
+        descent = gradient + self.weight_decay * phi
+        velocity = self.momentum * velocity + descent
+        return (descent + self.momentum * velocity if self.nesterov else velocity), velocity
+
+
+PLAIN = Sgd()
+
+
+def gradients(gradient: Gradient, step: int, phi: np.ndarray) -> np.ndarray:
+    """g(Phi, xi) [P, L]: each learner's gradient at its own column of Phi."""
+    return np.stack([gradient(i, step, phi[:, i]) for i in range(phi.shape[1])], axis=1)
+
+
+def single(start: np.ndarray, gradient: Gradient, rates: Sequence[float], sgd: Sgd) -> np.ndarray:
+    """One learner: w[k+1] = w[k] - a g(w[k]); start and result [P]."""
+    return ssgd(start[:, None], gradient, rates, sgd)[:, 0]
+
+
+def ssgd(
+    start: np.ndarray, gradient: Gradient, rates: Sequence[float], sgd: Sgd = PLAIN
+) -> np.ndarray:
+    """Synchronous SGD: the mean gradient for everybody; W [P, L] after len(rates) steps."""
+    weights, velocity = start, np.zeros_like(start)
+    for k, rate in enumerate(rates):
+        mean = gradients(gradient, k, weights).mean(axis=1, keepdims=True)
+        direction, velocity = sgd.direction(np.broadcast_to(mean, start.shape), weights, velocity)
+        weights = weights - rate * direction
+    return weights
+
+
+def dpsgd(
+    start: np.ndarray,
+    gradient: Gradient,
+    rates: Sequence[float],
+    matrices: Matrices,
+    sgd: Sgd = PLAIN,
+) -> np.ndarray:
+    """D-PSGD and, with the matrices of a permuted ring, RAND without delay (E, Eq. 2).
+
+    W[k+1] = W[k] T[k] - a g(W[k]): gradients at the weights before mixing.
+    """
+    weights, velocity = start, np.zeros_like(start)
+    for k, rate in enumerate(rates):
+        direction, velocity = sgd.direction(gradients(gradient, k, weights), weights, velocity)
+        weights = weights @ matrices(k) - rate * direction
+    return weights
+
+
+def d1d(
+    start: np.ndarray,
+    gradient: Gradient,
+    rates: Sequence[float],
+    phi: Literal["own", "mean"],
+    sgd: Sgd = PLAIN,
+) -> np.ndarray:
+    """Delay by one (E, Eq. 14): W[k+1] = W[k] Tu - a g(Phi[k]), the gradient one round late.
+
+    "own": Phi[k] = W[k-1], as Eq. 14 is written. "mean": Phi[k] = W[k-1] Tu, the text's "model
+    from the previous round of allreduce". Before the first round there is only W[0].
+    """
+    weights, velocity = start, np.zeros_like(start)
+    uniform = np.full((start.shape[1],) * 2, 1 / start.shape[1])
+    late = start
+    for k, rate in enumerate(rates):
+        at = late if phi == "own" else late @ uniform
+        direction, velocity = sgd.direction(gradients(gradient, k, at), at, velocity)
+        weights, late = weights @ uniform - rate * direction, weights
+    return weights
+
+
+def local(
+    start: np.ndarray,
+    gradient: Gradient,
+    rates: Sequence[float],
+    *,
+    every: int,
+    synchronous: int = 0,
+    sgd: Sgd = PLAIN,
+) -> np.ndarray:
+    """Post-local SGD: `synchronous` steps of SSGD, then local steps; after every `every`-th of
+    these all weights are averaged. Velocities are not.
+    """
+    weights, velocity = start, np.zeros_like(start)
+    for k, rate in enumerate(rates):
+        direction = gradients(gradient, k, weights)
+        if k < synchronous:
+            direction = np.repeat(direction.mean(axis=1, keepdims=True), start.shape[1], axis=1)
+        direction, velocity = sgd.direction(direction, weights, velocity)
+        weights = weights - rate * direction
+        if k >= synchronous and (k - synchronous + 1) % every == 0:
+            weights = np.repeat(weights.mean(axis=1, keepdims=True), start.shape[1], axis=1)
+    return weights
+
+
+def grouped(gradient: Gradient, size: int) -> Gradient:
+    """The gradient of a super-learner: the mean over its `size` learners (H-ADPSGD)."""
+
+    def mean(super_learner: int, step: int, weights: np.ndarray) -> np.ndarray:
+        members = range(super_learner * size, (super_learner + 1) * size)
+        return np.mean([gradient(i, step, weights) for i in members], axis=0)
+
+    return mean
+
+
+@dataclass
+class _Learner:
+    versions: list[np.ndarray]
+    velocity: np.ndarray
+
+
+def evaluate(
+    record: Record, start: Mapping[int, np.ndarray], gradient: Gradient, sgd: Sgd = PLAIN
+) -> dict[int, list[np.ndarray]]:
+    """Every version of every learner's weights [P], from the record of a run.
+
+    Args:
+        record: each learner's events in its own order.
+        start: initial weights [P] of each learner.
+        gradient: called once for each `Update`, with the weights at which it was taken.
+        sgd: momentum, per learner; mixing leaves it alone.
+
+    Raises:
+        ValueError: an event needs a version that never comes to be.
+    """
+    learners = {i: _Learner([w.astype(np.float64)], np.zeros(w.shape)) for i, w in start.items()}
+    waiting = {i for i in record if record[i]}
+    while waiting:
+        moved = False
+        for i in sorted(waiting):
+            while (done := len(learners[i].versions) - 1) < len(record[i]):
+                event = record[i][done]
+                if not _ready(event, learners):
+                    break
+                learners[i].versions.append(_apply(event, i, learners, gradient, sgd))
+                moved = True
+            else:
+                waiting.discard(i)
+        if not moved:
+            i = min(waiting)
+            event = record[i][len(learners[i].versions) - 1]
+            raise ValueError(f"learner {i} cannot go on: {event} needs a version that never comes")
+    return {i: learner.versions for i, learner in learners.items()}
+
+
+def _ready(event: Event, learners: Mapping[int, _Learner]) -> bool:
+    if isinstance(event, Mix):
+        return all(version < len(learners[j].versions) for j, _, version in event.takes)
+    if isinstance(event, Join):
+        return event.version < len(learners[event.source].versions)
+    return True
+
+
+def _apply(
+    event: Event, i: int, learners: Mapping[int, _Learner], gradient: Gradient, sgd: Sgd
+) -> np.ndarray:
+    me = learners[i]
+    now = me.versions[-1]
+    match event:
+        case Update(rate=0.0):
+            return now
+        case Update():
+            phi = me.versions[event.read]
+            direction, me.velocity = sgd.direction(gradient(i, event.step, phi), phi, me.velocity)
+            return now - event.rate * direction
+        case Mix():
+            own = me.versions[event.own]
+            taken = [w * (learners[j].versions[v] - own) for j, w, v in event.takes]
+            return now + np.sum(taken, axis=0) if taken else now
+        case Join():
+            me.velocity = np.zeros_like(me.velocity)
+            return learners[event.source].versions[event.version]

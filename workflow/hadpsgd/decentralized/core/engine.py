@@ -1,0 +1,116 @@
+"""What a training loop holds: a model to call backward on, and `step`.
+
+engine = build(...)                        # assembly.py
+with engine:
+    while engine.steps < total:
+        engine.module(x) ... loss.backward()
+        engine.step(rate, last=engine.steps + 1 == total)
+        if engine.paused: ...save engine.state_dict()...; engine.go_on()
+    while not engine.over:                 # partners may still need this learner's mixes
+        engine.serve()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+from hadpsgd.decentralized.core.observation import Observation
+from hadpsgd.decentralized.core.place import Place
+
+
+class NotFiniteError(ArithmeticError):
+    """A gradient is NaN or infinite."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What a step was like."""
+
+    norm: float
+    """Of the gradient, after averaging over the super-learner."""
+    staleness: int
+    """Versions that the gradient had missed."""
+    exposed: float
+    """Seconds that the step waited for communication."""
+    skipped: bool
+    """Whether the gradient was not finite and was left out."""
+
+
+class Engine(Protocol):
+    """One learner (process) of a training run."""
+
+    @property
+    def module(self) -> nn.Module:
+        """To call; its parameters are the learner's weights."""
+
+    @property
+    def place(self) -> Place:
+        """Whose engine it is."""
+
+    @property
+    def steps(self) -> int:
+        """Updates so far."""
+
+    @property
+    def rounds(self) -> int:
+        """Mixes so far."""
+
+    @property
+    def paused(self) -> bool:
+        """All learners stand still in a consistent state: save it, then `go_on`."""
+
+    @property
+    def over(self) -> bool:
+        """Whether this pause is the end."""
+
+    @property
+    def complete(self) -> bool:
+        """At the end: whether all learners have applied their last gradients."""
+
+    @property
+    def moment(self) -> str:
+        """Names a pause: the same at all learners, and no two pauses alike."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank does what only one should do."""
+
+    @property
+    def alive(self) -> Sequence[int]:
+        """The super-learners that take part."""
+
+    @property
+    def bytes_sent(self) -> int:
+        """By this process so far."""
+
+    @property
+    def weights(self) -> Tensor:
+        """The learner's, flat; stand still while paused."""
+
+    def observe(self) -> Observation:
+        """What there was to see of the mixes since the last call."""
+
+    def step(self, rate: float, *, last: bool = False) -> Report: ...
+    def serve(self) -> None: ...
+    def request_pause(self) -> None: ...
+    def request_stop(self) -> None: ...
+    def go_on(self) -> None: ...
+    def no_more_gradients(self) -> None: ...
+    def join(self, seconds: float) -> None: ...
+    def take_place(self, state: dict[str, Any], *, source: int, record_bytes: int) -> None: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+    def load_weights(self, weights: Tensor) -> None: ...
+    def __enter__(self) -> Engine: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+        /,
+    ) -> None: ...

@@ -1,0 +1,204 @@
+"""A learner's weights and the only things that ever happen to them: update, snapshot, mix.
+
+The engine's threads, the replay of a record and the virtual clock all call these methods; equal
+calls in equal order give equal bits. Two threads may call them: each is atomic.
+
+A mix is a sum added to the weights of the moment, delta = sum_j T_j (x_j - x_i) of snapshots x.
+It commutes with updates, so gradients that land between a snapshot and its mix are kept whole; the
+deltas of all learners sum to zero, so their mean is kept; and the result is W T - a g(Phi) with Phi
+older than W (arXiv 2002.01119, Eq. 2). While a gradient is computed its weights must stand still:
+a mix waits in `pending`, which belongs to the learner's weights for everybody else, and is folded
+in at the next update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from hadpsgd.decentralized.core.buffers import Flat
+from hadpsgd.decentralized.core.events import Event, Join, Mix, Update
+from hadpsgd.decentralized.core.sgd import Sgd
+from hadpsgd.decentralized.core.threads import Condition, RealClock
+
+
+class Learner:
+    """The state of one learner (a super-learner's members hold equal copies).
+
+    Args:
+        flat: the module's buffers.
+        sgd: how a gradient becomes an update.
+        late: the model stays at the last average while updates go to the weights (D1D): its
+            gradient is exactly one round late.
+        record: is told of every event, in order.
+        folded: is told when mixes are folded in outside of an update.
+        changed: held by every method and notified by each; wait on it for the counters.
+    """
+
+    def __init__(
+        self,
+        flat: Flat,
+        sgd: Sgd,
+        *,
+        late: bool = False,
+        record: Callable[[Event], None] | None = None,
+        folded: Callable[[], None] | None = None,
+        changed: Condition | None = None,
+    ) -> None:
+        self.flat = flat
+        self.sgd = sgd
+        self.model = flat.weights
+        self.weights = flat.weights.clone() if late else flat.weights
+        self.gradient = flat.gradient
+        self.velocity = torch.zeros_like(flat.weights)
+        self.pending: Tensor | None = None
+        self.late = late
+        self.record = record
+        self.folded = folded
+        self.steps = 0
+        """Updates so far."""
+        self.rounds = 0
+        """Mixes so far: the number of the next round."""
+        self.version = 0
+        """Updates and mixes so far."""
+        self.read = 0
+        """Version that the model holds: where the gradient under way is taken."""
+        self.changed = changed or RealClock().condition()
+        self._averaged = 0
+        self._phi: Tensor | None = None  # where the gradient was taken, if the model has moved on
+        self._spare: Tensor | None = None
+        self._fence = torch.cuda.Event() if flat.weights.is_cuda else None
+
+    def update(self, *, rate: float, norm: float = 0.0, skip: bool = False) -> int:
+        """Apply the gradient, fold mixes in, zero the gradient; the update's staleness.
+
+        `norm` is the gradient's, for clipping. `skip`, or a rate of 0, leaves the gradient out, of
+        the velocity too (recorded as an update of rate 0).
+        """
+        with self._alone():
+            skip = skip or rate == 0
+            event = Update(step=self.steps, read=self.read, rate=0.0 if skip else rate)
+            staleness = self.version - self.read
+            if not skip:
+                phi = self.model if self._phi is None else self._phi
+                self.sgd.update(
+                    self.weights, self.gradient, self.velocity, rate, phi=phi, norm=norm
+                )
+            self._phi = None
+            self._happened(event)
+            self.steps += 1
+            if self.late:
+                self.read = self._averaged
+            else:
+                self._fold()
+            self.gradient.zero_()
+        return staleness
+
+    def snapshot(self, out: Tensor, part: slice = slice(None)) -> int:
+        """Copy the weights (or a part), pending mixes included, into `out`; their version."""
+        with self._alone():
+            if self.pending is None:
+                out.copy_(self.weights[part])
+            else:
+                torch.add(self.weights[part], self.pending[part], out=out)
+            return self.version
+
+    def mix(self, mix: Mix, delta: Tensor) -> Tensor:
+        """Add `delta` to the weights; returns a buffer of its shape for the next delta."""
+        with self._alone():
+            if self.pending is None:
+                self.pending = delta
+                delta = self._spare if self._spare is not None else torch.empty_like(delta)
+                self._spare = None
+            else:
+                self.pending.add_(delta)
+            self._mixed(mix)
+        return delta
+
+    def sit_out(self, mix: Mix) -> None:
+        """A round without partners."""
+        with self._alone():
+            self._mixed(mix)
+
+    def skip_to(self, round_: int) -> None:
+        """Go on with another round: the others have got further."""
+        with self._alone():
+            self.rounds = round_
+
+    def replace(self, mix: Mix, average: Tensor) -> None:
+        """A mix that all learners share: the weights become `average`."""
+        with self._alone():
+            self.weights.copy_(average)
+            if self.late:
+                if self.sgd.weight_decay:
+                    self._phi = self.model.clone()
+                self.model.copy_(average)
+            self._mixed(mix)
+            self._averaged = self.version
+            if not self.late:
+                self.read = self.version
+
+    def join(self, join: Join, weights: Tensor) -> None:
+        """Begin (again) from another learner's weights, momentum at zero."""
+        with self._alone():
+            self.weights.copy_(weights)
+            self.velocity.zero_()
+            self.pending = None  # mixes of its former self, in a replay
+            self._happened(join)
+            self.read = self.version
+
+    def restore(self, *, steps: int, rounds: int, version: int, read: int) -> None:
+        """Counters of a checkpoint; the buffers are filled by the caller."""
+        with self._alone():
+            self.steps, self.rounds, self.version = steps, rounds, version
+            self.read = self._averaged = read
+
+    def settle(self) -> None:
+        """Fold pending mixes in; only between gradients."""
+        with self._alone():
+            if self.late:
+                return
+            if self.folded is not None and self.pending is not None:
+                self.folded()
+            self._fold()
+
+    def order_streams(self) -> None:
+        """On a GPU: what this thread asks for next comes after all that others asked for before
+        their last call of this or another method; and the other way round.
+
+        For what the methods do not see: a delta made on one thread's stream, used on another's.
+        """
+        if self._fence is not None:
+            with self._alone():
+                pass
+
+    def _mixed(self, mix: Mix) -> None:
+        self._happened(mix)
+        self.rounds += 1
+
+    def _happened(self, event: Event) -> None:
+        self.version += 1
+        if self.record is not None:
+            self.record(event)
+
+    def _fold(self) -> None:
+        if self.pending is not None:
+            self.weights.add_(self.pending)
+            self.pending, self._spare = None, self.pending
+        self.read = self.version
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One method at a time; on a GPU the threads' streams wait for each other as well."""
+        with self.changed, torch.no_grad():
+            if self._fence is None:
+                yield
+            else:  # the stream of the weights' device, whichever is this thread's current one
+                stream = torch.cuda.current_stream(self.weights.device)
+                self._fence.wait(stream)
+                yield
+                self._fence.record(stream)
+            self.changed.notify_all()

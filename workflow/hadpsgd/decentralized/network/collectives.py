@@ -1,0 +1,279 @@
+"""Averages over the ranks of a group, bit for bit the same on every rank and in every run.
+
+An allreduce's order of summation is the backend's secret. Here every rank receives its shard of
+everybody's values, sums them in the order of the ranks and hands the mean out again: the bytes of
+a ring allreduce, 2 (N-1)/N of the buffer sent by each rank, and an order that a replay can repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from hadpsgd.decentralized.core.buffers import ALIGN, Flat
+from hadpsgd.decentralized.core.sums import mean_of
+
+BUCKET_BYTES = 8 * 2**20
+"""Gradients are exchanged in pieces of about this size, while the backward pass goes on."""
+APART_PIECES = 8
+"""Between hosts in about so many at least: the link is slow, and the cores have time for it. On one
+host more messages only cost the cores that compute (10 to 15 % of the steps with 3 MB)."""
+PIECE_BYTES = 2**18
+"""But a piece between hosts is not smaller."""
+
+Works = list[dist.Work]
+"""What was begun, to be waited for."""
+
+
+def wait(works: Works) -> None:
+    """Until all is done; on a GPU, until what this thread does next may build on it."""
+    for work in works:
+        work.wait()
+
+
+def _begun(work: dist.Work | None) -> dist.Work:
+    assert work is not None  # None: this rank is not of the group
+    return work
+
+
+class Group:
+    """One process group (None: a single rank, nothing to do).
+
+    Ranks on CPUs send each other messages. gloo's collectives pass each through a thread of their
+    own and back, which takes twice as long on one host, and one after the other between hosts.
+    Ranks on GPUs use NCCL, or, `by_host`, do what ranks on CPUs do with copies in the hosts'
+    memory. NCCL wants one communicator at a time, used by one thread, and no two ranks on a GPU.
+
+    Args:
+        group: torch's.
+        apart: whether its ranks are on several hosts; all ranks say the same.
+        by_host: exchange copies of the tensors; all ranks say the same.
+    """
+
+    def __init__(
+        self, group: dist.ProcessGroup | None, *, apart: bool = False, by_host: bool = False
+    ) -> None:
+        self.group = group
+        self.apart = apart
+        self.by_host = by_host
+        self.size = dist.get_world_size(group) if group is not None else 1
+        self.rank = dist.get_rank(group) if group is not None else 0
+        self.bytes_sent = 0
+        self._tags = 0
+        self._copy: Tensor | None = None
+
+    def exchanged(self, tensor: Tensor) -> Tensor:
+        """What is exchanged in place of a tensor: itself, or room for a copy in the host's memory.
+
+        To copy there and back is the caller's part. A copy from or to a GPU waits for its stream.
+        """
+        if not self.by_host or self.size == 1:
+            return tensor
+        return torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
+
+    def new_tag(self) -> int:
+        """For messages that must not be taken for others; all ranks ask in one order."""
+        self._tags += 1
+        return self._tags
+
+    def begin_scatter(self, rows: Tensor, buffer: Tensor, tag: int) -> tuple[Works, Works]:
+        """Everybody's values of the own shard into `rows` [group, shard], and what is sent."""
+        self.bytes_sent += rows[0].nbytes * (self.size - 1)
+        if buffer.is_cuda:
+            work = dist.all_to_all_single(rows.view(-1), buffer, group=self.group, async_op=True)
+            return [_begun(work)], []
+        shards = buffer.view(self.size, -1)
+        rows[self.rank].copy_(shards[self.rank])
+        return self._receive(rows, tag), self._send(shards, tag)
+
+    def begin_gather(self, out: Tensor, shard: Tensor, tag: int = 0) -> Works:
+        """`gather`, to be waited for; groups of more than one only."""
+        self.bytes_sent += shard.nbytes * (self.size - 1)
+        if out.is_cuda:
+            work = dist.all_gather_single(out, shard, group=self.group, async_op=True)
+            return [_begun(work)]
+        rows = out.view(self.size, -1)
+        if rows[self.rank].data_ptr() != shard.data_ptr():
+            rows[self.rank].copy_(shard)
+        return self._receive(rows, tag) + self._send([shard] * self.size, tag)
+
+    def gather(self, out: Tensor, shard: Tensor) -> None:
+        """All ranks' shards, one after the other, into `out`."""
+        if self.size == 1:
+            if out.data_ptr() != shard.data_ptr():
+                out.copy_(shard)
+            return
+        if not self.by_host:
+            wait(self.begin_gather(out, shard))
+            return
+        if self._copy is None or self._copy.shape != out.shape:
+            self._copy = self.exchanged(out)
+        own = self._copy.view(self.size, -1)[self.rank].copy_(shard)
+        wait(self.begin_gather(self._copy, own))
+        out.copy_(self._copy)
+
+    def _receive(self, rows: Tensor, tag: int) -> Works:
+        """From every other rank, the one before this first."""
+        sources = ((self.rank - far) % self.size for far in range(1, self.size))
+        return [
+            _begun(dist.irecv(rows[j], group=self.group, group_src=j, tag=tag)) for j in sources
+        ]
+
+    def _send(self, rows: Tensor | Sequence[Tensor], tag: int) -> Works:
+        """To every other rank, the next one first: nobody is everybody's first."""
+        targets = ((self.rank + far) % self.size for far in range(1, self.size))
+        return [
+            _begun(dist.isend(rows[j], group=self.group, group_dst=j, tag=tag)) for j in targets
+        ]
+
+
+class Averaging:
+    """The mean of one buffer over a group, in place, again and again.
+
+    `start`, `spread` and `wait` are its three parts; other work may go on between them. The
+    buffer's length is a multiple of the group's size.
+    """
+
+    def __init__(self, group: Group, buffer: Tensor) -> None:
+        self.group = group
+        self.buffer = buffer
+        self._exchanged = group.exchanged(buffer)
+        self.rows = torch.empty_like(self._exchanged).view(group.size, -1)
+        """[group, elements / group]: after `start`, every rank's values of this rank's shard."""
+        self._shard = torch.empty_like(self.rows[0])
+        self._tags = group.new_tag(), group.new_tag()
+
+    def start(self) -> None:
+        """Begin to send every rank its shard."""
+        if self._exchanged is not self.buffer:
+            self._exchanged.copy_(self.buffer)
+        self._coming, self._going = self.group.begin_scatter(
+            self.rows, self._exchanged, self._tags[0]
+        )
+
+    def spread(self) -> None:
+        """Sum the own shard, begin to hand it out.
+
+        Others' means may come into shards that are on their way still: a rank sends its mean when
+        it has this rank's shard whole.
+        """
+        wait(self._coming)
+        mean_of(self.rows, self._shard)
+        self._coming = self.group.begin_gather(self._exchanged, self._shard, self._tags[1])
+
+    def wait(self) -> None:
+        """Until `buffer` holds the mean."""
+        wait(self._coming + self._going)
+        if self._exchanged is not self.buffer:
+            self.buffer.copy_(self._exchanged)
+
+    def run(self) -> None:
+        """All three."""
+        if self.group.size > 1:
+            self.start()
+            self.spread()
+            self.wait()
+
+
+class Reducer:
+    """Averages gradients over a group, beginning with those that backward finishes first."""
+
+    def __init__(self, flat: Flat, group: Group) -> None:
+        self.group = group
+        self.active = group.size > 1
+        """Whether the next gradient is shared."""
+        self._buckets: list[Averaging] = []
+        self._owners: dict[nn.Parameter, list[int]] = {}
+        self._missing: list[int] = []
+        self._launched = 0
+        if self.active:
+            self._fill(flat)
+
+    def _fill(self, flat: Flat) -> None:
+        edges = bucket_edges(flat, self.group.size, apart=self.group.apart)
+        parts = [slice(a, b) for a, b in zip(edges[-2::-1], edges[:0:-1], strict=True)]
+        self._buckets = [Averaging(self.group, flat.with_control[part]) for part in parts]
+        offset = flat.control.numel()
+        for slot in flat.slots:
+            self._owners[slot.parameter] = [
+                number
+                for number, part in enumerate(parts)
+                if part.start < slot.stop + offset and slot.start + offset < part.stop
+            ]
+            slot.parameter.register_post_accumulate_grad_hook(self._ready)
+        self._reset()
+
+    def finish(self, everybody_here: Callable[[], None] = lambda: None) -> None:
+        """Wait until the buffer of gradient and control holds the mean over the group.
+
+        `everybody_here` is called when all have brought their gradients.
+        """
+        if not self.active:
+            return
+        while self._launched < len(self._buckets):
+            self._launch()
+        for bucket in self._buckets:
+            bucket.spread()
+        everybody_here()
+        for bucket in self._buckets:
+            bucket.wait()
+        if self._buckets[0].buffer.is_cuda:
+            # the gradient's norm is read next: wait here, so that the time counts as exposed
+            torch.cuda.current_stream(self._buckets[0].buffer.device).synchronize()
+        self._reset()
+
+    def culprits(self) -> list[int]:
+        """Members of the group whose last gradient was not finite; every member must ask."""
+        if not self.active:
+            return [0]
+        bad = torch.zeros(self.group.size, device=self._buckets[0].rows.device)
+        for bucket in self._buckets:
+            bad += (~bucket.rows.isfinite().all(dim=1)).float()
+        dist.all_reduce(bad, group=self.group.group)
+        return bad.nonzero().flatten().tolist()
+
+    def _ready(self, parameter: nn.Parameter) -> None:
+        if not self.active:
+            return
+        for number in self._owners[parameter]:
+            self._missing[number] -= 1
+        # all ranks launch in one order; the last bucket waits for `finish`: it holds control
+        while self._launched < len(self._buckets) - 1 and not self._missing[self._launched]:
+            self._launch()
+
+    def _launch(self) -> None:
+        self._buckets[self._launched].start()
+        self._launched += 1
+
+    def _reset(self) -> None:
+        self._missing = [0] * len(self._buckets)
+        for numbers in self._owners.values():
+            for number in numbers:
+                self._missing[number] += 1
+        self._launched = 0
+
+
+def bucket_edges(flat: Flat, size: int, *, apart: bool) -> Sequence[int]:
+    """Ends of the buckets in the storage, multiples of size * ALIGN, from 0 to its length.
+
+    The backward pass goes from the last parameters to the first. A bucket begins where a parameter
+    does, so as not to wait for a piece of the one before; what is too long is divided.
+    """
+    unit = size * ALIGN
+    length, offset = flat.with_control.numel(), flat.control.numel()
+    largest = BUCKET_BYTES // flat.with_control.element_size()
+    wanted = largest
+    if apart:
+        smallest = PIECE_BYTES // flat.with_control.element_size()
+        wanted = min(largest, max(smallest, length // APART_PIECES))
+    edges = [length]
+    for slot in reversed(flat.slots):
+        start = -(-(slot.start + offset) // unit) * unit if slot.start else 0
+        while edges[-1] - start > 2 * largest:
+            edges.append((edges[-1] - largest) // unit * unit)
+        if start == 0 or edges[-1] - start >= wanted:
+            edges.append(start)
+    return edges[::-1]

@@ -1,0 +1,104 @@
+"""One connection between two learners: non-blocking, nothing copied."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+from collections import deque
+
+from hadpsgd.decentralized.network.wire import SIZE, Header
+
+BUFFER_BYTES = 4 * 2**20
+KEEPALIVE = (("TCP_KEEPIDLE", 1), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", 3))
+"""A host that vanishes is noticed after about four seconds."""
+UNACKNOWLEDGED_MS = 4000
+
+
+class Link:
+    """One connection, non-blocking: what is still to be sent, what has come so far."""
+
+    def __init__(self, sock: socket.socket, *, peer: int | None, epoch: int = 0) -> None:
+        sock.setblocking(False)
+        _tune(sock)
+        self.sock = sock
+        self.peer = peer
+        self.epoch = epoch
+        """Membership in which it was made."""
+        self.outbox: deque[memoryview] = deque()
+        self.header: Header | None = None
+        """A header that came, until it is dealt with."""
+        self.target: memoryview | None = None
+        """Where the rest of the weights under way goes."""
+        self.watched = 0
+        """Events that the selector waits for."""
+        self.ended = False
+        """Whether the partner closed it, or died."""
+        self._head = bytearray(SIZE)
+        self._got = 0
+
+    def send(self) -> int:
+        """Send what the kernel takes; the bytes sent."""
+        sent = 0
+        while self.outbox:
+            try:
+                n = self.sock.sendmsg(list(self.outbox)[:8])
+            except BlockingIOError:
+                break
+            except OSError:
+                self.ended = True
+                self.outbox.clear()
+                break
+            sent += n
+            while n:
+                first = self.outbox.popleft()
+                if n < len(first):
+                    self.outbox.appendleft(first[n:])
+                    break
+                n -= len(first)
+        return sent
+
+    def read_header(self) -> bool:
+        """Whether a header is there."""
+        if self.header is None:
+            self._got += self._receive(memoryview(self._head)[self._got :])
+            if self._got == SIZE:
+                self.header, self._got = Header.unpack(self._head), 0
+        return self.header is not None
+
+    def read_weights(self) -> bool:
+        """Whether the weights have arrived whole."""
+        while self.target:
+            n = self._receive(self.target)
+            if not n:
+                return False
+            self.target = self.target[n:]
+        return True
+
+    def _receive(self, into: memoryview) -> int:
+        try:
+            n = self.sock.recv_into(into)
+        except BlockingIOError:
+            return 0
+        except OSError:
+            n = 0
+        self.ended |= n == 0
+        return n
+
+    @property
+    def wanted(self) -> int:
+        """Events to wait for: a header that waits for its round keeps the rest in the kernel."""
+        if self.ended:
+            return 0
+        reading = selectors.EVENT_READ if self.header is None or self.target else 0
+        return reading | (selectors.EVENT_WRITE if self.outbox else 0)
+
+
+def _tune(sock: socket.socket) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+    # some systems lack some of these
+    for name, value in (*KEEPALIVE, ("TCP_USER_TIMEOUT", UNACKNOWLEDGED_MS)):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -1,0 +1,287 @@
+"""How the processes of a run find each other: torchrun's or Slurm's environment, one store.
+
+One TCPStore serves everything. Under torchrun it is the agent's (TORCHELASTIC_USE_AGENT_STORE):
+a second store at the same port would wait for ever for a server that is taken already.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from hadpsgd.decentralized.core.place import Place
+from hadpsgd.decentralized.network.connections import Address
+from hadpsgd.errors import UserError
+
+RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+AGENTS_STORE = "TORCHELASTIC_USE_AGENT_STORE"
+JOIN = "HADPSGD_JOIN"
+"""Set for a process that takes the place of one that died."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meeting:
+    """The processes have met and agree on what they run."""
+
+    place: Place
+    local_world: int
+    """Ranks on this host."""
+    host: str
+    """The address at which the other hosts reach this one."""
+    store: dist.Store | None
+    """Shared by all ranks; None for a single one."""
+    timeout: timedelta
+    joining: bool = False
+    """Whether this process takes the place of one that died (HADPSGD_JOIN)."""
+    hosts_store: bool = False
+    """Whether the store ends with this process."""
+
+    def prefixed(self, name: str) -> dist.Store:
+        """A part of the store with names of its own."""
+        if self.store is None:
+            raise ValueError("a single process has no store")
+        return dist.PrefixStore(name, self.store)
+
+    def publish(self, name: str) -> Callable[[Address], None]:
+        """Makes this rank's address known under `name`."""
+        store = self.prefixed(name)
+        return lambda address: store.set(str(self.place.rank), json.dumps(address))
+
+    def apart(self, ranks: Iterable[int]) -> bool:
+        """Whether these ranks are on several hosts; each of them asks."""
+        store = self.prefixed("hosts")
+        store.set(str(self.place.rank), self.host)
+        return len(set(store.multi_get([str(rank) for rank in ranks]))) > 1
+
+    def wait_for_all(self, name: str) -> None:
+        """Until all ranks have published under `name` (a newcomer need not wait).
+
+        Raises:
+            UserError: names the ranks that have not.
+        """
+        if self.joining:
+            return
+        store, keys = self.prefixed(name), [str(rank) for rank in range(self.place.world)]
+        try:
+            store.wait(keys, self.timeout)
+        except dist.DistStoreError:
+            missing = [rank for rank in keys if not store.check([rank])]
+            raise UserError(f"rank {', '.join(missing)} came and then fell silent") from None
+
+    def lookup(self, name: str) -> Callable[[int], Address | None]:
+        """Finds a rank's address; None as long as it is not known."""
+        store = self.prefixed(name)
+
+        def find(rank: int) -> Address | None:
+            if not store.check([str(rank)]):
+                return None
+            host, port = json.loads(store.get(str(rank)))
+            return host, port
+
+        return find
+
+
+def environment(env: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT from torchrun or Slurm's srun.
+
+    Raises:
+        UserError: some of them are there, others not, or one is no number.
+    """
+    if "RANK" not in env and "SLURM_PROCID" in env and int(env.get("SLURM_NTASKS", "1")) > 1:
+        env = {
+            "RANK": env["SLURM_PROCID"],
+            "WORLD_SIZE": env["SLURM_NTASKS"],
+            "LOCAL_WORLD_SIZE": env.get("SLURM_NTASKS_PER_NODE", "1"),
+        } | dict(env)
+    wanted = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    if "RANK" not in env:
+        return {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+    missing = [name for name in wanted if name not in env]
+    if missing:
+        raise UserError(
+            f"RANK is set, but {', '.join(missing)} is not",
+            where="environment",
+            fix="Start learners with torchrun",
+        )
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT"):
+        if not env.get(name, "1").isdecimal():
+            raise UserError(f"{name}={env[name]} is not a number", where="environment")
+    others = ("LOCAL_WORLD_SIZE", RESTARTS, AGENTS_STORE, JOIN)
+    return {name: env[name] for name in (*wanted, *others) if name in env}
+
+
+def meet(*, learners: int, size: int, agree_on: str, seconds: float = 300.0) -> Meeting:
+    """Wait for all ranks; check that they run the same thing.
+
+    Args:
+        learners: processes that the run needs.
+        size: learners of a super-learner.
+        agree_on: hash that must be the same everywhere.
+        seconds: how long to wait for the others.
+
+    Raises:
+        UserError: wrong number of processes, a rank that never came, different hashes.
+    """
+    env = environment()
+    rank, world = int(env["RANK"]), int(env["WORLD_SIZE"])
+    if world != learners:
+        raise UserError(
+            f"the run has {learners} learners, but {world} processes were started",
+            fix=f"Start it with `torchrun --standalone --nproc-per-node {learners} -m hadpsgd ...`",
+        )
+    place = Place(rank=rank, world=world, size=size)
+    timeout = timedelta(seconds=seconds)
+    if world == 1:
+        return Meeting(place=place, local_world=1, host="127.0.0.1", store=None, timeout=timeout)
+    store = _store(env, rank, timeout)
+    shared = of_attempt(store, env.get(RESTARTS, "0"))
+    joining = JOIN in env
+    if joining:
+        _check_hash(shared, rank, agree_on)
+    else:
+        _greet(shared, rank, world, agree_on, seconds)
+    return Meeting(
+        place=place,
+        local_world=int(env.get("LOCAL_WORLD_SIZE", "1")),
+        host=own_address(env["MASTER_ADDR"]),
+        store=shared,
+        timeout=timeout,
+        joining=joining,
+        hosts_store=rank == 0 and not _agents_store(env),
+    )
+
+
+def process_group(
+    name: str, meeting: Meeting, *, rank: int, size: int, by_host: bool = False
+) -> None:
+    """Make torch's default group of this process, under a name of its own in the store.
+
+    `by_host`: without NCCL, also where there are GPUs.
+    """
+    nccl = torch.cuda.is_available() and not by_host
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if nccl else "gloo",
+        store=meeting.prefixed(name),
+        rank=rank,
+        world_size=size,
+        timeout=meeting.timeout,
+    )
+    keep(dist.group.WORLD)
+
+
+_KEPT: list[dist.ProcessGroup | None] = []
+
+
+def keep(group: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
+    """Let nobody free a group before the process ends; returns it.
+
+    Freeing one waits for its threads and holds Python's lock meanwhile (torch 2.13, gloo). A thread
+    that is just letting go of a tensor waits for that lock: now and then a process hung for ever
+    after its last step.
+    """
+    _KEPT.append(group)
+    return group
+
+
+def of_attempt(store: dist.Store, attempt: str) -> dist.Store:
+    """The part of the store that the processes of one start of all learners share."""
+    return dist.PrefixStore(f"hadpsgd/{attempt}", store)
+
+
+def own_address(other: str) -> str:
+    """The address of the interface that reaches the host `other`."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((other, 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def _store(env: Mapping[str, str], rank: int, timeout: timedelta) -> dist.Store:
+    host, port = env["MASTER_ADDR"], int(env["MASTER_PORT"])
+    is_master = rank == 0 and not _agents_store(env)
+    try:
+        if not is_master:  # torch prints its own stack where nobody answers
+            _knock(host, port, timeout.total_seconds())
+        return dist.TCPStore(
+            host, port, is_master=is_master, timeout=timeout, wait_for_workers=False
+        )
+    except (dist.DistError, RuntimeError, OSError) as error:
+        raise UserError(
+            f"rank {rank} cannot reach the store: {str(error).splitlines()[0].rstrip('.')}",
+            where=f"{host}:{port}",
+            fix="Is rank 0 running, and the port open?",
+        ) from None
+
+
+def _knock(host: str, port: int, seconds: float) -> None:
+    """Until something listens there; raises OSError when time is up."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection((host, port), timeout=max(seconds, 1.0)).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no answer within {seconds:g} s ({error})") from None
+            time.sleep(0.1)
+
+
+def _agents_store(env: Mapping[str, str]) -> bool:
+    return env.get(AGENTS_STORE) == "True"
+
+
+def _check_hash(store: dist.Store, rank: int, agree_on: str) -> None:
+    """A newcomer runs what its former self ran, or UserError."""
+    before = store.get(f"hello/{rank}").decode()
+    if before != agree_on:
+        raise UserError(
+            f"rank {rank} runs another config or model than before ({agree_on} and {before})"
+        )
+
+
+def _greet(store: dist.Store, rank: int, world: int, agree_on: str, seconds: float) -> None:
+    """All ranks have come and agree, or UserError."""
+    store.set(f"hello/{rank}", agree_on)
+    deadline = time.monotonic() + seconds
+    waiting = list(range(world))
+    while waiting and time.monotonic() < deadline:
+        waiting = [r for r in waiting if not store.check([f"hello/{r}"])]
+        if waiting:
+            time.sleep(0.02)
+    hashes = {r: store.get(f"hello/{r}").decode() for r in range(world) if r not in waiting}
+    store.set(f"greeted/{rank}", "")
+    others = [r for r, hash_ in hashes.items() if hash_ != hashes.get(0, hash_)]
+    if rank == 0 and (waiting or others):
+        # the store may die with this process: let the others see what is wrong first
+        wait_for_keys(store, [f"greeted/{r}" for r in hashes], 2.0)
+    if waiting:
+        raise UserError(
+            f"rank {', '.join(map(str, waiting))} did not come within {seconds:g} s",
+            fix="See its log; a longer wait is site.rendezvous_seconds",
+        )
+    if others:
+        raise UserError(
+            f"rank {', '.join(map(str, others))} runs another config or model than rank 0 "
+            f"({hashes[others[0]]} and {hashes[0]})",
+            fix="Start all ranks with the same config, code and examples",
+        )
+
+
+def wait_for_keys(store: dist.Store, keys: Sequence[str], seconds: float) -> bool:
+    """Whether all keys are there before time is up."""
+    deadline = time.monotonic() + seconds
+    while not all(store.check([key]) for key in keys):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True

@@ -1,0 +1,222 @@
+"""Exchange of snapshots over TCP: one thread, any number of partners at once, nothing polled.
+
+A snapshot is read from the socket only in its round, into a buffer that is kept: whoever is early
+waits in the kernel's buffers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from hadpsgd.decentralized.core.note import Note
+from hadpsgd.decentralized.network.connections import Address, Connections
+from hadpsgd.decentralized.network.link import Link
+from hadpsgd.decentralized.network.transport import Arrival, UnsettledError
+from hadpsgd.decentralized.network.wire import Header, Kind
+
+LOOK_UP_SECONDS = 0.25
+"""How often a silent exchange looks whether it was interrupted."""
+DELAY_SECONDS = 0.002
+"""How exactly injected delays are kept."""
+
+
+class _Round:
+    """How far an exchange is."""
+
+    def __init__(
+        self, number: int, receives: Sequence[int], sends: Sequence[int], buffers: Sequence[Tensor]
+    ) -> None:
+        self.number = number
+        self.begin = time.monotonic()
+        self.receives, self.sends = set(receives), set(sends)
+        self.partners = sorted(self.receives | self.sends)
+        self.open = set(self.partners)
+        """Partners with whom the exchange is not settled."""
+        self.buffers = dict(zip(receives, buffers, strict=False))
+        self.unsent = set(sends)
+        self.arrived: dict[int, Arrival] = {}
+        self.acknowledged: set[int] = set()
+
+    def flushed(self, j: int, *, done: bool) -> None:
+        """All that there was to say to partner `j` is said."""
+        settled = j not in self.unsent and (
+            (j in self.arrived or j not in self.receives)
+            and (j in self.acknowledged or j not in self.sends)
+        )
+        if done and settled:
+            self.open.discard(j)
+
+
+class TcpTransport:
+    """See `Transport`.
+
+    Args:
+        rank: this rank.
+        like: a tensor of the type and length of a snapshot, on the CPU.
+        publish: makes this rank's address known.
+        lookup: a rank's address, None if not known yet.
+        host: the address to listen at.
+        timeout: seconds of silence in an exchange until its partners are given up.
+        pin: keep snapshots in pinned memory.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        like: Tensor,
+        *,
+        publish: Callable[[Address], None],
+        lookup: Callable[[int], Address | None],
+        host: str = "127.0.0.1",
+        timeout: float = 600.0,
+        pin: bool = False,
+    ) -> None:
+        self.rank = rank
+        self.timeout = timeout
+        self.bytes_sent = self.bytes_received = 0
+        self.interrupted: Callable[[], bool] = lambda: False
+        """Asked now and then during a silent exchange; ends it."""
+        self.delay: Callable[[int, int], float] | None = None
+        """(partner, bytes) -> seconds that a message is made to need."""
+        self._connections = Connections(rank, publish, lookup, host)
+        self._make: Callable[[], Tensor] = lambda: torch.empty_like(like, pin_memory=pin)
+        self._snapshot = self._make()
+        self._incoming: list[Tensor] = []
+        self.wake = self._connections.wake
+        self.wait = self._connections.events
+        self.reset = self._connections.reset
+        self.reach = self._connections.to
+        self.ended = self._connections.ended
+        self.drop = self._connections.drop
+        self.lives = self._connections.lives
+        self.close = self._connections.close
+
+    def outgoing(self) -> Tensor:
+        """The buffer of the next snapshot."""
+        return self._snapshot
+
+    def invited(self, round_: int) -> bool:
+        """Whether somebody that has begun that round or a later one is at the door."""
+        return any(
+            link.header is not None
+            and link.header.kind in (Kind.WEIGHTS, Kind.BEGIN)
+            and link.header.round >= round_
+            for link in list(self._connections.links.values())
+        )
+
+    def exchange(
+        self, round_: int, receives: Sequence[int], sends: Sequence[int], note: Note
+    ) -> dict[int, Arrival]:
+        """One round with all partners at once."""
+        current = _Round(round_, receives, sends, self._buffers(len(receives)))
+        deadline = time.monotonic() + self.timeout
+        while True:
+            lost = {j for j in sorted(current.open) if not self._proceed(current, j, note)}
+            if not current.open:
+                # in the order asked for, so that sums over them are always the same
+                return {j: current.arrived[j] for j in receives}
+            if time.monotonic() > deadline:
+                lost = set(current.open)
+            if lost or self.interrupted():
+                raise UnsettledError(
+                    rank=self.rank, round_=round_, arrived=current.arrived, lost=lost
+                )
+            self._connections.events(LOOK_UP_SECONDS if self.delay is None else DELAY_SECONDS)
+
+    def agree(self, round_: int, others: Sequence[int], note: Note) -> list[Note]:
+        """Notes to and from other members of the super-learner, at the beginning of a round."""
+        waiting, unsent = set(others), set(others)
+        heard: dict[int, Note] = {}
+        deadline = time.monotonic() + self.timeout
+        while True:
+            lost = {j for j in sorted(waiting) if not self._greet(j, round_, note, unsent, heard)}
+            waiting = unsent | (set(others) - heard.keys())
+            if not waiting:
+                return [heard[j] for j in others]
+            if time.monotonic() > deadline:
+                lost = waiting
+            if lost:
+                raise UnsettledError(rank=self.rank, round_=round_, arrived={}, lost=lost)
+            self._connections.events(LOOK_UP_SECONDS)
+
+    def _greet(
+        self, j: int, round_: int, note: Note, unsent: set[int], heard: dict[int, Note]
+    ) -> bool:
+        """Tell `j`, hear it, as far as can be done now; False if it is lost."""
+        try:
+            link = self._connections.to(j)
+        except OSError:
+            return False
+        if link is None:
+            return True
+        if j in unsent:
+            unsent.discard(j)
+            link.outbox.append(
+                memoryview(
+                    Header(kind=Kind.BEGIN, sender=self.rank, round=round_, note=note).pack()
+                )
+            )
+        link.send()
+        if j not in heard and link.read_header():
+            assert link.header is not None and link.header.round == round_
+            heard[j], link.header = link.header.note, None
+        return not link.ended or j in heard
+
+    def _proceed(self, current: _Round, j: int, note: Note) -> bool:
+        """Do with partner `j` what can be done now; False if it is lost."""
+        if self.delay is not None:
+            size = self._snapshot.nbytes * (1 + current.partners.index(j))
+            if time.monotonic() < current.begin + self.delay(j, size):
+                return True
+        try:
+            link = self._connections.to(j)
+        except OSError:
+            return False
+        if link is None:
+            return True
+        if j in current.unsent:
+            current.unsent.discard(j)
+            payload = _bytes(self._snapshot)
+            header = Header(
+                kind=Kind.WEIGHTS,
+                sender=self.rank,
+                round=current.number,
+                nbytes=len(payload),
+                note=note,
+            )
+            link.outbox += [memoryview(header.pack()), payload]
+            self.bytes_sent += len(payload)
+        self._take(current, j, link)
+        link.send()
+        current.flushed(j, done=not link.outbox)
+        return not (link.ended and j in current.open)
+
+    def _take(self, current: _Round, j: int, link: Link) -> None:
+        """Deal with what came from partner `j` as far as this round goes."""
+        while link.header is not None and link.header.round == current.number:
+            if link.header.kind is Kind.RECEIVED:
+                current.acknowledged.add(j)
+            else:
+                if link.target is None:
+                    link.target = _bytes(current.buffers[j])
+                if not link.read_weights():
+                    return
+                current.arrived[j] = Arrival(current.buffers[j], link.header.note)
+                self.bytes_received += link.header.nbytes
+                received = Header(kind=Kind.RECEIVED, sender=self.rank, round=current.number)
+                link.outbox.append(memoryview(received.pack()))
+            link.header = link.target = None
+            link.read_header()
+
+    def _buffers(self, count: int) -> list[Tensor]:
+        while len(self._incoming) < count:
+            self._incoming.append(self._make())
+        return self._incoming
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    return tensor.numpy().data.cast("B")

@@ -1,0 +1,77 @@
+"""What an engine asks of the way that weights travel between learners."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from hadpsgd.decentralized.core.note import Note
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A partner's snapshot."""
+
+    weights: Tensor
+    """Valid until the next exchange."""
+    note: Note
+
+
+class UnsettledError(ConnectionError):
+    """An exchange ended before it was settled with all partners."""
+
+    def __init__(
+        self, *, rank: int, round_: int, arrived: Mapping[int, Arrival], lost: Collection[int]
+    ) -> None:
+        """`arrived`: whose snapshots are here; `lost`: partners that died or fell silent."""
+        super().__init__(f"rank {rank} lost ranks {sorted(lost)} in round {round_}")
+        self.arrived = arrived
+        self.lost = lost
+
+
+class Transport(Protocol):
+    """Exchanges of snapshots, one round at a time, by one thread.
+
+    An exchange is settled with a partner when each knows that the other has its snapshot whole; a
+    partner that was lost is missing in the result, on its side as on ours.
+    """
+
+    bytes_sent: int
+    bytes_received: int
+
+    def outgoing(self) -> Tensor:
+        """The buffer [elements] into which the next snapshot is written."""
+
+    def exchange(
+        self, round_: int, receives: Sequence[int], sends: Sequence[int], note: Note
+    ) -> dict[int, Arrival]:
+        """Send the snapshot in `outgoing` to some ranks, receive that of others; blocks.
+
+        Raises:
+            UnsettledError: partners were lost.
+        """
+
+    def agree(self, round_: int, others: Sequence[int], note: Note) -> list[Note]:
+        """Tell some ranks that this one begins a round, and hear the same from them all; blocks.
+
+        Raises:
+            UnsettledError: some were lost.
+        """
+
+    def invited(self, round_: int) -> bool:
+        """Whether somebody has begun that round or a later one already: its snapshot is here.
+
+        Who waits in a later round waits for all rounds before it.
+        """
+
+    def wait(self, seconds: float) -> None:
+        """Until a message comes, `wake` is called by another thread, or time is up."""
+
+    def wake(self) -> None:
+        """End `wait`; any thread may call it."""
+
+    def close(self) -> None:
+        """Let go of all connections."""

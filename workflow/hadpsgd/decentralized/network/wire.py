@@ -1,0 +1,75 @@
+"""What travels between learners: a header of fixed size, then perhaps weights."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from hadpsgd.decentralized.core.note import Note
+
+_FORMAT = struct.Struct("<4sBxHIQQQQqq32s")
+_MAGIC = b"hADP"
+SIZE = _FORMAT.size
+
+
+class Kind(IntEnum):
+    """What a message is."""
+
+    HELLO = 1
+    """First on a connection: who connects."""
+    WEIGHTS = 2
+    """A snapshot for a round; the weights follow."""
+    RECEIVED = 3
+    """The partner's snapshot of the round has arrived whole."""
+    BEGIN = 4
+    """To another member of the super-learner: the round begins."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Header:
+    """The fixed part of a message."""
+
+    kind: Kind
+    sender: int
+    round: int = 0
+    nbytes: int = 0
+    epoch: int = 0
+    """Membership that the sender knows."""
+    note: Note = field(default_factory=Note)
+
+    def pack(self) -> bytes:
+        """SIZE bytes."""
+        note = self.note
+        return _FORMAT.pack(
+            _MAGIC,
+            self.kind,
+            self.sender,
+            self.epoch,
+            self.round,
+            self.nbytes,
+            note.version,
+            note.steps,
+            note.pause,
+            note.stop,
+            note.finished.to_bytes(32, "little"),
+        )
+
+    @classmethod
+    def unpack(cls, data: bytes | bytearray) -> Header:
+        """Inverse of `pack`; raises ConnectionError for anything else."""
+        magic, kind, sender, epoch, round_, nbytes, version, steps, pause, stop, finished = (
+            _FORMAT.unpack(data)
+        )
+        if magic != _MAGIC or kind not in Kind.__members__.values():
+            raise ConnectionError("not a message of a learner")
+        note = Note(
+            version=version,
+            steps=steps,
+            pause=pause,
+            stop=stop,
+            finished=int.from_bytes(finished, "little"),
+        )
+        return cls(
+            kind=Kind(kind), sender=sender, round=round_, nbytes=nbytes, epoch=epoch, note=note
+        )

@@ -1,0 +1,274 @@
+"""Many learners in one process in virtual time: the engine itself, without its machines.
+
+Every node of the schedule (a learner, or a super-learner) has an engine with its two tasks, one
+for gradients and one for mixing, as it has as a process; what the clock adds is how long a
+gradient and a message take. Weights are real: losses and consensus distances are those of a run
+with such times.
+
+Memory: one module and one gradient for all. A gradient is computed when it is about to be applied,
+not when it begins: the model it is taken at stands still in between (but for `late` strategies,
+whose nodes have a gradient of their own).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from hadpsgd.decentralized.core.buffers import Flat, Slot, flatten
+from hadpsgd.decentralized.core.coordination import Coordination
+from hadpsgd.decentralized.core.events import Event
+from hadpsgd.decentralized.core.learner import Learner
+from hadpsgd.decentralized.core.place import Place
+from hadpsgd.decentralized.core.sgd import Sgd
+from hadpsgd.decentralized.network.collectives import Group
+from hadpsgd.decentralized.simulated.clock import VirtualClock
+from hadpsgd.decentralized.simulated.node import (
+    Node,
+    Problem,
+    Setting,
+    SgdOnDemand,
+    SharedGradient,
+    Step,
+)
+from hadpsgd.decentralized.simulated.transport import Assembly, Network, SimulatedAveraging
+from hadpsgd.decentralized.strategies.exchange import AverageExchange, NoExchange, PeerExchange
+from hadpsgd.decentralized.strategies.mixer import FreeMixer, Mixer, NoMixer, StepMixer
+from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
+
+__all__ = ["Node", "Problem", "Setting", "Simulation", "Step"]
+
+ALONE = Group(None)
+
+
+class Simulation:
+    """Runs a setting; see `run`.
+
+    Args:
+        setting: strategy, schedule, speeds.
+        problem: gives gradients; all nodes start from its module's parameters.
+        watch: called with the simulation every `every` simulated seconds, from 0 on.
+        record: keep every node's events (`Node.events`).
+        on_pause: called with a node that stands still, as all do, because one's
+            `engine.request_pause` or `request_stop` was called; then it goes on, or ends.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        problem: Problem,
+        *,
+        watch: Callable[[Simulation], None] | None = None,
+        every: float = math.inf,
+        record: bool = False,
+        on_pause: Callable[[Node], None] = lambda _: None,
+    ) -> None:
+        self.setting = setting
+        self.problem = problem
+        self.watch = watch
+        self.every = every
+        self.record = record
+        self.on_pause = on_pause
+        self.clock = VirtualClock()
+        flat = flatten(problem.module)
+        self.slots = flat.slots
+        self.gradient = flat.gradient
+        self.network = Network(self.clock, setting.links, flat.weights, setting.model_bytes)
+        self.gradients = self._assembly()
+        self.averages = self._assembly()
+        self.nodes = [self._node(i, flat) for i in range(setting.schedule.learners)]
+
+    def run(self, *, steps: int = 0, seconds: float = math.inf) -> list[Step]:
+        """All updates in the order of their moments, of `steps` each or until `seconds`.
+
+        With `steps`, rounds begun are brought to their end, so the learners' mean is kept.
+
+        Raises:
+            ValueError: neither is given.
+        """
+        if not steps and math.isinf(seconds):
+            raise ValueError("a simulation ends after some steps or seconds")
+        for node in self.nodes:
+            self.clock.spawn(self._learn, node, steps or math.inf, name=f"learner {node.index}")
+        if self.watch is not None:
+            self.clock.spawn(self._observe, name="watch", daemon=True)
+        self.clock.run(until=seconds)
+        if self.watch is not None:
+            self.watch(self)
+        return sorted(
+            (step for node in self.nodes for step in node.steps), key=lambda step: step.moment
+        )
+
+    def weights(self) -> Tensor:
+        """Weights of all nodes, mixes that wait included, [nodes, elements]."""
+        rows = self.gradient.new_empty(len(self.nodes), len(self.gradient))
+        for node, row in zip(self.nodes, rows, strict=True):
+            node.engine.learner.snapshot(row)
+        return rows
+
+    def consensus(self) -> float:
+        """Root mean square over the nodes of their distance from the mean."""
+        total, mean = 0.0, self.mean()
+        row = torch.empty_like(mean)
+        for node in self.nodes:
+            node.engine.learner.snapshot(row)
+            total += float(row.sub_(mean).square().sum())
+        return math.sqrt(total / len(self.nodes))
+
+    def mean(self) -> Tensor:
+        """Mean of the nodes' weights, [elements]."""
+        mean, row = torch.zeros_like(self.gradient), torch.empty_like(self.gradient)
+        for node in self.nodes:
+            node.engine.learner.snapshot(row)
+            mean += row
+        return mean.div_(len(self.nodes))
+
+    def bytes_sent(self) -> float:
+        """By all nodes, since the start."""
+        peers = sum(member.bytes_sent for member in self.network.members.values())
+        allreduced = self.gradients.bytes_sent + self.averages.bytes_sent
+        return peers + allreduced * len(self.nodes)
+
+    def load_mean(self) -> nn.Module:
+        """The problem's module with the nodes' mean weights, for evaluation."""
+        self._point_to([self._view(self.mean(), slot) for slot in self.slots])
+        return self.problem.module
+
+    def take_gradient(self, node: Node) -> None:
+        """The node's gradient at its model, the mean over its learners, into its buffer."""
+        self._point_to(node.views)
+        members = range(node.index * self.setting.size, (node.index + 1) * self.setting.size)
+        losses, total = [], None
+        for member in members:
+            self.gradient.zero_()
+            with torch.enable_grad():
+                losses.append(self.problem.gradient(learner=member, step=node.engine.steps))
+            if len(members) > 1:
+                total = self.gradient.clone() if total is None else total.add_(self.gradient)
+        if total is not None:
+            torch.div(total, len(members), out=self.gradient)
+        if self.setting.strategy.late:
+            node.engine.learner.gradient.copy_(self.gradient)
+        node.loss = sum(losses) / len(losses)
+
+    def mean_gradient(self) -> Tensor:
+        """Of all nodes, [elements]."""
+        total = torch.zeros_like(self.gradient)
+        for node in self.nodes:
+            self.take_gradient(node)
+            total += self.gradient
+        return total.div_(len(self.nodes))
+
+    # --- tasks ---
+
+    def _learn(self, node: Node, steps: float) -> None:
+        with node.engine as engine:
+            while engine.steps < steps:
+                step = engine.steps
+                self.clock.sleep(self._compute_seconds(node.index, step))
+                if self.setting.strategy.late:
+                    self.take_gradient(node)
+                report = engine.step(self.setting.rate(step), last=step + 1 == steps)
+                node.steps.append(
+                    Step(
+                        moment=self.clock.now(),
+                        node=node.index,
+                        step=step,
+                        loss=node.loss,
+                        staleness=report.staleness,
+                        exposed=report.exposed,
+                    )
+                )
+                self._pause(node)
+                if engine.over:
+                    return
+            while not engine.over:
+                engine.serve()
+                self._pause(node)
+
+    def _pause(self, node: Node) -> None:
+        if node.engine.paused:
+            self.on_pause(node)
+            if not node.engine.over:
+                node.engine.go_on()
+
+    def _observe(self) -> None:
+        assert self.watch is not None
+        while True:
+            self.watch(self)
+            self.clock.sleep(self.every)
+
+    def _compute_seconds(self, index: int, step: int) -> float:
+        members = range(index * self.setting.size, (index + 1) * self.setting.size)
+        slowest = max(self.setting.compute.at(learner=member, step=step) for member in members)
+        return slowest + (self.setting.inside_seconds if self.setting.size > 1 else 0.0)
+
+    # --- making a node ---
+
+    def _assembly(self) -> Assembly:
+        return Assembly(self.network, range(self.setting.schedule.learners))
+
+    def _node(self, index: int, flat: Flat) -> Node:
+        strategy, schedule = self.setting.strategy, self.setting.schedule
+        weights = flat.weights if index == 0 else flat.weights.clone()
+        gradient = flat.gradient.clone() if strategy.late else flat.gradient
+        control = torch.zeros_like(flat.control)
+        own = Flat(weights, gradient, control, control, flat.slots)
+        holder: list[Node] = []
+        events: list[Event] = []
+        settings = {f.name: getattr(self.setting.sgd, f.name) for f in fields(Sgd)}
+        sgd = SgdOnDemand(**settings, take=lambda: self._prepare(holder[0]))
+        learner = Learner(
+            own,
+            self.setting.sgd if strategy.late else sgd,
+            late=strategy.late,
+            record=events.append if self.record else None,
+            changed=self.clock.condition(f"node {index}"),
+        )
+        place = Place(rank=index, world=schedule.learners)
+        engine = DecentralizedEngine(
+            self.problem.module,
+            learner,
+            strategy,
+            self._mixer(learner, place),
+            SharedGradient(self, index, control),  # type: ignore[arg-type]
+            place,
+            self.clock,
+        )
+        views = [self._view(learner.model, slot) for slot in flat.slots]
+        holder.append(Node(index, engine, views, events))
+        return holder[0]
+
+    def _prepare(self, node: Node) -> None:
+        if not node.shared:
+            self.take_gradient(node)
+        node.shared = False
+
+    def _mixer(self, learner: Learner, place: Place) -> Mixer:
+        strategy = self.setting.strategy
+        coordination = Coordination(self.setting.schedule, place.node)
+        if not strategy.mixes:
+            return NoMixer(learner, strategy, NoExchange(), coordination, self.clock)
+        if strategy.collective:
+            averaging = partial(SimulatedAveraging, self.averages, place.rank)
+            average = AverageExchange(learner, coordination, place, averaging)
+            return StepMixer(learner, strategy, average, coordination, self.clock)
+        transport = self.network.transport(place.rank)
+        peers = PeerExchange(learner, self.setting.schedule, transport, coordination, place, ALONE)
+        if strategy.synchronous:
+            return StepMixer(learner, strategy, peers, coordination, self.clock)
+        wait, wake = transport.wait, transport.wake
+        return FreeMixer(learner, strategy, peers, coordination, self.clock, wait=wait, wake=wake)
+
+    def _point_to(self, views: Sequence[Tensor]) -> None:
+        for slot, view in zip(self.slots, views, strict=True):
+            slot.parameter.data = view
+
+    @staticmethod
+    def _view(buffer: Tensor, slot: Slot) -> Tensor:
+        return buffer[slot.start : slot.stop].view(slot.parameter.shape)

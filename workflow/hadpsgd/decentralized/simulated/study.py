@@ -1,0 +1,209 @@
+"""Several strategies in simulated time on one problem: what each reaches, as a table and a plot."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hadpsgd.decentralized.core.sgd import Sgd
+from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
+from hadpsgd.decentralized.simulated.simulation import Setting, Simulation
+from hadpsgd.decentralized.simulated.toy import Toy
+from hadpsgd.decentralized.strategies import strategy as strategies
+from hadpsgd.decentralized.topology.schedules import create
+from hadpsgd.errors import UserError
+from hadpsgd.files import atomic_file
+
+ALIASES = {"rand": ("adpsgd", "random-ring"), "hadpsgd": ("adpsgd", "ring")}
+"""Names of the papers that are a strategy with a schedule, or among super-learners."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contest:
+    """What all contestants share."""
+
+    learners: int
+    seconds: float
+    """Simulated."""
+    compute: ComputeTimes
+    links: LinkTimes
+    model_bytes: float
+    super_learner: int = 1
+    """Learners of a super-learner, for hadpsgd."""
+    batch: int = 32
+    """Of a learner."""
+    rate: float = 0.2
+    sgd: Sgd = field(default_factory=Sgd)
+    pace: int = 1
+    max_staleness: int = 64
+    every: int = 8
+    """Local steps between averages, for local."""
+    seed: int = 1
+    points: int = 60
+    """Moments at which losses are measured."""
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """What one strategy did."""
+
+    name: str
+    schedule: str
+    size: int = 1
+    """Learners of a node."""
+    moments: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    """Held out, of the learners' mean."""
+    consensus: list[float] = field(default_factory=list)
+    """Root mean square distance of the learners from their mean."""
+    updates: list[int] = field(default_factory=list)
+    """Of each node."""
+    mixes: float = 0.0
+    """Rounds for each update, mean over the nodes."""
+    staleness: list[int] = field(default_factory=list)
+    exposed: float = 0.0
+    """Share of the time in which gradients waited for communication."""
+    sent: float = 0.0
+    """Models sent by a node for each of its updates."""
+
+
+def contestant(name: str, contest: Contest) -> tuple[Setting, Outcome]:
+    """Settings of `STRATEGY` or `STRATEGY:SCHEDULE`.
+
+    Raises:
+        UserError: no such strategy or schedule, or they do not fit.
+    """
+    kind, _, schedule = name.partition(":")
+    size = contest.super_learner if kind == "hadpsgd" else 1
+    if contest.learners % size:
+        raise UserError(f"{contest.learners} learners are no super-learners of {size}")
+    kind, usual = ALIASES.get(kind, (kind, ""))
+    strategy = strategies.create(
+        strategies.Choice(
+            strategy=kind,
+            pace=contest.pace,
+            max_staleness=contest.max_staleness,
+            every=contest.every,
+        )
+    )
+    together = strategy.collective or not strategy.mixes
+    schedule = schedule or usual or ("complete" if together else "ring")
+    plan = create(schedule, learners=contest.learners // size, seed=contest.seed)
+    strategies_fit(strategy, plan.name, plan.symmetric)
+    setting = Setting(
+        strategy=strategy,
+        schedule=plan,
+        compute=contest.compute,
+        links=contest.links,
+        size=size,
+        sgd=contest.sgd,
+        rate=lambda _: contest.rate,
+        model_bytes=contest.model_bytes,
+    )
+    return setting, Outcome(name=name, schedule=schedule, size=size)
+
+
+def strategies_fit(strategy: strategies.Strategy, schedule: str, symmetric: bool) -> None:
+    """Refuse pairs that the engine refuses."""
+    if (strategy.collective or not strategy.mixes) and schedule != "complete":
+        raise UserError(f"strategy {strategy.name} averages over all learners, not over {schedule}")
+    if not strategy.synchronous and not symmetric:
+        raise UserError(f"strategy {strategy.name} needs a symmetric schedule, unlike {schedule}")
+
+
+def play(name: str, contest: Contest) -> Outcome:
+    """Simulate one contestant for the contest's time."""
+    setting, outcome = contestant(name, contest)
+    problem = Toy(batch=contest.batch, seed=contest.seed)
+
+    def watch(simulation: Simulation) -> None:
+        outcome.moments.append(simulation.clock.now())
+        outcome.consensus.append(simulation.consensus())
+        simulation.load_mean()
+        outcome.losses.append(problem.held_out_loss())
+
+    every = contest.seconds / contest.points
+    simulation = Simulation(setting, problem, watch=watch, every=every)
+    log = simulation.run(seconds=contest.seconds)
+    nodes = simulation.nodes
+    outcome.updates = [len(node.steps) for node in nodes]
+    outcome.staleness = [step.staleness for step in log]
+    done = max(1, len(log))
+    outcome.mixes = sum(node.engine.rounds for node in nodes) / done
+    outcome.exposed = sum(step.exposed for step in log) / (contest.seconds * len(nodes))
+    outcome.sent = simulation.bytes_sent() / contest.model_bytes / done
+    return outcome
+
+
+HEADER = (
+    "strategy",
+    "schedule",
+    "gradients/s",
+    "updates/s: slowest",
+    "median",
+    "mixes/update",
+    "staleness mean",
+    "max",
+    "waiting",
+    "models sent/update",
+    "consensus",
+    "held-out loss",
+)
+
+
+def row(outcome: Outcome, seconds: float) -> list[str]:
+    """A line of the table."""
+    return [
+        outcome.name,
+        outcome.schedule,
+        f"{sum(outcome.updates) * outcome.size / seconds:.2f}",
+        f"{min(outcome.updates) / seconds:.3f}",
+        f"{statistics.median(outcome.updates) / seconds:.3f}",
+        f"{outcome.mixes:.2f}",
+        f"{statistics.fmean(outcome.staleness or [0]):.2f}",
+        str(max(outcome.staleness, default=0)),
+        f"{outcome.exposed:.1%}",
+        f"{outcome.sent:.2f}",
+        f"{outcome.consensus[-1]:.4f}",
+        f"{outcome.losses[-1]:.4f}",
+    ]
+
+
+def plot(panels: Mapping[str, Sequence[Outcome]], path: Path) -> None:
+    """Held-out loss and consensus against simulated time, a column for each title; a PNG."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, grid = pyplot.subplots(
+        2,
+        len(panels),
+        figsize=(3 + 5 * len(panels), 7),
+        sharex="col",
+        sharey="row",
+        squeeze=False,
+        layout="constrained",
+    )
+    for (above, below), (title, outcomes) in zip(grid.T, panels.items(), strict=True):
+        for n, outcome in enumerate(outcomes):
+            label = outcome.name
+            if label != "hadpsgd" and outcome.schedule not in label:
+                label += f" ({outcome.schedule})"
+            style = {"color": f"C{n}", "linestyle": ("-", "--", "-.")[n % 3]}
+            above.plot(outcome.moments, outcome.losses, label=label, **style)
+            # equal learners (ssgd) have no distance to show
+            shown = [value if value > 1e-4 else float("nan") for value in outcome.consensus]
+            below.semilogy(outcome.moments, shown, **style)
+        above.set(title=title)
+        below.set(xlabel="simulated seconds")
+        for axes in (above, below):
+            axes.grid(alpha=0.3)
+    grid[0][0].set(ylabel="held-out loss of the learners' mean")
+    grid[1][0].set(ylabel="consensus distance")
+    grid[0][-1].legend(fontsize="small")
+    with atomic_file(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=80)
+    pyplot.close(figure)

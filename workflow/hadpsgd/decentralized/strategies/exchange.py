@@ -1,0 +1,255 @@
+"""One round of mixing at one node: from its snapshot to what is to be added to its weights."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from hadpsgd.decentralized.core.buffers import ALIGN
+from hadpsgd.decentralized.core.coordination import Coordination
+from hadpsgd.decentralized.core.events import Mix
+from hadpsgd.decentralized.core.learner import Learner
+from hadpsgd.decentralized.core.note import Note
+from hadpsgd.decentralized.core.observation import Observer
+from hadpsgd.decentralized.core.place import Place
+from hadpsgd.decentralized.core.sums import combine, mean_of
+from hadpsgd.decentralized.network.collectives import Group
+from hadpsgd.decentralized.network.transport import Arrival, Transport
+from hadpsgd.decentralized.topology.mixing import MixingSchedule
+
+
+class Exchange(ABC):
+    """A round, in three parts: `snapshot`, `run` (blocks, beside the gradient), `apply`."""
+
+    groups: Sequence[Group] = ()
+    """Process groups that it uses."""
+
+    def __init__(self) -> None:
+        self.observer = Observer()
+
+    @property
+    def peer_bytes(self) -> int:
+        """Bytes of weights sent to partners so far."""
+        return 0
+
+    @abstractmethod
+    def snapshot(self) -> None:
+        """Take the learner's weights of the moment."""
+
+    @abstractmethod
+    def run(self, round_: int) -> None:
+        """Exchange them."""
+
+    @abstractmethod
+    def apply(self) -> None:
+        """Mix what came into the learner's weights."""
+
+    def between_rounds(self) -> None:  # noqa: B027
+        """Called now and then while no round is under way."""
+
+    def invited(self, round_: int) -> bool:  # noqa: ARG002
+        """Whether a partner waits for that round."""
+        return False
+
+
+class NoExchange(Exchange):
+    """For strategies that do not mix."""
+
+    @override
+    def snapshot(self) -> None:
+        """Never called."""
+        raise NotImplementedError
+
+    @override
+    def run(self, round_: int) -> None:
+        """Never called."""
+        raise NotImplementedError
+
+    @override
+    def apply(self) -> None:
+        """Never called."""
+        raise NotImplementedError
+
+
+class PeerExchange(Exchange):
+    """Snapshots to and from the partners that the schedule names.
+
+    A member of a super-learner exchanges its shard with its counterparts in the others, and the
+    members then gather the shards: a super-learner sends each weight once.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        schedule: MixingSchedule,
+        transport: Transport,
+        coordination: Coordination,
+        place: Place,
+        members: Group,
+    ) -> None:
+        super().__init__()
+        self.learner = learner
+        self.schedule = schedule
+        self.transport = transport
+        self.coordination = coordination
+        self.place = place
+        self.members = members
+        self.groups = (members,)
+        shard = learner.weights.numel() // place.size
+        self.part = slice(place.member * shard, (place.member + 1) * shard)
+        self.own = torch.empty_like(learner.weights[self.part])
+        self.taken = torch.empty_like(self.own)
+        self.delta = torch.empty_like(learner.weights)
+        self.mix = Mix(round=0, own=0, takes=())
+        self.before_sending: Callable[[], object] = lambda: None
+        """Called before others can see a snapshot."""
+
+    @property
+    @override
+    def peer_bytes(self) -> int:
+        """Counted by the transport."""
+        return self.transport.bytes_sent
+
+    def snapshot(self) -> None:
+        """The own shard."""
+        if self.own.is_cuda:
+            version = self.learner.snapshot(self.own, self.part)
+            self.transport.outgoing().copy_(self.own)  # to pinned memory, on this thread's stream
+        else:
+            self.own = self.transport.outgoing()
+            version = self.learner.snapshot(self.own, self.part)
+        self.note = self.coordination.note(version=version, steps=self.learner.steps)
+        self.before_sending()
+
+    def run(self, round_: int) -> None:
+        """Exchange; make delta of what came, gathered from all shards."""
+        current = self.schedule.round(round_)
+        receives = {self.place.counterpart(j): j for j in current.receives(self.place.node)}
+        sends = [self.place.counterpart(j) for j in current.sends(self.place.node)]
+        arrivals = self.transport.exchange(round_, list(receives), sends, self.note)
+        self._take({receives[rank]: arrival for rank, arrival in arrivals.items()}, round_)
+
+    def _take(self, came: Mapping[int, Arrival], round_: int) -> None:
+        """Make delta of what came from other nodes."""
+        takes = self.schedule.round(round_).partners(self.place.node)
+        self.mix = Mix(
+            round=round_,
+            own=self.note.version,
+            takes=tuple((j, takes[j], arrival.note.version) for j, arrival in came.items()),
+        )
+        if came:
+            self._combine(came)
+            self.members.gather(self.delta, self.delta[self.part])
+        notes = {j: arrival.note for j, arrival in came.items()}
+        self.observer.exchanged(self.note, notes)
+        for note in notes.values():
+            self.coordination.heard(note, round_ + 1)
+
+    def agree(self, round_: int, note: Note) -> list[Note]:
+        """Tell the other members of the super-learner that a round begins; what they tell."""
+        notes = self.transport.agree(round_, self.place.others, note)
+        for other in notes:
+            self.coordination.heard(other, round_)
+        return notes
+
+    def apply(self) -> None:
+        """Mix."""
+        if self.mix.takes:
+            self.observer.mixed(self.mix, self.delta, self.learner.weights)
+            self.delta = self.learner.mix(self.mix, self.delta)
+        else:
+            self.learner.sit_out(self.mix)
+
+    def invited(self, round_: int) -> bool:
+        """Whether a partner's snapshot is at the door."""
+        return self.transport.invited(round_)
+
+    def _combine(self, came: Mapping[int, Arrival]) -> None:
+        others = ((self._on_device(came[j]), share) for j, share, _ in self.mix.takes)
+        total = sum(share for _, share, _ in self.mix.takes)
+        combine(self.own, total, others, self.delta[self.part])
+
+    def _on_device(self, arrival: Arrival) -> Tensor:
+        return self.taken.copy_(arrival.weights) if self.own.is_cuda else arrival.weights
+
+
+class PeerAverageExchange(PeerExchange):
+    """The mean of all super-learners' weights, shard by shard, from everybody to everybody."""
+
+    @override
+    def apply(self) -> None:
+        """The average takes the place of the weights."""
+        self.observer.averaged(self.delta, self.learner.weights)
+        self.learner.replace(self.mix, self.delta)
+
+    def _combine(self, came: Mapping[int, Arrival]) -> None:
+        """Summed in the order of the nodes, so that all get the same bits."""
+        nodes = range(self.place.nodes)
+        rows = [self.own if j == self.place.node else came[j].weights for j in nodes]
+        mean_of([row.to(self.own.device) for row in rows], self.delta[self.part])
+
+
+class InPlaceMean(Protocol):
+    """`run` puts the mean over all learners into a buffer; blocks."""
+
+    def run(self) -> None: ...
+
+
+class AverageExchange(Exchange):
+    """The mean of all learners' weights (super-learners of one), by an allreduce.
+
+    Args:
+        learner: whose weights.
+        coordination: pauses and the end travel with the weights.
+        place: of the learner.
+        averaging: makes the allreduce of a buffer.
+        groups: process groups that it uses.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        coordination: Coordination,
+        place: Place,
+        averaging: Callable[[Tensor], InPlaceMean],
+        groups: Sequence[Group] = (),
+    ) -> None:
+        super().__init__()
+        self.learner = learner
+        self.coordination = coordination
+        self.place = place
+        unit = place.world * ALIGN
+        buffer = learner.weights.new_zeros(unit + learner.weights.numel())
+        self.control, self.average = buffer[:unit], buffer[unit:]
+        self.groups = groups
+        self._averaging = averaging(buffer)
+        self.mix = Mix(round=0, own=0, takes=())
+
+    def snapshot(self) -> None:
+        """All weights, and whether this learner wants all to pause or to end after the round."""
+        following = self.learner.rounds + 1
+        self.control[0] = float(self.coordination.pauses(following))
+        self.control[1] = float(self.coordination.stops(following))
+        self.version = self.learner.snapshot(self.average)  # last: it orders the streams
+
+    def run(self, round_: int) -> None:
+        """Allreduce; all learners are at the same version."""
+        self._averaging.run()
+        others = (j for j in range(self.place.nodes) if j != self.place.node)
+        takes = tuple((j, 1 / self.place.nodes, self.version) for j in others)
+        self.mix = Mix(round=round_, own=self.version, takes=takes)
+
+    def apply(self) -> None:
+        """The average takes the place of the weights."""
+        self.observer.averaged(self.average, self.learner.weights)
+        self.learner.replace(self.mix, self.average)
+        following = self.mix.round + 1
+        if self.control[0] > 0:
+            self.coordination.request_pause(following, now=True)
+        if self.control[1] > 0:
+            self.coordination.request_stop(following, now=True)

@@ -1,0 +1,316 @@
+"""The communication thread: rounds of mixing beside the gradients, as the strategy allows.
+
+`FreeMixer` takes snapshots and mixes at any moment, for asynchronous strategies (`members` has the
+one for super-learners). `StepMixer` does so only between gradients, where synchronous strategies
+wait for their round.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+from typing_extensions import override
+
+from hadpsgd.decentralized.core.coordination import Coordination
+from hadpsgd.decentralized.core.learner import Learner
+from hadpsgd.decentralized.core.threads import Clock
+from hadpsgd.decentralized.strategies.exchange import Exchange
+from hadpsgd.decentralized.strategies.strategy import Counters, Strategy
+
+DEBT = 8
+"""Gradients, at most, during which a learner starts no round because others made it mix ahead."""
+SERVE_SECONDS = 0.2
+IDLE_SECONDS = 0.25
+
+
+class Mixer(ABC):
+    """What the compute thread knows of mixing."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        strategy: Strategy,
+        exchange: Exchange,
+        coordination: Coordination,
+        clock: Clock,
+    ) -> None:
+        self.learner = learner
+        self.strategy = strategy
+        self.exchange = exchange
+        self.coordination = coordination
+        self.clock = clock
+        self.started = 0
+        """Rounds whose snapshot was taken."""
+        self.finished = False
+        """Whether the last gradient is applied."""
+        self.seconds = 0.0
+        """Spent in rounds, by the communication thread."""
+        self._credit = 0
+        self._error: BaseException | None = None
+        self._closed = False
+
+    def start(self) -> None:
+        """Begin to mix."""
+        self.started = self.learner.rounds
+        self._credit = self.strategy.pace
+        self.learner.order_streams()
+        self._task = self.clock.spawn(self._guarded, name="mixing", daemon=True)
+
+    def close(self) -> None:
+        """End the thread; rounds under way are left to the transport's closing."""
+        with self.learner.changed:
+            self._closed = True
+            self.learner.changed.notify_all()
+        self.wake()
+
+    def decide(self) -> None:  # noqa: B027
+        """All gradients of the super-learner are there: the update comes next."""
+
+    @abstractmethod
+    def before_update(self) -> None:
+        """Wait until the gradient may be applied."""
+
+    @abstractmethod
+    def after_update(self) -> None:
+        """Wait until the next gradient may begin."""
+
+    def request_pause(self, *, now: bool = False) -> None:
+        """Ask all learners for a pause; `now`: all ask at this same moment."""
+        self.coordination.request_pause(self.started, now=now)
+
+    def request_stop(self, *, now: bool = False) -> None:
+        """Ask all learners to end; `now`: all ask at this same moment."""
+        self.coordination.request_stop(self.started, now=now)
+
+    def finish(self) -> None:
+        """The last gradient is applied."""
+        self.finished = True
+        if self.strategy.synchronous:
+            # the last gradient may have made an average due
+            due = self.strategy.mixes and self.strategy.may_start(self.counters())
+            self.coordination.request_stop(self.started + due, now=True)
+        else:
+            self.coordination.finish(self.started)
+
+    @property
+    def paused(self) -> bool:
+        """Whether all rounds before a pause are mixed in (between gradients only)."""
+        rounds = self.learner.rounds
+        return rounds == self.started and self.coordination.pauses(rounds)
+
+    def wake(self) -> None:  # noqa: B027
+        """The counters have changed."""
+
+    def serve(self) -> None:  # noqa: B027
+        """Without gradients: wait for the next thing to do."""
+
+    def counters(self) -> Counters:
+        """How far this learner is."""
+        learner = self.learner
+        round_ = learner.rounds
+        return Counters(
+            steps=learner.steps,
+            started=self.started,
+            rounds=round_,
+            missed=learner.version - learner.read,
+            credit=self._credit,
+            invited=self._invited(),
+            finished=self.finished,
+        )
+
+    @abstractmethod
+    def _invited(self) -> bool:
+        """Whether a partner waits for the next round."""
+
+    @abstractmethod
+    def _communicate(self) -> None:
+        """Rounds until closed."""
+
+    def _round(self) -> None:
+        """One round's exchange, timed."""
+        begin = self.clock.now()
+        self.learner.order_streams()  # the snapshot may be the other thread's
+        self.exchange.run(self.learner.rounds)
+        self.learner.order_streams()  # the mix may become the other thread's
+        self.seconds += self.clock.now() - begin
+
+    def _begun(self) -> None:
+        """A gradient begins."""
+        self._credit = min(self._credit, 0) + self.strategy.pace
+
+    def _begin_round(self) -> None:
+        """Take the snapshot of the next round."""
+        self.exchange.snapshot()
+        self.started += 1
+        self._credit = max(self._credit - 1, -DEBT * self.strategy.pace)
+
+    def _may_start(self) -> bool:
+        return (
+            self.started == self.learner.rounds
+            and not self.coordination.pauses(self.started)
+            and self.strategy.may_start(self.counters())
+        )
+
+    def _guarded(self) -> None:
+        try:
+            if self.learner.weights.is_cuda:  # a new thread's current device is the first one
+                with torch.cuda.stream(torch.cuda.Stream(self.learner.weights.device)):
+                    self._communicate()
+            else:
+                self._communicate()
+        except BaseException as error:
+            if not self._closed:
+                self._error = error
+            with self.learner.changed:
+                self.learner.changed.notify_all()
+
+    def _wait(self, until: Callable[[], bool], seconds: float | None = None) -> None:
+        """Compute thread: wait for the communication thread, and fail with it."""
+        with self.learner.changed:
+            self.learner.changed.wait_for(lambda: until() or self._error is not None, seconds)
+        if self._error is not None:
+            raise self._error
+
+
+class FreeMixer(Mixer):
+    """Snapshots and mixes at any moment."""
+
+    def __init__(
+        self, *args: object, wait: Callable[[float], None], wake: Callable[[], None]
+    ) -> None:
+        """`wait` and `wake` are the transport's; the rest as for `Mixer`."""
+        super().__init__(*args)  # type: ignore[arg-type]
+        self._idle = wait
+        self._wake = wake
+
+    def wake(self) -> None:
+        """Let the communication thread look at the counters again."""
+        self._wake()
+
+    @override
+    def before_update(self) -> None:
+        """As the strategy says."""
+        self._wait(lambda: self.strategy.may_update(self.counters()))
+
+    def after_update(self) -> None:
+        """At a pause, wait until it is reached; then as the strategy says."""
+        self._wait(lambda: self.strategy.may_begin(self.counters()))
+        with self.learner.changed:
+            self._begun()
+        self.wake()
+
+    def serve(self) -> None:
+        """A while, or until all pause; the communication thread goes on by itself."""
+        self.wake()
+        self._wait(lambda: self.paused, SERVE_SECONDS)
+
+    def _invited(self) -> bool:
+        rounds = self.learner.rounds
+        return self.coordination.urgent(self.started) or (
+            self.started == rounds and self.exchange.invited(rounds)
+        )
+
+    def _communicate(self) -> None:
+        while not self._closed:
+            self.exchange.between_rounds()
+            if self._start_round():
+                self._round()
+                self.exchange.apply()
+            else:
+                self._idle(IDLE_SECONDS)
+            with self.learner.changed:  # a change of members may have skipped rounds
+                self.started = self.learner.rounds
+
+    def _start_round(self) -> bool:
+        with self.learner.changed:
+            if not self._may_start():
+                return False
+            self._begin_round()
+            return True
+
+
+class StepMixer(Mixer):
+    """Snapshots and mixes between gradients only."""
+
+    def __init__(self, *args: object) -> None:
+        """As for `Mixer`."""
+        super().__init__(*args)  # type: ignore[arg-type]
+        self._arrived = False
+
+    def start(self) -> None:
+        """Begin; the first round goes beside the first gradient."""
+        super().start()
+        self._start_round()
+
+    @override
+    def before_update(self) -> None:
+        """Wait for the round that belongs to the update, and mix."""
+        self._wait(lambda: self._arrived or self.strategy.may_update(self.counters()))
+        if self._arrived:
+            self._apply()
+
+    def after_update(self) -> None:
+        """Start the next round; wait for it if the next gradient needs it."""
+        self._begun()
+        self._start_round()
+        while not (self.paused or self.strategy.may_begin(self.counters())):
+            self._wait(lambda: self._arrived)
+            self._apply()
+            self._start_round()
+
+    def serve(self) -> None:
+        """Until the round under way, if any, has come back, or a while."""
+        self._wait(lambda: self._arrived or self.started == self.learner.rounds, SERVE_SECONDS)
+
+    def _invited(self) -> bool:
+        return False  # rounds belong to steps
+
+    def _apply(self) -> None:
+        self.learner.order_streams()
+        self.exchange.apply()
+        with self.learner.changed:
+            self._arrived = False
+
+    def _start_round(self) -> None:
+        with self.learner.changed:
+            if self._may_start():
+                self._begin_round()
+                self.learner.changed.notify_all()
+
+    def _communicate(self) -> None:
+        changed = self.learner.changed
+        while True:
+            with changed:
+                changed.wait_for(
+                    lambda: (
+                        self._closed or (self.started > self.learner.rounds and not self._arrived)
+                    )
+                )
+            if self._closed:
+                return
+            self._round()
+            with changed:
+                self._arrived = True
+                changed.notify_all()
+
+
+class NoMixer(Mixer):
+    """Nobody to mix with."""
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    @override
+    def before_update(self) -> None:
+        """Never waits."""
+
+    def after_update(self) -> None:
+        """Never waits."""
+
+    def _invited(self) -> bool:
+        return False
+
+    def _communicate(self) -> None:
+        raise NotImplementedError

@@ -1,0 +1,308 @@
+"""The engine that mixes: a learner, its mixer, and the gradients of its super-learner."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from hadpsgd.decentralized.core.coordination import living
+from hadpsgd.decentralized.core.engine import NotFiniteError, Report
+from hadpsgd.decentralized.core.events import Join
+from hadpsgd.decentralized.core.learner import Learner
+from hadpsgd.decentralized.core.observation import Observation
+from hadpsgd.decentralized.core.place import Place
+from hadpsgd.decentralized.core.threads import Clock
+from hadpsgd.decentralized.network.collectives import Reducer
+from hadpsgd.decentralized.record.record import Recorder
+from hadpsgd.decentralized.strategies.mixer import Mixer
+from hadpsgd.decentralized.strategies.strategy import Strategy
+from hadpsgd.errors import UserError
+
+
+class Joins(Protocol):
+    """How a newcomer gets in."""
+
+    def __call__(self, *, seconds: float, steps: int, version: int) -> None: ...
+
+
+class DecentralizedEngine:
+    """All strategies but torch's own DDP.
+
+    Args:
+        module: the model whose parameters `learner` holds.
+        recorder: writes the node's events; saved and resumed with the rest of the state.
+        join: how a newcomer gets in, if it can; see `elastic`.
+        skip_not_finite: leave such gradients out instead of raising `NotFiniteError`.
+        close: lets go of connections and process groups.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        learner: Learner,
+        strategy: Strategy,
+        mixer: Mixer,
+        reducer: Reducer,
+        place: Place,
+        clock: Clock,
+        *,
+        recorder: Recorder | None = None,
+        join: Joins | None = None,
+        skip_not_finite: bool = False,
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.module = module
+        self.learner = learner
+        self.strategy = strategy
+        self.mixer = mixer
+        self.reducer = reducer
+        self.place = place
+        self.clock = clock
+        self.recorder = recorder
+        self._join = join
+        self.skip_not_finite = skip_not_finite
+        self._close = close
+        self._everyone = reducer.group.size == place.world
+        self._wants_pause = self._wants_stop = False
+
+    def __enter__(self) -> DecentralizedEngine:
+        """Begin to mix."""
+        if self.recorder is not None and not self.recorder.begun:
+            self.recorder.begin()
+        self._choose_reduction()
+        self.mixer.start()
+        if self.mixer.finished:  # resumed after its last gradient: partners may not be
+            self._finish()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.mixer.close()
+        self._close()
+
+    @property
+    def steps(self) -> int:
+        """Updates so far."""
+        return self.learner.steps
+
+    @property
+    def rounds(self) -> int:
+        """Mixes so far."""
+        return self.learner.rounds
+
+    @property
+    def weights(self) -> Tensor:
+        """The learner's, flat."""
+        return self.learner.weights
+
+    @property
+    def bytes_sent(self) -> int:
+        """By this process so far, to super-learners and inside its own."""
+        groups = {id(g): g.bytes_sent for g in (self.reducer.group, *self.mixer.exchange.groups)}
+        return self.mixer.exchange.peer_bytes + sum(groups.values())
+
+    def observe(self) -> Observation:
+        """What there was to see of the mixes since the last call."""
+        return self.mixer.exchange.observer.collect()
+
+    def step(self, rate: float, *, last: bool = False) -> Report:
+        """Apply the gradient that `backward` left, as the strategy says; `last`: none follows.
+
+        Raises:
+            NotFiniteError: names the learner and the step.
+        """
+        begin = self.clock.now()
+        self._put_control()
+        self.reducer.finish(self.mixer.decide)
+        waited = self.clock.now() - begin
+        norm, skipped = self._norm()
+        begin = self.clock.now()
+        self._take_control()
+        self.mixer.before_update()
+        waited += self.clock.now() - begin
+        staleness = self.learner.update(rate=rate, norm=norm, skip=skipped)
+        begin = self.clock.now()
+        if last:
+            self._finish()
+        self.mixer.after_update()
+        self._choose_reduction()
+        return Report(
+            norm=norm,
+            staleness=staleness,
+            exposed=waited + self.clock.now() - begin,
+            skipped=skipped,
+        )
+
+    def no_more_gradients(self) -> None:
+        """Before entering: this learner's last gradient was applied before the checkpoint."""
+        self.mixer.finished = True
+
+    @property
+    def complete(self) -> bool:
+        """At the end: whether all learners have applied their last gradients."""
+        alone = self.strategy.synchronous or self.place.nodes == 1
+        everybody = alone or self.mixer.coordination.all_finished
+        return self.over and self.mixer.finished and everybody
+
+    def _finish(self) -> None:
+        with self.learner.changed:
+            self.mixer.finish()
+
+    def serve(self) -> None:
+        """Take part in mixing for a while, without gradients."""
+        self.mixer.serve()
+        self._put_control()
+        self._take_control()
+
+    @property
+    def paused(self) -> bool:
+        """All rounds before a pause are mixed in, none after it is begun, at all learners."""
+        return self.mixer.paused
+
+    @property
+    def over(self) -> bool:
+        """Whether this pause is the end."""
+        return self.paused and self.mixer.coordination.stops(self.learner.rounds)
+
+    def request_pause(self) -> None:
+        """Ask for a pause; it comes soon, at all learners. Safe in a signal handler."""
+        self._wants_pause = True
+
+    def request_stop(self) -> None:
+        """Ask all learners to stop, as `request_pause`."""
+        self._wants_stop = True
+
+    def go_on(self) -> None:
+        """After a pause."""
+        self.mixer.coordination.passed()
+        self.mixer.after_update()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that a resumed learner needs; only while paused, when nothing is in flight."""
+        with self.learner.changed:  # mixing may go on as soon as others do
+            return self._state()
+
+    def _state(self) -> dict[str, Any]:
+        learner = self.learner
+        learner.settle()
+        state: dict[str, Any] = {
+            "weights": learner.weights,
+            "velocity": learner.velocity,
+            "steps": learner.steps,
+            "rounds": learner.rounds,
+            "version": learner.version,
+            "read": learner.read,
+            "finished": self.mixer.finished,
+        }
+        if learner.late:
+            state["model"] = learner.model
+        if self.recorder is not None:
+            state["record_bytes"] = self.recorder.flush(sync=True)
+        return state
+
+    @property
+    def moment(self) -> str:
+        """Names a pause: the same at all learners, and no two pauses alike."""
+        steps = self.steps if self.strategy.synchronous or self.place.nodes == 1 else 0
+        return f"{self.rounds:09d}-{steps:09d}"
+
+    @property
+    def leads(self) -> bool:
+        """Whether this rank does what only one should do."""
+        return self.place.rank == self.alive[0] * self.place.size
+
+    @property
+    def alive(self) -> Sequence[int]:
+        """The super-learners that take part."""
+        return living(self.mixer.coordination.schedule)
+
+    def join(self, seconds: float) -> None:
+        """Instead of `load_state_dict`: take the place of a learner that died.
+
+        Raises:
+            UserError: the strategy cannot let newcomers in.
+        """
+        if self._join is None:
+            raise UserError(f"strategy {self.strategy.name} cannot go on with newcomers")
+        steps, version = self.recorder.take_over() if self.recorder is not None else (0, 0)
+        self._join(seconds=seconds, steps=steps, version=version)
+
+    def take_place(self, state: dict[str, Any], *, source: int, record_bytes: int) -> None:
+        """Instead of `load_state_dict`: go on from the checkpoint of another super-learner.
+
+        `record_bytes` is how much counts of the record of this one, which was dead then.
+        """
+        steps, version = self.recorder.take_over(record_bytes) if self.recorder else (0, 0)
+        self.learner.restore(steps=steps, rounds=state["rounds"], version=version, read=version)
+        self.learner.join(Join(source=source, version=state["version"]), state["weights"])
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Before the first step."""
+        learner = self.learner
+        with torch.no_grad():
+            learner.weights.copy_(state["weights"])
+            learner.velocity.copy_(state["velocity"])
+            if learner.late:
+                learner.model.copy_(state["model"])
+        learner.restore(
+            steps=state["steps"],
+            rounds=state["rounds"],
+            version=state["version"],
+            read=state["read"],
+        )
+        if self.recorder is not None:
+            self.recorder.resume(length=state["record_bytes"], version=state["version"])
+        self.mixer.finished = state["finished"]
+
+    def load_weights(self, weights: Tensor) -> None:
+        """Give the model other weights (after training: the mean of all learners)."""
+        with torch.no_grad():
+            self.learner.model.copy_(weights)
+
+    # --- what the members of a super-learner must agree on travels with their gradients ---
+
+    def _put_control(self) -> None:
+        control = self.learner.flat.control
+        control[0] = float(self._wants_pause)
+        control[1] = float(self._wants_stop)
+        self._wants_pause = self._wants_stop = False
+
+    def _take_control(self) -> None:
+        """Pass on wishes to pause and to stop."""
+        pause, stop = self.learner.flat.control[:2].tolist()
+        now = self._everyone and (self.reducer.active or self.place.world == 1)
+        with self.learner.changed:
+            if pause:
+                self.mixer.request_pause(now=now)
+            if stop:
+                self.mixer.request_stop(now=now)
+
+    def _choose_reduction(self) -> None:
+        """Whether the next gradient is shared (its hooks must know before backward)."""
+        size = self.reducer.group.size
+        inside = self.place.size > 1
+        self.reducer.active = size > 1 and (inside or self.steps < self.strategy.shared_steps)
+
+    def _norm(self) -> tuple[float, bool]:
+        """The gradient's norm; whether it must be skipped."""
+        norm = float(torch.linalg.vector_norm(self.learner.gradient))
+        if math.isfinite(norm):
+            return norm, False
+        shared = self.place.rank // self.reducer.group.size * self.reducer.group.size
+        culprits = [
+            shared + member if self.reducer.active else self.place.rank
+            for member in self.reducer.culprits()
+        ]
+        names = ", ".join(map(str, culprits)) or "unknown"
+        if not self.skip_not_finite:
+            raise NotFiniteError(f"gradient of learner {names} is not finite at step {self.steps}")
+        return norm, True
