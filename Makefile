@@ -4,6 +4,8 @@ PYTHON ?= python3
 CONFIG ?= config/demo.yaml
 # processes that tests run in side by side; 0 is this one alone
 TEST_JOBS ?= 2
+# some tests only: files, or pytest's options
+TESTS ?=
 CORES ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -25,7 +27,7 @@ demo: setup
 	@$(BIN)/hadpsgd report --config $(CONFIG) --show
 
 test: setup
-	$(BIN)/pytest -n $(TEST_JOBS) --dist loadscope --no-loadscope-reorder
+	$(BIN)/pytest -n $(TEST_JOBS) --dist loadscope --no-loadscope-reorder $(TESTS)
 
 test-fast: setup
 	$(BIN)/pytest -n $(TEST_JOBS) --dist loadscope --no-loadscope-reorder -m 'not slow'
