@@ -15,8 +15,6 @@ from small_workflow import small  # noqa: F401  the fixture
 from tracking_store import empty_mlflow, mlflow_folder, no_tracking_uri  # noqa: F401
 from xdist.scheduler import LoadScopeScheduling
 
-import hadpsgd  # noqa: F401  before kaldifst: see hadpsgd/__init__.py
-
 ROOT = Path(__file__).resolve().parents[1]
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from hadpsgd import guard
 from hadpsgd.errors import UserError
 from hadpsgd.training import interrupt
 
@@ -117,11 +116,24 @@ def load(stage: str) -> ModuleType:
     """Import the module of a stage.
 
     Raises:
-        UserError: no such stage.
+        UserError: no such stage, or a package that it needs is not installed.
     """
     if stage not in STAGES:
         raise UserError(f"unknown stage '{stage}'", fix="`hadpsgd --help` lists the stages")
-    return importlib.import_module(STAGES[stage][0])
+    return _imported(STAGES[stage][0])
+
+
+def _imported(module: str) -> ModuleType:
+    """A module of ours; UserError if a package that it needs is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] == "hadpsgd":
+            raise  # a fault of our own
+        raise UserError(
+            f"the package {error.name} is not installed",
+            fix="The stages need the extra `pipeline`: pip install 'hadpsgd[pipeline]'",
+        ) from None
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -133,9 +145,10 @@ def main(argv: list[str] | None = None) -> int:
     stage, *rest = arguments
     if stage in STOPPABLE:
         interrupt.catch()
-    if "--follow" not in rest:  # that one ends with the training that it follows
-        guard.watch(guard.stop if stage in STOPPABLE else guard.die)
     try:
+        if "--follow" not in rest:  # that one ends with the training that it follows
+            guard = _imported("hadpsgd.guard")
+            guard.watch(guard.stop if stage in STOPPABLE else guard.die)
         module = load(stage)
         parser = argparse.ArgumentParser(prog=f"hadpsgd {stage}", description=STAGES[stage][1])
         module.configure(parser)

@@ -8,9 +8,7 @@ from typing import Any
 
 from hadpsgd.reports.table import Table
 
-DECIDING = (
-    "torch", "numpy", "scipy", "kaldi-native-fbank", "kaldi-hmm-gmm", "espeakng-loader"
-)  # fmt: skip
+DECIDING = ("torch", "numpy", "scipy", "kaldi-native-fbank", "espeakng-loader")
 """Packages whose arithmetic the weights come from."""
 TWICE = ("arithmetic", "processor")
 """Is in `machine` too, of older records also."""

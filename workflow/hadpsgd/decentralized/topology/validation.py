@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from functools import reduce
 
 import numpy as np
-from scipy.sparse.csgraph import connected_components
 
 from hadpsgd.decentralized.topology.mixing import MixingSchedule, Over, Round
 from hadpsgd.errors import UserError
@@ -149,12 +148,22 @@ def consensus_fault(rounds: list[Round], alive: Sequence[int]) -> str | None:
     """Connected and contracting on the living learners."""
     living = np.ix_(alive, alive)
     matrices = [current.matrix()[living] for current in rounds]
-    count, labels = connected_components(sum(matrices) > 0, connection="strong")
-    if count > 1:
-        apart = alive[int(np.flatnonzero(labels != labels[0])[0])]
+    links = np.sum(matrices, axis=0) > 0
+    together = reached(links) & reached(links.T)
+    if not together.all():
+        apart = alive[int(np.flatnonzero(~together)[0])]
         return f"not connected: learners {alive[0]} and {apart} never reach each other"
     product = reduce(np.matmul, matrices)
     radius = np.abs(np.linalg.eigvals(product - 1 / len(alive))).max()
     if radius > 1 - 1e-9:
         return "never reaches consensus: its rounds permute weights without averaging them"
     return None
+
+
+def reached(links: np.ndarray) -> np.ndarray:
+    """Whom the first learner reaches over links [from, to], itself included; bool [learners]."""
+    seen = np.zeros(len(links), dtype=bool)
+    seen[0] = True
+    while (wider := seen | links[seen].any(axis=0)).sum() > seen.sum():
+        seen = wider
+    return seen

@@ -1,0 +1,77 @@
+"""`hadpsgd.decentralized` as a library: what it loads, and what it needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from hadpsgd import cli
+from hadpsgd.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[1]
+ENGINE = ROOT / "workflow/hadpsgd/decentralized"
+MODULES = sorted(
+    ".".join(file.relative_to(ROOT / "workflow").with_suffix("").parts).removesuffix(".__init__")
+    for file in ENGINE.rglob("*.py")
+    if "commands" not in file.relative_to(ENGINE).parts
+)
+# refuses what is not of the base install, then imports
+BARE = """
+import importlib, sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {absent}:
+            raise ModuleNotFoundError(name + " is not installed", name=name)
+sys.meta_path.insert(0, Absent())
+{then}
+"""
+
+
+def absent_in_the_base_install() -> set[str]:
+    """Top-level modules of the packages that only the extra `pipeline` names."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    def names(requirements: list[str]) -> set[str]:
+        return {r.split("=")[0].split(">")[0].lower().replace("_", "-") for r in requirements}
+
+    more = names(project["optional-dependencies"]["pipeline"]) - names(project["dependencies"])
+    found = metadata.packages_distributions()
+    modules = {m for m, packages in found.items() if names(packages) & more}
+    assert {"kaldifst", "mlflow", "pydantic", "scipy", "snakemake", "matplotlib"} <= modules
+    return modules
+
+
+def without_the_pipeline(then: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a new interpreter that has the base install alone."""
+    code = BARE.format(absent=absent_in_the_base_install(), then=then)
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+def test_the_engine_needs_torch_and_numpy_only() -> None:
+    """Every module of it, but its commands, in an interpreter that has nothing else."""
+    assert "hadpsgd.decentralized.assembly" in MODULES and "hadpsgd.decentralized" in MODULES
+    ran = without_the_pipeline(f"for name in {MODULES}: importlib.import_module(name)")
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_a_stage_says_which_package_is_missing() -> None:
+    ran = without_the_pipeline("from hadpsgd import cli; sys.exit(cli.main(['config', 'x.yaml']))")
+    assert ran.returncode == cli.USER_ERROR
+    assert ran.stderr.count("\n") == 1 and "pip install 'hadpsgd[pipeline]'" in ran.stderr
+
+
+def test_a_module_of_ours_that_is_missing_is_no_users_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(cli.STAGES, "config", ("hadpsgd.nowhere", ""))
+    with pytest.raises(ModuleNotFoundError):
+        cli.load("config")
+    with pytest.raises(UserError, match="unknown stage"):
+        cli.load("nowhere")
