@@ -35,7 +35,7 @@ from training_race import WARM_UP, Race, Score, run  # noqa: E402
 from hadpsgd.decentralized import assembly  # noqa: E402
 from hadpsgd.decentralized.core.sgd import Sgd  # noqa: E402
 from hadpsgd.decentralized.network import rendezvous  # noqa: E402
-from hadpsgd.decentralized.strategies import strategy as strategies  # noqa: E402
+from hadpsgd.decentralized.strategies import registry as strategies  # noqa: E402
 from hadpsgd.files import write_text  # noqa: E402
 
 DDP = "torch DDP"

@@ -21,7 +21,7 @@ from torch import Tensor
 from hadpsgd.decentralized import assembly
 from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.network import rendezvous
-from hadpsgd.decentralized.strategies import strategy as strategies
+from hadpsgd.decentralized.strategies import registry as strategies
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.training.job import LossOf
 

@@ -20,7 +20,7 @@ from torch import nn
 from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
 from hadpsgd.decentralized.simulated.simulation import Setting, Simulation
-from hadpsgd.decentralized.strategies import strategy as strategies
+from hadpsgd.decentralized.strategies import registry as strategies
 from hadpsgd.decentralized.topology.schedules import create
 from hadpsgd.models.blstm import BLSTM
 

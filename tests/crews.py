@@ -26,7 +26,7 @@ from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.decentralized.network.link import Link
 from hadpsgd.decentralized.record.record import Entry, Recorder, read
 from hadpsgd.decentralized.record.replay import Replay, events_of
-from hadpsgd.decentralized.strategies import strategy as strategies
+from hadpsgd.decentralized.strategies import registry as strategies
 from hadpsgd.decentralized.topology.schedules import create
 
 SEED = 5

@@ -22,7 +22,7 @@ from hadpsgd.decentralized.core.events import Event
 from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.decentralized.network.injectors import Injection
-from hadpsgd.decentralized.strategies import strategy as strategies
+from hadpsgd.decentralized.strategies import registry as strategies
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.training.job import LossOf
 

@@ -10,8 +10,8 @@ from torch import nn
 from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
 from hadpsgd.decentralized.simulated.simulation import Setting, Simulation, Step
-from hadpsgd.decentralized.strategies import strategy as strategies
-from hadpsgd.decentralized.strategies.strategy import Choice
+from hadpsgd.decentralized.strategies import registry as strategies
+from hadpsgd.decentralized.strategies.registry import Choice
 from hadpsgd.decentralized.topology.schedules import create
 
 RATE = 0.1

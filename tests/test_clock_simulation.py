@@ -20,8 +20,8 @@ from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes, Spread
 from hadpsgd.decentralized.record.replay import Replay
 from hadpsgd.decentralized.simulated.simulation import Node, Setting, Simulation
-from hadpsgd.decentralized.strategies import strategy as strategies
-from hadpsgd.decentralized.strategies.strategy import Choice
+from hadpsgd.decentralized.strategies import registry as strategies
+from hadpsgd.decentralized.strategies.registry import Choice
 from hadpsgd.decentralized.topology.schedules import SCHEDULES, create
 
 

@@ -9,8 +9,8 @@ from simulated_task import SGDS, Small, simulate
 from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
 from hadpsgd.decentralized.simulated.simulation import Setting, Simulation
 from hadpsgd.decentralized.simulated.toy import Toy
-from hadpsgd.decentralized.strategies import strategy as strategies
-from hadpsgd.decentralized.strategies.strategy import Choice
+from hadpsgd.decentralized.strategies import registry as strategies
+from hadpsgd.decentralized.strategies.registry import Choice
 from hadpsgd.decentralized.topology.schedules import create
 
 

@@ -52,9 +52,11 @@ def test_simulate_prints_a_row_for_each_strategy(
     ("arguments", "message"),
     [
         (["--runs", "sgd"], "no strategy 'sgd'"),
+        (["--runs", "single"], "has 1 learner, not 4"),
+        (["--runs", "ssgd:ring"], "averages over all learners, not over ring"),
         (["--runs", "adpsgd:star"], "unknown mixing schedule 'star'"),
-        (["--runs", "d1d:ring"], "averages over all learners, not over ring"),
-        (["--runs", "adpsgd:exponential"], "needs a symmetric schedule"),
+        (["--runs", "d1d:ring"], "d1d averages all weights: its schedule is 'complete'"),
+        (["--runs", "adpsgd:exponential"], "needs exchanges in both directions"),
         (["--super-learner", "3", "--runs", "hadpsgd"], "no super-learners of 3"),
         (["--slow", "9:2"], "--slow: there are ranks 0 to 3, not 9"),
         (["--slow", "1"], "--slow takes RANK:FACTOR, not '1'"),

@@ -16,7 +16,7 @@ from processes import run
 from hadpsgd.decentralized.core.buffers import ALIGN, flatten
 from hadpsgd.decentralized.network import collectives, rendezvous
 from hadpsgd.decentralized.network.collectives import bucket_edges
-from hadpsgd.decentralized.strategies.strategy import Choice
+from hadpsgd.decentralized.strategies.registry import Choice
 from hadpsgd.models.blstm import BLSTM
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from hadpsgd.config import check
 from hadpsgd.config.schema import Config
-from hadpsgd.config.training import DEFAULT_SCHEDULE, Run
+from hadpsgd.config.training import Run
 from hadpsgd.decentralized.topology.schedules import SCHEDULES
 from hadpsgd.errors import UserError
 from hadpsgd.training.job import strategy_of
@@ -97,10 +97,11 @@ def test_what_does_not_fit_together_is_refused(
 )
 def test_a_run_has_the_schedule_that_its_strategy_needs(strategy: str, grouped: bool) -> None:
     run = Run(**(GROUPED | {"among": strategy} if grouped else {"strategy": strategy, **FOUR}))
-    assert run.schedule == DEFAULT_SCHEDULE.get(strategy, "ring") in SCHEDULES
+    wanted = {"rand": "random-ring", "d1d": "complete", "local": "complete"}.get(strategy, "ring")
+    assert run.schedule == wanted in SCHEDULES
     made = strategy_of(run, steps_per_epoch=10)
     assert made.collective == (run.schedule == "complete")
-    assert made.name == {"rand": "adpsgd"}.get(strategy, strategy)
+    assert made.name == strategy
 
 
 def test_runs_are_named_by_what_makes_them_differ() -> None:

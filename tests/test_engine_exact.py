@@ -24,7 +24,7 @@ from hadpsgd.decentralized.core.events import Mix, Update, ledger_faults, stalen
 from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.decentralized.strategies.ddp import DdpEngine
-from hadpsgd.decentralized.strategies.strategy import Choice
+from hadpsgd.decentralized.strategies.registry import Choice
 from hadpsgd.decentralized.topology.schedules import SCHEDULES, create
 from hadpsgd.training.job import LossOf
 

@@ -15,7 +15,7 @@ from hadpsgd.config import check
 from hadpsgd.config.training import Run
 from hadpsgd.decentralized.network.injectors import Injection
 from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
-from hadpsgd.decentralized.strategies.strategy import Choice
+from hadpsgd.decentralized.strategies.registry import Choice
 from hadpsgd.decentralized.topology.schedules import SCHEDULES, create
 from hadpsgd.errors import UserError
 from hadpsgd.training.job import injection_of

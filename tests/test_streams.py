@@ -35,7 +35,7 @@ from hadpsgd.decentralized.network.transport import Arrival
 from hadpsgd.decentralized.strategies.exchange import AverageExchange, PeerExchange
 from hadpsgd.decentralized.strategies.members import MemberMixer
 from hadpsgd.decentralized.strategies.mixer import FreeMixer, Mixer, StepMixer
-from hadpsgd.decentralized.strategies.strategy import Choice, create
+from hadpsgd.decentralized.strategies.registry import Choice, create
 from hadpsgd.decentralized.topology.schedules import create as create_schedule
 
 STEPS, ROUNDS = 60, 20

@@ -10,20 +10,27 @@ from pydantic import Field, field_validator, model_validator
 from hadpsgd.config.base import DECIDES_NOTHING, Section
 from hadpsgd.config.changes import changed, changes_of, given
 from hadpsgd.config.settings import Model, Settings
+from hadpsgd.decentralized.strategies.registry import STRATEGIES as ENGINE
+from hadpsgd.decentralized.strategies.registry import Strategy, find
 
-STRATEGIES = Literal["single", "ssgd", "ddp", "dpsgd", "adpsgd", "rand", "d1d", "local", "hadpsgd"]
 SCHEDULES = Literal[
     "ring", "random-ring", "pairwise", "complete", "exponential", "one-peer-exponential"
 ]
-DEFAULT_SCHEDULE = {"rand": "random-ring", "d1d": "complete", "local": "complete"}
-"""Mixing schedules of the strategies that do not take the ring."""
+DIRECTED = ("exponential", "one-peer-exponential")
+DDP = "ddp"
+"""The strategy that is torch's, not the engine's."""
 LONGEST_ID = 80
 """Characters of a run's id, which names files."""
 
 if TYPE_CHECKING:
     from hadpsgd.config.changes import Changes as ModelChanges
     from hadpsgd.config.changes import Changes as SettingsChanges
+
+    StrategyName = str
+    AmongName = str
 else:
+    StrategyName = Literal[(*ENGINE, DDP)]
+    AmongName = Literal[tuple(name for name, kind in ENGINE.items() if kind.among_super_learners)]
     ModelChanges = changes_of(Model)
     SettingsChanges = changes_of(Settings)
 
@@ -73,13 +80,13 @@ class Run(SettingsChanges):
     seeds: Seeds | None = None
     """Train once with each seed: `single-s1`, `single-s2`, one row with their mean."""
     model: ModelChanges | None = None
-    strategy: STRATEGIES = "single"
+    strategy: StrategyName = "single"
     """How learners work together: see the README's table of strategies."""
     learners: int = Field(1, ge=1, le=256)
     """Learners (processes)."""
     super_learner: int = Field(1, ge=1)
     """Learners of a super-learner (hadpsgd): gradients are allreduced inside it."""
-    among: Literal["adpsgd", "dpsgd", "d1d", "local"] = "adpsgd"
+    among: AmongName = "adpsgd"
     """Strategy among the super-learners (hadpsgd)."""
     schedule: SCHEDULES = "ring"
     """Mixing schedule among (super-)learners; by default the ring, for `rand` the random ring,
@@ -98,10 +105,16 @@ class Run(SettingsChanges):
     @classmethod
     def _default_schedule(cls, values: Any) -> Any:
         if isinstance(values, dict) and "schedule" not in values:
-            kind = values.get("strategy", "single")
-            kind = values.get("among", "adpsgd") if kind == "hadpsgd" else kind
-            return values | {"schedule": DEFAULT_SCHEDULE.get(kind, "ring")}
+            name, among = values.get("strategy", "single"), values.get("among", "adpsgd")
+            names = list(ENGINE)  # what a user wrote need not be hashable
+            if name in names and among in names:
+                return values | {"schedule": find(name, among=among).default_schedule}
         return values
+
+    @property
+    def kind(self) -> type[Strategy] | None:
+        """The engine's strategy, of super-learners the one among them; None for torch's DDP."""
+        return None if self.strategy == DDP else find(self.strategy, among=self.among)
 
     @property
     def id(self) -> str:
@@ -122,17 +135,14 @@ class Run(SettingsChanges):
             parts += [self.among] if self.among != "adpsgd" else []
         else:
             parts = [f"{self.strategy}-{self.learners}"]
-        kind = self.among if self.strategy == "hadpsgd" else self.strategy
-        if self.schedule != DEFAULT_SCHEDULE.get(kind, "ring"):
+        if self.schedule != (self.kind.default_schedule if self.kind else "ring"):
             parts.append(self.schedule)
         return "-".join(parts)
 
     @property
     def shared_gradients(self) -> int:
         """Learners over which every gradient is averaged: the size of the engine's groups."""
-        if self.strategy in ("ssgd", "single", "ddp"):
-            return self.learners
-        return self.super_learner
+        return self.super_learner if self.kind is not None and self.kind.mixes else self.learners
 
     @model_validator(mode="after")
     def _shape(self) -> Run:
@@ -157,21 +167,14 @@ class Run(SettingsChanges):
 
     def _fits(self) -> None:
         """Strategy and schedule can work together."""
-        kind = self.among if self.strategy == "hadpsgd" else self.strategy
-        if kind in ("d1d", "local") and self.schedule != "complete":
-            raise ValueError(f"{kind} averages all weights: its schedule is 'complete'")
-        if kind == "rand" and self.schedule != "random-ring":
-            raise ValueError("rand is AD-PSGD on the schedule 'random-ring'; choose adpsgd")
-        if kind == "adpsgd" and self.schedule in ("exponential", "one-peer-exponential"):
-            raise ValueError(
-                f"schedule '{self.schedule}' is directed, and an asynchronous strategy needs "
-                "exchanges in both directions: choose ring, random-ring, pairwise or complete, "
-                "or the strategy dpsgd"
-            )
+        directed = self.schedule in DIRECTED
+        misfit = self.kind and self.kind.misfit(self.schedule, symmetric=not directed)
+        if misfit:
+            raise ValueError(misfit)
         unknown = [i for i in self.injected.slow_learners if not 0 <= i < self.learners]
         if unknown:
             raise ValueError(f"injected.slow_learners: there is no learner {unknown[0]}")
-        if self.injected.drop and self.schedule in ("exponential", "one-peer-exponential"):
+        if self.injected.drop and directed:
             raise ValueError(
                 f"schedule '{self.schedule}' is directed: an exchange lost one way would shift the "
                 "mean of the weights"

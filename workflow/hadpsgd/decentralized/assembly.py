@@ -8,9 +8,9 @@ from functools import partial
 
 import torch.distributed as dist
 from torch import nn
+from typing_extensions import override
 
 from hadpsgd.decentralized.core.buffers import flatten
-from hadpsgd.decentralized.core.coordination import Coordination
 from hadpsgd.decentralized.core.events import Event
 from hadpsgd.decentralized.core.heap import keep_freed_memory
 from hadpsgd.decentralized.core.learner import Learner
@@ -25,18 +25,18 @@ from hadpsgd.decentralized.network.tcp import TcpTransport
 from hadpsgd.decentralized.record.record import Recorder
 from hadpsgd.decentralized.strategies.exchange import (
     AverageExchange,
-    NoExchange,
+    Exchange,
     PeerAverageExchange,
     PeerExchange,
 )
 from hadpsgd.decentralized.strategies.members import MemberMixer
-from hadpsgd.decentralized.strategies.mixer import FreeMixer, Mixer, NoMixer, StepMixer
+from hadpsgd.decentralized.strategies.mixer import Mixer
 from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
-from hadpsgd.decentralized.strategies.strategy import Strategy
+from hadpsgd.decentralized.strategies.parts import Parts
+from hadpsgd.decentralized.strategies.strategy import Strategy, check
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
 from hadpsgd.decentralized.topology.schedules import Complete
 from hadpsgd.decentralized.topology.schedules import create as create_schedule
-from hadpsgd.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -49,31 +49,6 @@ class Groups:
     """The super-learner, for the communication thread."""
     everyone: Group
     """All ranks, for averages of weights."""
-
-
-def check(strategy: Strategy, schedule: MixingSchedule, *, nodes: int, size: int) -> None:
-    """Refuse what cannot work.
-
-    Raises:
-        UserError: says why.
-    """
-    where = f"strategy {strategy.name} with schedule {schedule.name}"
-    if strategy.mixes and nodes < 2:
-        raise UserError("needs at least 2 super-learners to mix", where=where)
-    if strategy.collective and schedule.name != "complete":
-        raise UserError("averages all weights", where=where, fix="Its schedule is `complete`")
-    if not strategy.synchronous and not schedule.symmetric:
-        raise UserError(
-            "an asynchronous strategy needs exchanges in both directions",
-            where=where,
-            fix="Choose ring, random-ring, pairwise or complete, or the strategy dpsgd",
-        )
-    if size > 1 and strategy.mixes and strategy.shared_steps:
-        raise UserError(
-            "cannot share gradients among super-learners at first",
-            where=where,
-            fix="Set synchronous_steps to 0, or super_learner to 1",
-        )
 
 
 def groups(
@@ -103,6 +78,77 @@ def groups(
         made = keep(dist.new_group(timeout=meeting.timeout))
         second = Group(made, apart=apart, by_host=by_host or (on_gpu and not whole))
     return Groups(first, alone, second) if whole else Groups(first, second, alone)
+
+
+class ProcessParts(Parts):
+    """Those of a process that meets others over the network."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        strategy: Strategy,
+        schedule: MixingSchedule,
+        meeting: Meeting,
+        clock: RealClock,
+        made: Groups,
+    ) -> None:
+        super().__init__(learner, strategy, schedule, meeting.place, clock, made.members)
+        self.meeting = meeting
+        self.groups = made
+        self.made_transport: TcpTransport | None = None
+
+    @override
+    def transport(self) -> TcpTransport:
+        """Over TCP; every rank waits here for all others."""
+        if self.made_transport is None:
+            shard = self.learner.weights[: self.learner.weights.numel() // self.place.size]
+            self.made_transport = TcpTransport(
+                self.place.rank,
+                shard.cpu(),
+                publish=self.meeting.publish("address"),
+                lookup=self.meeting.lookup("address"),
+                host=self.meeting.host,
+                timeout=self.meeting.timeout.total_seconds(),
+                pin=shard.is_cuda,
+            )
+            self.meeting.wait_for_all("address")
+        return self.made_transport
+
+    @override
+    def average(self) -> Exchange:
+        """An allreduce; of super-learners, shards from everybody to everybody."""
+        if self.place.size > 1:
+            return self.peers(PeerAverageExchange)
+        everyone = self.groups.everyone
+        averaging = partial(Averaging, everyone)
+        return AverageExchange(self.learner, self.coordination, self.place, averaging, [everyone])
+
+    @override
+    def free(self) -> Mixer:
+        """Of members that keep equal copies, or of learners that may die and come back."""
+        transport = self.transport()
+        if self.place.size > 1:
+            return MemberMixer(
+                self.learner,
+                self.strategy,
+                self.peers(),
+                self.coordination,
+                self.clock,
+                wait=transport.wait,
+                wake=transport.wake,
+                gradients=self.groups.gradients,
+            )
+        membership = Membership(
+            self.meeting.prefixed("mixing"),
+            self.schedule,
+            self.place.node,
+            transport.lives,
+            self.meeting.timeout.total_seconds(),
+        )
+        elastic = ElasticExchange(
+            self.learner, self.schedule, transport, self.coordination, self.place, membership
+        )
+        return self.freely(elastic)
 
 
 def build(
@@ -136,7 +182,7 @@ def build(
     )
     if injection is not None:
         plan = injection.on(plan)
-    check(strategy, plan, nodes=place.nodes, size=place.size)
+    check(strategy, plan, learners=place.world, size=place.size)
     flat = flatten(module, shards=place.world)
     writer = recorder(plan) if recorder is not None and place.member == 0 else None
     learner = Learner(
@@ -148,9 +194,10 @@ def build(
         changed=clock.condition("the learner"),
     )
     made = groups(strategy, meeting, on_gpu=flat.weights.is_cuda, by_host=by_host)
-    coordination = Coordination(plan, place.node)
+    parts = ProcessParts(learner, strategy, plan, meeting, clock, made)
+    mixer = strategy.mixer(parts)
     reducer = Reducer(flat, made.gradients)
-    mixer, transport = _mixer(learner, strategy, plan, meeting, made, coordination, clock)
+    transport = parts.made_transport
     if writer is not None and isinstance(mixer.exchange, PeerExchange):
         mixer.exchange.before_sending = writer.flush
 
@@ -181,67 +228,3 @@ def build(
         skip_not_finite=skip_not_finite,
         close=close,
     )
-
-
-def _mixer(
-    learner: Learner,
-    strategy: Strategy,
-    schedule: MixingSchedule,
-    meeting: Meeting,
-    made: Groups,
-    coordination: Coordination,
-    clock: RealClock,
-) -> tuple[Mixer, TcpTransport | None]:
-    place = meeting.place
-    if not strategy.mixes:
-        return NoMixer(learner, strategy, NoExchange(), coordination, clock), None
-    if strategy.collective and place.size == 1:
-        averaging = partial(Averaging, made.everyone)
-        average = AverageExchange(learner, coordination, place, averaging, [made.everyone])
-        return StepMixer(learner, strategy, average, coordination, clock), None
-    shard = learner.weights[: learner.weights.numel() // place.size]
-    transport = TcpTransport(
-        place.rank,
-        shard.cpu(),
-        publish=meeting.publish("address"),
-        lookup=meeting.lookup("address"),
-        host=meeting.host,
-        timeout=meeting.timeout.total_seconds(),
-        pin=shard.is_cuda,
-    )
-    meeting.wait_for_all("address")
-    if strategy.synchronous:
-        kind = PeerAverageExchange if strategy.collective else PeerExchange
-        step = kind(learner, schedule, transport, coordination, place, made.members)
-        return StepMixer(learner, strategy, step, coordination, clock), transport
-    if place.size > 1:
-        peers = PeerExchange(learner, schedule, transport, coordination, place, made.members)
-        together = MemberMixer(
-            learner,
-            strategy,
-            peers,
-            coordination,
-            clock,
-            wait=transport.wait,
-            wake=transport.wake,
-            gradients=made.gradients,
-        )
-        return together, transport
-    membership = Membership(
-        meeting.prefixed("mixing"),
-        schedule,
-        place.node,
-        transport.lives,
-        meeting.timeout.total_seconds(),
-    )
-    exchange = ElasticExchange(learner, schedule, transport, coordination, place, membership)
-    free = FreeMixer(
-        learner,
-        strategy,
-        exchange,
-        coordination,
-        clock,
-        wait=transport.wait,
-        wake=transport.wake,
-    )
-    return free, transport

@@ -105,8 +105,7 @@ def _check_pipes(original: Original, *, allowed: bool) -> None:
 
 def _asynchronous(run: Run) -> bool:
     """Whether the order of gradients and mixes is left to chance."""
-    kind = run.among if run.strategy == "hadpsgd" else run.strategy
-    return kind in ("adpsgd", "rand")
+    return run.kind is not None and not run.kind.synchronous
 
 
 def _other_bits(original: Original, items: list[Item]) -> list[str]:

@@ -21,8 +21,9 @@ from hadpsgd.decentralized.network.injectors import Injection
 from hadpsgd.decentralized.network.rendezvous import Meeting
 from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
 from hadpsgd.decentralized.record.record import Recorder
-from hadpsgd.decentralized.strategies import strategy as strategies
+from hadpsgd.decentralized.strategies import registry
 from hadpsgd.decentralized.strategies.ddp import DdpEngine
+from hadpsgd.decentralized.strategies.registry import Choice, Strategy
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
 from hadpsgd.egs.dataset import Dataset, Plan
 from hadpsgd.errors import UserError
@@ -93,12 +94,12 @@ def checkpoint_folder(config: Config, *, run_id: str, hash_: str) -> Path:
     return Path(config.results) / "checkpoints" / config.name / f"{run_id}-{hash_}"
 
 
-def strategy_of(run: Run, steps_per_epoch: int) -> strategies.Strategy:
+def strategy_of(run: Run, steps_per_epoch: int) -> Strategy:
     """The engine's strategy for a run of the config."""
-    names = {"hadpsgd": run.among, "rand": "adpsgd", "single": "ssgd"}
-    return strategies.create(
-        strategies.Choice(
-            strategy=names.get(run.strategy, run.strategy),
+    return registry.create(
+        Choice(
+            strategy=run.strategy,
+            among=run.among,
             pace=run.pace,
             max_staleness=run.max_staleness,
             every=run.average_every,

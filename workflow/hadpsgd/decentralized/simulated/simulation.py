@@ -19,9 +19,9 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
 from hadpsgd.decentralized.core.buffers import Flat, Slot, flatten
-from hadpsgd.decentralized.core.coordination import Coordination
 from hadpsgd.decentralized.core.events import Event
 from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.place import Place
@@ -36,10 +36,15 @@ from hadpsgd.decentralized.simulated.node import (
     SharedGradient,
     Step,
 )
-from hadpsgd.decentralized.simulated.transport import Assembly, Network, SimulatedAveraging
-from hadpsgd.decentralized.strategies.exchange import AverageExchange, NoExchange, PeerExchange
-from hadpsgd.decentralized.strategies.mixer import FreeMixer, Mixer, NoMixer, StepMixer
+from hadpsgd.decentralized.simulated.transport import (
+    Assembly,
+    Network,
+    SimulatedAveraging,
+    SimulatedTransport,
+)
+from hadpsgd.decentralized.strategies.exchange import AverageExchange
 from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
+from hadpsgd.decentralized.strategies.parts import Parts
 
 __all__ = ["Node", "Problem", "Setting", "Simulation", "Step"]
 
@@ -235,7 +240,7 @@ class Simulation:
             self.problem.module,
             learner,
             strategy,
-            self._mixer(learner, place),
+            strategy.mixer(SimulatedParts(learner, self, place)),
             SharedGradient(self, index, control),  # type: ignore[arg-type]
             place,
             self.clock,
@@ -249,22 +254,6 @@ class Simulation:
             self.take_gradient(node)
         node.shared = False
 
-    def _mixer(self, learner: Learner, place: Place) -> Mixer:
-        strategy = self.setting.strategy
-        coordination = Coordination(self.setting.schedule, place.node)
-        if not strategy.mixes:
-            return NoMixer(learner, strategy, NoExchange(), coordination, self.clock)
-        if strategy.collective:
-            averaging = partial(SimulatedAveraging, self.averages, place.rank)
-            average = AverageExchange(learner, coordination, place, averaging)
-            return StepMixer(learner, strategy, average, coordination, self.clock)
-        transport = self.network.transport(place.rank)
-        peers = PeerExchange(learner, self.setting.schedule, transport, coordination, place, ALONE)
-        if strategy.synchronous:
-            return StepMixer(learner, strategy, peers, coordination, self.clock)
-        wait, wake = transport.wait, transport.wake
-        return FreeMixer(learner, strategy, peers, coordination, self.clock, wait=wait, wake=wake)
-
     def _point_to(self, views: Sequence[Tensor]) -> None:
         for slot, view in zip(self.slots, views, strict=True):
             slot.parameter.data = view
@@ -272,3 +261,23 @@ class Simulation:
     @staticmethod
     def _view(buffer: Tensor, slot: Slot) -> Tensor:
         return buffer[slot.start : slot.stop].view(slot.parameter.shape)
+
+
+class SimulatedParts(Parts):
+    """Those of a node among others of one process."""
+
+    def __init__(self, learner: Learner, simulation: Simulation, place: Place) -> None:
+        setting, clock = simulation.setting, simulation.clock
+        super().__init__(learner, setting.strategy, setting.schedule, place, clock, ALONE)
+        self.simulation = simulation
+
+    @override
+    def transport(self) -> SimulatedTransport:
+        """In virtual time."""
+        return self.simulation.network.transport(self.place.rank)
+
+    @override
+    def average(self) -> AverageExchange:
+        """All nodes meet."""
+        averaging = partial(SimulatedAveraging, self.simulation.averages, self.place.rank)
+        return AverageExchange(self.learner, self.coordination, self.place, averaging)

@@ -11,13 +11,12 @@ from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
 from hadpsgd.decentralized.simulated.simulation import Setting, Simulation
 from hadpsgd.decentralized.simulated.toy import Toy
-from hadpsgd.decentralized.strategies import strategy as strategies
+from hadpsgd.decentralized.strategies import registry
+from hadpsgd.decentralized.strategies.registry import Choice
+from hadpsgd.decentralized.strategies.strategy import check
 from hadpsgd.decentralized.topology.schedules import create
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_file
-
-ALIASES = {"rand": ("adpsgd", "random-ring"), "hadpsgd": ("adpsgd", "ring")}
-"""Names of the papers that are a strategy with a schedule, or among super-learners."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,22 +75,21 @@ def contestant(name: str, contest: Contest) -> tuple[Setting, Outcome]:
         UserError: no such strategy or schedule, or they do not fit.
     """
     kind, _, schedule = name.partition(":")
-    size = contest.super_learner if kind == "hadpsgd" else 1
+    choice = Choice(
+        strategy=kind,
+        pace=contest.pace,
+        max_staleness=contest.max_staleness,
+        every=contest.every,
+    )
+    strategy = registry.create(choice)
+    size = contest.super_learner if registry.STRATEGIES[kind].of_super_learners else 1
     if contest.learners % size:
         raise UserError(f"{contest.learners} learners are no super-learners of {size}")
-    kind, usual = ALIASES.get(kind, (kind, ""))
-    strategy = strategies.create(
-        strategies.Choice(
-            strategy=kind,
-            pace=contest.pace,
-            max_staleness=contest.max_staleness,
-            every=contest.every,
-        )
-    )
-    together = strategy.collective or not strategy.mixes
-    schedule = schedule or usual or ("complete" if together else "ring")
+    schedule = schedule or (strategy.default_schedule if strategy.mixes else "complete")
     plan = create(schedule, learners=contest.learners // size, seed=contest.seed)
-    strategies_fit(strategy, plan.name, plan.symmetric)
+    if not strategy.mixes and schedule != "complete":
+        raise UserError(f"strategy {kind} averages over all learners, not over {schedule}")
+    check(strategy, plan, learners=contest.learners, size=size)
     setting = Setting(
         strategy=strategy,
         schedule=plan,
@@ -103,14 +101,6 @@ def contestant(name: str, contest: Contest) -> tuple[Setting, Outcome]:
         model_bytes=contest.model_bytes,
     )
     return setting, Outcome(name=name, schedule=schedule, size=size)
-
-
-def strategies_fit(strategy: strategies.Strategy, schedule: str, symmetric: bool) -> None:
-    """Refuse pairs that the engine refuses."""
-    if (strategy.collective or not strategy.mixes) and schedule != "complete":
-        raise UserError(f"strategy {strategy.name} averages over all learners, not over {schedule}")
-    if not strategy.synchronous and not symmetric:
-        raise UserError(f"strategy {strategy.name} needs a symmetric schedule, unlike {schedule}")
 
 
 def play(name: str, contest: Contest) -> Outcome:

@@ -1,24 +1,27 @@
-"""Strategies: when a learner starts a round of mixing, applies its gradient, begins the next one.
+"""What a strategy is; each lies in a file of its own, `registry` lists them.
 
-A strategy is these three answers, given a learner's counters. Who mixes with whom is the mixing
+A strategy says when a learner starts a round of mixing, applies its gradient and begins the next
+one, given its counters, and of which parts its mixer is made. Who mixes with whom is the mixing
 schedule's matter (`schedules`), how weights travel the transport's. The engine's threads and the
 virtual clock ask the same questions, so both run the same strategies.
 
-Terms: a *node* of the schedule is a super-learner, one learner where `Place.size` is 1. Sources:
-D-PSGD arXiv 1705.09056, AD-PSGD 1710.06952, RAND and D1D 2002.01119, H-ADPSGD 1907.05701,
-post-local SGD 1808.07217.
+These files are read by the config, too, so they import neither torch nor what needs it.
+
+Terms: a *node* of the schedule is a super-learner, one learner where `Place.size` is 1.
 """
 
 from __future__ import annotations
 
-import math
-from abc import ABC
-from dataclasses import dataclass
-from typing import ClassVar
-
-from typing_extensions import override
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from hadpsgd.errors import UserError
+
+if TYPE_CHECKING:
+    from hadpsgd.decentralized.strategies.mixer import Mixer
+    from hadpsgd.decentralized.strategies.parts import Parts
+    from hadpsgd.decentralized.topology.mixing import MixingSchedule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,27 +44,72 @@ class Counters:
     """Whether its last gradient is applied."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """What a config may ask of a strategy; each takes the values that it has fields for."""
+
+    strategy: str
+    among: str = "adpsgd"
+    """The strategy among super-learners, where `strategy` is hadpsgd."""
+    pace: int = 1
+    max_staleness: int = 64
+    every: int = 8
+    synchronous_steps: int = 0
+
+
 class Strategy(ABC):
     """One way of working together."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
     """One line for tables and help."""
+    default_schedule: ClassVar[str] = "ring"
+    """The mixing schedule that it takes where none is given."""
     mixes: ClassVar[bool] = True
     """Whether weights are mixed at all."""
     synchronous: ClassVar[bool] = True
     """Whether equal seeds give equal weights; else the timing decides, and is recorded."""
     collective: ClassVar[bool] = False
-    """Whether a round is one allreduce of weights (the schedule is `complete`)."""
+    """Whether a round is the mean of all weights (the schedule is `complete`)."""
+    alone: ClassVar[bool] = False
+    """Whether there is one learner only."""
+    of_super_learners: ClassVar[bool] = False
+    """Whether its nodes are super-learners: another strategy (`Choice.among`) goes among them."""
+    among_super_learners: ClassVar[bool] = False
+    """Whether it may be that other strategy."""
     pace: int = 1
     """Rounds for each gradient, for an asynchronous strategy."""
     late: ClassVar[bool] = False
     """Whether gradients are taken at the last average instead of the learner's own weights."""
 
+    @classmethod
+    def of(cls, choice: Choice) -> Self:
+        """With the values of a config."""
+        if not is_dataclass(cls):
+            return cls()
+        return cls(**{field.name: getattr(choice, field.name) for field in fields(cls)})
+
+    @classmethod
+    def misfit(cls, schedule: str, *, symmetric: bool) -> str | None:
+        """Why it cannot work with that mixing schedule; None if it can."""
+        if cls.collective and schedule != "complete":
+            return f"{cls.name} averages all weights: its schedule is 'complete'"
+        if not cls.synchronous and not symmetric:
+            return (
+                f"schedule '{schedule}' is directed, and an asynchronous strategy needs exchanges "
+                "in both directions: choose ring, random-ring, pairwise or complete, or the "
+                "strategy dpsgd"
+            )
+        return None
+
     @property
     def shared_steps(self) -> float:
         """How many of the first gradients are averaged over all learners."""
         return 0
+
+    @abstractmethod
+    def mixer(self, parts: Parts) -> Mixer:
+        """A node's mixer, of the parts that there are."""
 
     def may_start(self, now: Counters) -> bool:
         """Take the snapshot of round `started` now?"""
@@ -76,132 +124,22 @@ class Strategy(ABC):
         return True
 
 
-class Ssgd(Strategy):
-    """Synchronous SGD: the mean gradient of all learners, every step."""
-
-    name = "ssgd"
-    summary = "gradient allreduce every step"
-    mixes = False
-
-    @property
-    @override
-    def shared_steps(self) -> float:
-        """All."""
-        return math.inf
-
-
-class Dpsgd(Strategy):
-    """D-PSGD: W[k+1] = W[k] T - a g(W[k]), round k exchanged while gradient k is computed."""
-
-    name = "dpsgd"
-    summary = "weights mixed with neighbours once a step, in step"
-
-    @override
-    def may_start(self, now: Counters) -> bool:
-        """As soon as the gradient of the same number begins."""
-        return now.started == now.steps and not now.finished
-
-    @override
-    def may_update(self, now: Counters) -> bool:
-        """Once its round is mixed in."""
-        return now.rounds > now.steps
-
-
-class D1d(Dpsgd):
-    """D1D: allreduce of weights beside the gradient, which is taken at the last average.
-
-    W[k+1] = W[k] Tu - a g(W[k-1] Tu). Eq. 14 of arXiv 2002.01119 writes g(W[k-1]), its text "the
-    model from the previous round of allreduce"; the text is followed here.
-    """
-
-    name = "d1d"
-    summary = "weight allreduce beside the gradient, which is one round late"
-    collective = True
-    late = True
-
-
-@dataclass(frozen=True, kw_only=True)
-class Local(Strategy):
-    """Post-local SGD: shared gradients at first, then local steps and averages of weights."""
-
-    name = "local"
-    summary = "local steps, all weights averaged every few"
-    collective = True
-    every: int = 8
-    """Local steps between averages."""
-    synchronous_steps: int = 0
-    """Steps of shared gradients before them."""
-
-    @property
-    @override
-    def shared_steps(self) -> float:
-        """Those before the local ones."""
-        return self.synchronous_steps
-
-    @override
-    def may_start(self, now: Counters) -> bool:
-        """After every `every`-th local step."""
-        return now.steps == self.synchronous_steps + (now.started + 1) * self.every
-
-    @override
-    def may_begin(self, now: Counters) -> bool:
-        """Once the average is there."""
-        due = max(0, now.steps - self.synchronous_steps) // self.every
-        return now.rounds >= due
-
-
-@dataclass(frozen=True, kw_only=True)
-class Adpsgd(Strategy):
-    """AD-PSGD: rounds go on beside the gradients, which are applied whenever they are ready."""
-
-    name = "adpsgd"
-    summary = "weights mixed with neighbours in a thread beside the gradients"
-    synchronous = False
-    pace: int = 1
-    """Rounds for each gradient. Whoever is ahead starts them and makes its partners take part, so
-    all learners together make as many as the fastest needs; if each started its own, a ring of L
-    would make L rounds for each gradient."""
-    max_staleness: int = 64
-    """Versions that a gradient may miss; at the cap the learner's next round waits."""
-
-    @override
-    def may_start(self, now: Counters) -> bool:
-        """Within its pace, or when a partner waits; never beyond the cap."""
-        if now.finished:
-            return now.invited
-        return now.missed < self.max_staleness and (now.credit > 0 or now.invited)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """What a config may ask of a strategy."""
-
-    strategy: str
-    pace: int = 1
-    max_staleness: int = 64
-    every: int = 8
-    synchronous_steps: int = 0
-
-
-def create(choice: Choice) -> Strategy:
-    """The strategy of that name.
+def check(strategy: Strategy, schedule: MixingSchedule, *, learners: int, size: int) -> None:
+    """Refuse what cannot work; `size` is the number of learners in a super-learner.
 
     Raises:
-        UserError: no such strategy.
+        UserError: says why.
     """
-    match choice.strategy:
-        case "ssgd":
-            return Ssgd()
-        case "dpsgd":
-            return Dpsgd()
-        case "d1d":
-            return D1d()
-        case "local":
-            return Local(every=choice.every, synchronous_steps=choice.synchronous_steps)
-        case "adpsgd":
-            return Adpsgd(pace=choice.pace, max_staleness=choice.max_staleness)
-    names = ", ".join(kind.name for kind in STRATEGIES)
-    raise UserError(f"no strategy '{choice.strategy}'", fix=f"There are: {names}")
-
-
-STRATEGIES: tuple[type[Strategy], ...] = (Ssgd, Dpsgd, D1d, Local, Adpsgd)
+    where = f"strategy {strategy.name} with schedule {schedule.name}"
+    if strategy.alone and learners > 1:
+        raise UserError(f"has 1 learner, not {learners}", where=where)
+    if strategy.mixes and learners // size < 2:
+        raise UserError("needs at least 2 super-learners to mix", where=where)
+    if misfit := strategy.misfit(schedule.name, symmetric=schedule.symmetric):
+        raise UserError(misfit, where=where)
+    if size > 1 and strategy.mixes and strategy.shared_steps:
+        raise UserError(
+            "cannot share gradients among super-learners at first",
+            where=where,
+            fix="Set synchronous_steps to 0, or super_learner to 1",
+        )

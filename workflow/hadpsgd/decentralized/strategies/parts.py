@@ -1,0 +1,84 @@
+"""What a node's mixer is made of: the same for real processes and in the virtual clock."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from hadpsgd.decentralized.core.coordination import Coordination
+from hadpsgd.decentralized.core.learner import Learner
+from hadpsgd.decentralized.core.place import Place
+from hadpsgd.decentralized.core.threads import Clock
+from hadpsgd.decentralized.network.collectives import Group
+from hadpsgd.decentralized.network.transport import Transport
+from hadpsgd.decentralized.strategies.exchange import Exchange, NoExchange, PeerExchange
+from hadpsgd.decentralized.strategies.mixer import FreeMixer, Mixer, NoMixer, StepMixer
+from hadpsgd.decentralized.strategies.strategy import Strategy
+from hadpsgd.decentralized.topology.mixing import MixingSchedule
+
+
+class Parts(ABC):
+    """Of one node; a strategy asks for those that it needs.
+
+    Args:
+        members: of a super-learner, for the communication thread.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        strategy: Strategy,
+        schedule: MixingSchedule,
+        place: Place,
+        clock: Clock,
+        members: Group,
+    ) -> None:
+        self.learner = learner
+        self.strategy = strategy
+        self.schedule = schedule
+        self.place = place
+        self.clock = clock
+        self.members = members
+        self.coordination = Coordination(schedule, place.node)
+
+    @abstractmethod
+    def transport(self) -> Transport:
+        """To other nodes; made when first asked for."""
+
+    @abstractmethod
+    def average(self) -> Exchange:
+        """The mean of all nodes' weights."""
+
+    def peers(self, kind: type[PeerExchange] = PeerExchange) -> PeerExchange:
+        """With the partners that the schedule names."""
+        return kind(
+            self.learner,
+            self.schedule,
+            self.transport(),
+            self.coordination,
+            self.place,
+            self.members,
+        )
+
+    def no_mixer(self) -> Mixer:
+        """Nobody to mix with."""
+        return NoMixer(self.learner, self.strategy, NoExchange(), self.coordination, self.clock)
+
+    def in_step(self, exchange: Exchange) -> Mixer:
+        """Snapshots and mixes between gradients only."""
+        return StepMixer(self.learner, self.strategy, exchange, self.coordination, self.clock)
+
+    def free(self) -> Mixer:
+        """Snapshots and mixes at any moment."""
+        return self.freely(self.peers())
+
+    def freely(self, exchange: Exchange) -> Mixer:
+        """`free`, by an exchange."""
+        return FreeMixer(
+            self.learner,
+            self.strategy,
+            exchange,
+            self.coordination,
+            self.clock,
+            wait=self.transport().wait,
+            wake=self.transport().wake,
+        )
