@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
 import signal
+import threading
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -20,9 +24,11 @@ from hadpsgd.config import load, settings_of
 from hadpsgd.decentralized.core.place import Place
 from hadpsgd.decentralized.network.rendezvous import Meeting
 from hadpsgd.egs.dataset import Dataset, Plan
+from hadpsgd.errors import UserError
 from hadpsgd.training import interrupt
 from hadpsgd.training.checkpoints import Checkpoints, Saved, complete
 from hadpsgd.training.data import Feed
+from hadpsgd.training.final import average
 from hadpsgd.training.gradients import Gradients
 from hadpsgd.training.metrics import Metrics
 
@@ -105,6 +111,7 @@ def test_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     mine = checkpoints(tmp_path, keep=2)
     for step in (10, 20, 30, 40):
         mine.save({"steps": torch.tensor(step)}, engine(step))
+        mine.settle()
     left = complete(tmp_path)
     assert [int(saved.load(0)["steps"]) for saved in left] == [30, 40]
     found = mine.find()
@@ -117,6 +124,7 @@ def test_a_damaged_or_incomplete_checkpoint_is_passed_over(
     mine = checkpoints(tmp_path, keep=3)
     for step in (10, 20, 30):
         mine.save({"steps": torch.tensor(step)}, engine(step))
+        mine.settle()
     [part] = (tmp_path / engine(30).moment).iterdir()
     content = bytearray(part.read_bytes())
     content[len(content) // 2] ^= 1
@@ -128,6 +136,62 @@ def test_a_damaged_or_incomplete_checkpoint_is_passed_over(
     assert found is not None and found.folder.name == engine(10).moment
     assert f"{part}: damaged checkpoint" in capsys.readouterr().err
     assert [saved.folder.name for saved in complete(tmp_path)] == [engine(10).moment]
+
+
+def test_training_goes_on_while_a_checkpoint_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written is the state of the moment, whatever training does to it meanwhile."""
+    go_on, write = threading.Event(), torch.save
+
+    def slow(*args: Any) -> None:
+        assert go_on.wait(120)
+        write(*args)
+
+    monkeypatch.setattr(torch, "save", slow)
+    mine = checkpoints(tmp_path, keep=3)
+    state: dict[str, Any] = {"weights": torch.zeros(3), "more": {"momentum": [torch.zeros(2)]}}
+    mine.save(state, engine(10))
+    assert complete(tmp_path) == []
+    state["weights"] += 1
+    state["more"]["momentum"][0] += 1
+    go_on.set()
+    mine.settle()
+    [saved] = complete(tmp_path)
+    found = saved.load(0)
+    assert found["weights"].tolist() == [0, 0, 0]
+    assert found["more"]["momentum"][0].tolist() == [0, 0]
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    mine = checkpoints(tmp_path, keep=3)
+    monkeypatch.setattr(torch, "save", full)
+    mine.save({"steps": torch.tensor(1)}, engine(10))
+    with pytest.raises(UserError, match=r"node-0-of-1.*the disk is full"):
+        mine.save({"steps": torch.tensor(2)}, engine(20))
+
+
+def test_the_mean_of_learners_that_are_read_one_by_one() -> None:
+    rows = [torch.randn(7, generator=torch.Generator().manual_seed(n)) for n in range(5)]
+    held: list[int] = []
+
+    class Read:
+        def __iter__(self) -> Iterator[Tensor]:
+            for n, row in enumerate(rows):
+                held.append(n)
+                yield row.clone()
+
+    mean, distance = average(Read())
+    dense = np.stack([row.double().numpy() for row in rows])
+    np.testing.assert_allclose(mean.numpy(), dense.mean(0), rtol=1e-15)
+    expected = np.sqrt(((dense - dense.mean(0)) ** 2).sum(1).mean()) / np.linalg.norm(dense.mean(0))
+    assert distance == pytest.approx(expected, rel=1e-12)
+    assert held == [*range(5), *range(5)]
 
 
 def test_rows_of_an_attempt_that_got_further_are_cut(tmp_path: Path) -> None:

@@ -3,20 +3,25 @@
 A checkpoint is a folder, named by its moment (rounds, steps), with one part for each super-learner
 that lived: `000000120-000000000/node-3-of-0f-<checksum>.pt`, 0f the bits of the living. It counts
 once all their parts are there.
+
+Training stands still while a part is copied, not while it is written: a thread does that.
 """
 
 from __future__ import annotations
 
+import copy
 import re
 import shutil
 import sys
 import time
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from hadpsgd.decentralized.core.engine import Engine
 from hadpsgd.decentralized.network.rendezvous import Meeting
@@ -85,6 +90,14 @@ def _all(folder: Path) -> list[Saved]:
     return [Saved(path) for path in sorted(folder.glob(_MOMENT)) if path.is_dir()]
 
 
+def _copied(state: dict[str, Any]) -> dict[str, Any]:
+    """The state, with tensors that nobody else changes."""
+    return {
+        key: value.detach().clone() if isinstance(value, Tensor) else copy.deepcopy(value)
+        for key, value in state.items()
+    }
+
+
 def _bits(nodes: Iterable[int]) -> int:
     return sum(1 << node for node in nodes)
 
@@ -105,27 +118,47 @@ class Checkpoints:
         with explain_os_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
         self.last = Saved(folder)
+        self._writer = ThreadPoolExecutor(1, "checkpoint")
+        self._writing: Future[None] | None = None
 
     def save(self, state: dict[str, Any], engine: Engine) -> None:
-        """Write this super-learner's part (its first member does); the leader removes old ones.
+        """Begin to write this super-learner's part (its first member does); the leader removes
+        old ones. `state` may change as soon as this returns.
 
         Raises:
-            UserError: no space, or no permission.
+            UserError: no space, or no permission; for this part or the one before.
         """
         place = self.meeting.place
-        folder = self.folder / engine.moment
-        self.last = Saved(folder)
+        self.settle()
+        self.last = Saved(self.folder / engine.moment)
         if place.member == 0:
-            with explain_os_errors(folder):
-                folder.mkdir(exist_ok=True)
             name = f"node-{place.node}-of-{_bits(engine.alive):x}"
-            for stale in folder.glob(f"node-{place.node}-*.pt"):
-                stale.unlink()
-            with atomic_file(folder / f"{name}.writing") as temporary:
-                torch.save(state, temporary)
-                checksum = sha256(temporary)[:16]
-            (folder / f"{name}.writing").replace(folder / f"{name}-{checksum}.pt")
-        if engine.leads:
+            self._writing = self._writer.submit(
+                self._write, _copied(state), name, place.node, self.last.folder, engine.leads
+            )
+
+    def settle(self) -> None:
+        """Until this learner's part is on disk.
+
+        Raises:
+            UserError: it could not be written.
+        """
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    def _write(
+        self, state: dict[str, Any], name: str, node: int, folder: Path, leads: bool
+    ) -> None:
+        with explain_os_errors(folder):
+            folder.mkdir(exist_ok=True)
+        for stale in folder.glob(f"node-{node}-*.pt"):
+            stale.unlink()
+        with atomic_file(folder / f"{name}.writing") as temporary:
+            torch.save(state, temporary)
+            checksum = sha256(temporary)[:16]
+        (folder / f"{name}.writing").replace(folder / f"{name}-{checksum}.pt")
+        if leads:
             for old in complete(self.folder)[: -self.keep]:
                 shutil.rmtree(old.folder, ignore_errors=True)
 
@@ -150,7 +183,9 @@ class Checkpoints:
 
         Raises:
             TimeoutError: some have not.
+            UserError: this learner could not.
         """
+        self.settle()
         deadline = time.monotonic() + seconds
         while not self.last.parts():
             if time.monotonic() > deadline:

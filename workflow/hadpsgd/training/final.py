@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hadpsgd.egs.dataset import Dataset
 from hadpsgd.files import write_text
 from hadpsgd.models.blstm import BLSTM, Shape
 from hadpsgd.models.build import ModelMeta, SavedShape, save_model
+from hadpsgd.training.checkpoints import Saved
 from hadpsgd.training.evaluation import evaluate, named
 from hadpsgd.training.job import Job
 
@@ -24,20 +26,33 @@ def consensus(job: Job) -> float:
     """Load the mean of all learners' last weights into the model; their distance from it."""
     job.checkpoints.wait_until_complete(job.meeting.timeout.total_seconds())
     last = job.checkpoints.last
-    mean, distance = average([last.load(node)["weights"] for node in sorted(last.parts())])
+    mean, distance = average(_Weights(last, sorted(last.parts())))
     job.engine.load_weights(mean)
     return distance
 
 
-def average(weights: Sequence[Tensor]) -> tuple[Tensor, float]:
+@dataclass(frozen=True)
+class _Weights:
+    """Weights of the nodes of a checkpoint, read anew whenever they are gone through."""
+
+    saved: Saved
+    nodes: Sequence[int]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self.saved.load(node)["weights"] for node in self.nodes)
+
+
+def average(weights: Iterable[Tensor]) -> tuple[Tensor, float]:
     """Mean of the learners' weights, and sqrt(1/L sum_i |w_i - mean|^2) / |mean|.
 
-    Over the L super-learners that lived, summed in their order, in double precision.
+    Over the L super-learners that lived, summed in their order, in double precision. Gone through
+    twice and never held together: 128 learners take the memory of one.
     """
-    mean = torch.zeros(weights[0].shape, dtype=torch.float64)
+    mean, count = torch.zeros((), dtype=torch.float64), 0
     for row in weights:
-        mean += row
-    mean /= len(weights)
+        mean = mean.add_(row) if count else row.to(torch.float64, copy=True)
+        count += 1
+    mean /= count
     squares = [float((row - mean).square().sum()) for row in weights]
     return mean, float(np.sqrt(np.mean(squares)) / mean.norm())
 

@@ -76,6 +76,7 @@ def train(job: Job) -> End:
             if engine.paused and not engine.over:
                 save(job)
         job.checkpoints.save(state(job), job.engine)
+        job.checkpoints.settle()
         if engine.complete:
             progress.finish()
         progress.close()
