@@ -51,11 +51,14 @@ def last_moment(folder: Path) -> str:
 
 
 def kill_and_resume(folder: Path, egs: Path, run_id: str, kills: int, **settings: Any) -> None:
-    """kill -9 all learners at random moments; then let them finish."""
+    """kill -9 all learners at random moments; then let them finish.
+
+    Each step is made so long that a slow disk does not let them finish before.
+    """
     draws = np.random.default_rng(IDS.index(run_id))
     for _ in range(kills):
         before = last_moment(folder)
-        started = start(folder, egs, run_id, pause=0.02, **settings)
+        started = start(folder, egs, run_id, pause=0.1, **settings)
         deadline = time.monotonic() + 30
         while last_moment(folder) <= before and time.monotonic() < deadline:
             time.sleep(0.01)
