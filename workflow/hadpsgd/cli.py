@@ -68,6 +68,10 @@ STAGES: dict[str, tuple[str, str]] = {
         "hadpsgd.decentralized.commands.simulate",
         "strategies among many learners in simulated time, stragglers and slow links included",
     ),
+    "plan": (
+        "hadpsgd.planning.plan_command",
+        "hours of training on a cluster; which strategy, sizes, batch and learning rate to take",
+    ),
     "pieces": ("hadpsgd.lm.pieces_command", "pieces of words, for an open vocabulary"),
     "lm": ("hadpsgd.lm.command", "train or check the n-gram language model; perplexity report"),
     "graph": ("hadpsgd.graph.command", "the decoding graph HCLG"),
