@@ -86,7 +86,7 @@ def test_dropout_is_drawn_anew_for_every_step_and_learner(tmp_path: Path) -> Non
             module = Dropped()
             torch.manual_seed(again)  # whatever was drawn before
             rank, step = place
-            Gradients(module, settings, CPU).take(
+            Gradients(module, settings, CPU, arithmetic="fp32").take(
                 torch.ones(64), torch.ones(1), rank=rank, step=step
             )
             assert module.weight.grad is not None

@@ -12,6 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from hadpsgd.models import bf16_lstm
 from hadpsgd.models.loss import FrameScore, linear_cross_entropy, score_frames
 
 
@@ -56,6 +57,8 @@ class BLSTM(nn.Module):
         super().__init__()
         self.input_dim = input_dim
         self.num_pdfs = num_pdfs
+        self.own_layers = False
+        """Under autocast, hadpsgd.models.bf16_lstm computes what `lstm` has the weights of."""
         self.lstm = nn.LSTM(
             input_dim,
             shape.cells,
@@ -93,7 +96,9 @@ class BLSTM(nn.Module):
         `lengths` (frames of each utterance, any order, on the CPU) makes utterances of different
         lengths, padded to one length, come out as each would alone.
         """
-        if lengths is None:
+        if self.own_layers and torch.is_autocast_enabled(x.device.type):
+            states = bf16_lstm.blstm(self.lstm, x, lengths)
+        elif lengths is None:
             states, _ = self.lstm(x)
         else:
             packed = nn.utils.rnn.pack_padded_sequence(

@@ -26,6 +26,8 @@ from hadpsgd.rerun.comparison import Item
 from hadpsgd.rerun.original import COUNTS, Original, find
 from hadpsgd.tracking import provenance
 from hadpsgd.tracking.uri import VARIABLE
+from hadpsgd.training import arithmetic
+from hadpsgd.training.job import checkpoint_folder, identity
 
 DIFFERENT = 1
 NAMED = 3
@@ -68,6 +70,8 @@ def run(args: argparse.Namespace) -> int:
     items += _data(original, config, anyway=args.anyway, differing=_other_bits(original, items))
     if _asynchronous(original.run):
         _replay(original, config, file)
+    else:
+        keep_arithmetic(original, config, base / "egs/train")
     scores = base / "score" / original.key
     made = ("dev", *config.tests)
     _workflow(file, args.cores, [scores / name for name in made])
@@ -168,6 +172,17 @@ def _workflow(file: Path, cores: int, targets: list[Path]) -> None:
     done = subprocess.run(command, env={**os.environ, "PATH": path}, stdout=sys.stderr, check=False)
     if done.returncode:
         raise UserError("the workflow failed; its messages are above", where=file)
+
+
+def keep_arithmetic(original: Original, config: Config, egs: Path) -> None:
+    """Where bf16's arithmetic was chosen by a measurement, the rerun makes none."""
+    run_id = original.run.id
+    if settings_of(config, run_id).training.precision != "bf16":
+        return
+    folder = checkpoint_folder(config, run_id=run_id, hash_=identity(config, run_id, egs))
+    if arithmetic.kept(folder) is None:  # else an earlier try at this rerun has it
+        choice = original.summary.get("arithmetic", arithmetic.AUTOCAST)
+        arithmetic.keep(folder, choice)
 
 
 def _replay(original: Original, config: Config, file: Path) -> None:

@@ -106,6 +106,7 @@ def write(job: Job, seconds: float, measured: dict[str, float]) -> None:
         "mixes_per_step": job.engine.rounds / max(1, job.engine.steps),
         "device": job.device.type,
         "threads": torch.get_num_threads(),
+        "arithmetic": job.gradients.arithmetic,
         "parameters": sum(p.numel() for p in job.model.parameters()),
         "seconds": seconds,
         "weights": checksum(job.model.float()),

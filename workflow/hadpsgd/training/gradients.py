@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from hadpsgd.config import RunSettings
+from hadpsgd.training import arithmetic as ways
 
 
 class Gradients:
@@ -14,15 +15,18 @@ class Gradients:
 
     Args:
         module: gives the loss of (features, pdf-ids).
-        settings: precision, dropout and seed.
+        settings: dropout and seed.
         device: of the model.
+        arithmetic: of the model's forward pass, see hadpsgd.training.arithmetic.
     """
 
-    def __init__(self, module: nn.Module, settings: RunSettings, device: torch.device) -> None:
+    def __init__(
+        self, module: nn.Module, settings: RunSettings, device: torch.device, *, arithmetic: str
+    ) -> None:
         self.module = module
         self.seed = settings.seed
         self.draws = bool(settings.model.dropout)
-        self.bf16 = settings.training.precision == "bf16"
+        self.arithmetic = arithmetic
         self.device = device
 
     def take(self, x: Tensor, targets: Tensor, *, rank: int, step: int) -> float:
@@ -30,7 +34,7 @@ class Gradients:
         if self.draws:  # masks depend on the step alone, so a resumed run draws the same
             words = np.random.SeedSequence([self.seed, rank, step]).generate_state(1, np.uint64)
             torch.manual_seed(int(words[0] >> np.uint64(1)))
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
+        with ways.mode(self.arithmetic, self.device):
             loss = self.module(x, targets)
         loss.backward()
         return float(loss.detach())

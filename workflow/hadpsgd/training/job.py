@@ -29,6 +29,7 @@ from hadpsgd.egs.dataset import Dataset, Plan
 from hadpsgd.errors import UserError
 from hadpsgd.files import sha256
 from hadpsgd.models.blstm import BLSTM
+from hadpsgd.training import arithmetic
 from hadpsgd.training.checkpoints import Checkpoints
 from hadpsgd.training.data import Feed
 from hadpsgd.training.evaluation import pick_device
@@ -148,6 +149,14 @@ def assemble(config: Config, run_id: str, *, egs: Path, dev_egs: Path, out: Path
     checkpoints = Checkpoints(
         checkpoint_folder(config, run_id=run_id, hash_=hash_), meeting, training.keep_checkpoints
     )
+    way = arithmetic.agree(
+        training.precision,
+        model,
+        arithmetic.Size(subsequences=max(1, training.batch // run.learners), frames=train.frames),
+        run_id=run.id,
+        meeting=meeting,
+        folder=checkpoints.folder,
+    )
     by_host = device.type == "cuda" and config.site.between_gpus == "host"
     engine = _engine(
         settings, LossOf(model), meeting, plan.steps, checkpoints.folder, by_host=by_host
@@ -170,7 +179,7 @@ def assemble(config: Config, run_id: str, *, egs: Path, dev_egs: Path, out: Path
         checkpoints=checkpoints,
         steps_per_epoch=plan.steps,
         device=device,
-        gradients=Gradients(engine.module, settings, device),
+        gradients=Gradients(engine.module, settings, device, arithmetic=way),
         injection=injection_of(run, seed),
         every_seconds=config.tracking.every_seconds,
     )

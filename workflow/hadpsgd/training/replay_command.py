@@ -23,7 +23,7 @@ from hadpsgd.egs.dataset import Dataset, Plan
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 from hadpsgd.models.blstm import BLSTM
-from hadpsgd.training import final
+from hadpsgd.training import arithmetic, final
 from hadpsgd.training.checkpoints import Saved, newest
 from hadpsgd.training.data import Feed
 from hadpsgd.training.evaluation import pick_device
@@ -121,7 +121,9 @@ def replay(settings: RunSettings, egs: Path, saved: Saved, meeting: Meeting) -> 
     dtype = torch.float64 if training.precision == "fp64" else torch.float32
     model = BLSTM(settings.model, input_dim=dataset.dim, num_pdfs=dataset.num_pdfs, seed=seed)
     flat = flatten(model.to(device, dtype), shards=run_.learners)
-    gradients = Gradients(LossOf(model), settings, device)
+    way = arithmetic.recorded(training.precision, folder)
+    arithmetic.prepare(model, way)
+    gradients = Gradients(LossOf(model), settings, device, arithmetic=way)
     feed = Feed(dataset, plan, rank=0, learners=run_.learners, device=device, dtype=dtype)
 
     def gradient(node: int, learner: Learner) -> float:

@@ -1,0 +1,187 @@
+"""How `precision: bf16` is computed: chosen once by a measurement, then kept.
+
+Which way is fastest depends on processor and model: products in bf16 are fast where there are
+instructions for them. Each way rounds differently, so that a choice decides bits: rank 0 chooses
+for all learners, and what it chose lies beside the checkpoints, where a resumed run and a replay
+find it. A rerun is given the original's.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import time
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from hadpsgd.decentralized.network.rendezvous import Meeting, wait_for_keys
+from hadpsgd.errors import UserError
+from hadpsgd.files import write_text
+from hadpsgd.models.blstm import BLSTM
+from hadpsgd.training.checkpoints import complete
+from hadpsgd.training.metrics import say
+
+FP32 = "fp32"
+"""In single precision: bf16 is slower here."""
+AUTOCAST = "autocast"
+"""PyTorch's autocast, nn.LSTM included. What GPUs take."""
+BF16_LSTM = "bf16-lstm"
+"""PyTorch's autocast, but the layers of hadpsgd.models.bf16_lstm."""
+CHOICES = (FP32, AUTOCAST, BF16_LSTM)
+FILE = "arithmetic.json"
+"""In the folder of a run's checkpoints."""
+ROUNDS = 5
+SECONDS = 5.0
+"""No round begins later after the first; the first one is always made."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """One gradient's minibatch."""
+
+    subsequences: int
+    frames: int
+    """Of a subsequence."""
+
+
+def mode(choice: str, device: torch.device) -> AbstractContextManager[object]:
+    """For the forward pass of a gradient; any other name than those above is no bf16."""
+    wanted = choice in (AUTOCAST, BF16_LSTM)
+    return torch.autocast(device.type, torch.bfloat16, enabled=wanted)
+
+
+def prepare(model: BLSTM, choice: str) -> None:
+    """Make a model compute as chosen while `mode` holds."""
+    model.own_layers = choice == BF16_LSTM
+
+
+def agree(
+    precision: str, model: BLSTM, size: Size, *, run_id: str, meeting: Meeting, folder: Path
+) -> str:
+    """The way all learners of a run take, and the model prepared for it.
+
+    Args:
+        precision: of the config; all but bf16 stand for themselves.
+        model: on its device, weights as they begin (its gradients stay untouched).
+        size: of a learner's minibatch.
+        run_id: for the log.
+        meeting: all ranks call this.
+        folder: of the run's checkpoints.
+
+    Raises:
+        UserError: rank 0 does not say, or the folder's choice cannot be read.
+    """
+    choice = precision
+    if precision == "bf16":
+        choice = AUTOCAST
+        if next(model.parameters()).device.type == "cpu":
+            choice = _agreed(model, size, run_id=run_id, meeting=meeting, folder=folder)
+    prepare(model, choice)
+    return choice
+
+
+def kept(folder: Path) -> str | None:
+    """What was chosen for the run with these checkpoints; None before its first start.
+
+    Raises:
+        UserError: the file says nothing that is known here.
+    """
+    file = folder / FILE
+    if not file.is_file():  # versions before there was a choice took autocast
+        return AUTOCAST if complete(folder) else None
+    try:
+        choice = json.loads(file.read_text(encoding="utf-8"))["arithmetic"]
+    except (ValueError, KeyError, TypeError):
+        choice = None
+    if choice not in CHOICES:
+        raise UserError(
+            f"names none of {', '.join(CHOICES)}",
+            where=file,
+            fix="Write the `arithmetic` that the run's log or summary.json names",
+        )
+    return str(choice)
+
+
+def recorded(precision: str, folder: Path) -> str:
+    """How the run with these checkpoints was computed."""
+    return precision if precision != "bf16" else kept(folder) or AUTOCAST
+
+
+def keep(folder: Path, choice: str, seconds: dict[str, float] | None = None) -> None:
+    """Let a run compute this way, from its first start on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {"arithmetic": choice, "seconds_of_a_gradient": seconds or {}}
+    write_text(folder / FILE, json.dumps(content, indent=2) + "\n")
+
+
+def _agreed(model: BLSTM, size: Size, *, run_id: str, meeting: Meeting, folder: Path) -> str:
+    if meeting.place.rank:
+        store = meeting.prefixed("arithmetic")
+        if not wait_for_keys(store, ["choice"], meeting.timeout.total_seconds() + 60):
+            raise UserError("rank 0 came and then fell silent")
+        return store.get("choice").decode()
+    choice = kept(folder)
+    if choice is None:
+        found = measure(model, size)
+        choice = fastest(found)
+        keep(folder, choice, found)
+        frames = size.subsequences * size.frames
+        speeds = ", ".join(f"{name} {frames / found[name]:.0f}" for name in found)
+        say(f"{run_id}: computes by {choice}; measured frames/s: {speeds}")
+    else:
+        say(f"{run_id}: computes by {choice}, as chosen before")
+    if meeting.store is not None:
+        meeting.prefixed("arithmetic").set("choice", choice)
+    return choice
+
+
+def fastest(seconds: dict[str, float]) -> str:
+    """The choice with the least; fp32 among equals."""
+    return min(CHOICES, key=lambda name: seconds.get(name, math.inf))
+
+
+def measure(model: BLSTM, size: Size) -> dict[str, float]:
+    """Seconds of one gradient of a copy of the model, by choice: the least of a few rounds.
+
+    The choices take turns, so that other load hits all alike; random numbers are drawn as if
+    nothing had happened. What this processor cannot do is left out.
+    """
+    copied = copy.deepcopy(model).train()
+    draws = torch.Generator().manual_seed(0)
+    x = torch.randn(size.subsequences, size.frames, model.input_dim, generator=draws)
+    targets = torch.randint(model.num_pdfs, x.shape[:2], generator=draws)
+    with torch.random.fork_rng(devices=[]):
+        # the first time, libraries make their plans
+        able = [choice for choice in CHOICES if _can(copied, x, targets, choice)]
+        least = dict.fromkeys(able, math.inf)
+        begin = time.monotonic()
+        for number in range(ROUNDS):
+            if number and time.monotonic() - begin > SECONDS:
+                break
+            for choice in able:
+                least[choice] = min(least[choice], _seconds(copied, x, targets, choice))
+    return least
+
+
+def _can(model: BLSTM, x: Tensor, targets: Tensor, choice: str) -> bool:
+    try:
+        _seconds(model, x, targets, choice)
+    except RuntimeError:  # oneDNN has no bf16 LSTM for processors without AVX512
+        if choice == FP32:
+            raise
+        return False
+    return True
+
+
+def _seconds(model: BLSTM, x: Tensor, targets: Tensor, choice: str) -> float:
+    prepare(model, choice)
+    begin = time.perf_counter()
+    with mode(choice, x.device):
+        loss = model.loss(x, targets)
+    loss.backward()
+    return time.perf_counter() - begin
