@@ -17,7 +17,17 @@ from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
 from hadpsgd.decentralized.simulated.study import HEADER, Contest, Outcome, play, plot, row
 from hadpsgd.files import write_text
 
-RUNS = ("ssgd", "d1d", "local", "dpsgd", "adpsgd", "adpsgd:pairwise", "rand", "hadpsgd")
+RUNS = (
+    "ssgd",
+    "d1d",
+    "local",
+    "dpsgd",
+    "adpsgd",
+    "adpsgd:pairwise",
+    "adpsgd:random-partner",
+    "rand",
+    "hadpsgd",
+)
 SECONDS = 60.0
 COMPUTE = 0.5
 MODEL_BYTES = 43_154_944 * 4
@@ -58,6 +68,8 @@ What to look for, and where the papers say it (E: arXiv 2002.01119, T: 2110.1119
   stale (E: straggler avoidance of AD and RAND, not of D1D).
 - One slow link: asynchronous learners keep computing, but rounds of mixing come as slowly as the
   link, so consensus suffers: a slow computer does not stall RAND, a slow communicator does.
+  Learners that draw partners (random-partner) share no rounds: the slow link delays its own
+  exchanges alone, and the others keep their mixes.
 - The random ring holds 64 learners closer together than the fixed one at the same bytes; super-
   learners, whose gradients are averaged, closer still.
 """

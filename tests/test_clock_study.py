@@ -39,7 +39,8 @@ def test_simulate_prints_a_row_for_each_strategy(
     output = capsys.readouterr()
     rows = table(output.out)
     assert list(rows) == [
-        "ssgd", "d1d", "local", "dpsgd", "adpsgd", "adpsgd:pairwise", "rand", "hadpsgd",
+        "ssgd", "d1d", "local", "dpsgd", "adpsgd", "adpsgd:pairwise", "adpsgd:random-partner",
+        "rand", "hadpsgd",
     ]  # fmt: skip
     assert rows["rand"]["schedule"] == "random-ring"
     assert float(rows["adpsgd"]["median"]) > 3 * float(rows["ssgd"]["median"])
@@ -57,6 +58,7 @@ def test_simulate_prints_a_row_for_each_strategy(
         (["--runs", "adpsgd:star"], "unknown mixing schedule 'star'"),
         (["--runs", "d1d:ring"], "d1d averages all weights: its schedule is 'complete'"),
         (["--runs", "adpsgd:exponential"], "needs exchanges in both directions"),
+        (["--super-learner", "2", "--runs", "hadpsgd:random-partner"], "do not draw partners"),
         (["--super-learner", "3", "--runs", "hadpsgd"], "no super-learners of 3"),
         (["--slow", "9:2"], "--slow: there are ranks 0 to 3, not 9"),
         (["--slow", "1"], "--slow takes RANK:FACTOR, not '1'"),

@@ -72,5 +72,6 @@ class Settings(Section):
     """When a learner dies: a new process joins the others, which go on (replace); the others go
     on without it (continue); or the job fails, to be tried again (stop). Where the strategy cannot
     go on without one (all but adpsgd and rand), replace and continue start all learners again
-    from the last checkpoint. A host that dies takes its learners with it: with replace and
-    continue the other hosts go on."""
+    from the last checkpoint; where learners draw partners (random-partner), replace is continue.
+    A host that dies takes its learners with it: with replace and continue the other hosts go
+    on."""

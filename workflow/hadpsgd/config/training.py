@@ -14,7 +14,13 @@ from hadpsgd.decentralized.strategies.registry import STRATEGIES as ENGINE
 from hadpsgd.decentralized.strategies.registry import Strategy, find
 
 SCHEDULES = Literal[
-    "ring", "random-ring", "pairwise", "complete", "exponential", "one-peer-exponential"
+    "ring",
+    "random-ring",
+    "pairwise",
+    "random-partner",
+    "complete",
+    "exponential",
+    "one-peer-exponential",
 ]
 DIRECTED = ("exponential", "one-peer-exponential")
 DDP = "ddp"
@@ -90,7 +96,8 @@ class Run(SettingsChanges):
     """Strategy among the super-learners (hadpsgd)."""
     schedule: SCHEDULES = "ring"
     """Mixing schedule among (super-)learners; by default the ring, for `rand` the random ring,
-    for `d1d` and `local` the complete graph."""
+    for `d1d` and `local` the complete graph. With `random-partner` the learners of `adpsgd` draw
+    partners at their own pace and follow no rounds."""
     pace: int = Field(1, ge=1)
     """Rounds of mixing that a learner starts of itself during a gradient (asynchronous ones)."""
     max_staleness: int = Field(64, ge=1)
@@ -179,6 +186,11 @@ class Run(SettingsChanges):
                 f"schedule '{self.schedule}' is directed: an exchange lost one way would shift the "
                 "mean of the weights"
             )
+        if self.kind and not self.kind.synchronous and self.schedule == "random-partner":
+            if self.super_learner > 1:
+                raise ValueError("super-learners do not draw partners: choose another schedule")
+            if self.injected.drop:
+                raise ValueError("random-partner has no rounds that injected.drop could leave out")
         if self.strategy == "hadpsgd" and self.synchronous_epochs:
             raise ValueError("synchronous_epochs are for strategy local alone")
 

@@ -37,6 +37,7 @@ from hadpsgd.decentralized.strategies.strategy import Strategy, check
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
 from hadpsgd.decentralized.topology.schedules import Complete
 from hadpsgd.decentralized.topology.schedules import create as create_schedule
+from hadpsgd.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,27 @@ class ProcessParts(Parts):
         return self.freely(elastic)
 
 
+def schedule_of(
+    strategy: Strategy, name: str, *, nodes: int, seed: int, injection: Injection | None
+) -> MixingSchedule:
+    """The mixing schedule of a run, with exchanges left out as `injection` says.
+
+    Raises:
+        UserError: no such schedule, or learners draw partners and have none to leave out.
+    """
+    if not strategy.mixes:
+        return Complete(learners=nodes)
+    plan = create_schedule(name, learners=nodes, seed=seed)
+    if injection is None:
+        return plan
+    if injection.drop and plan.free and not strategy.synchronous:
+        raise UserError(
+            f"schedule {name} has no rounds of which exchanges could be dropped",
+            fix="Drop exchanges of another schedule",
+        )
+    return injection.on(plan)
+
+
 def build(
     module: nn.Module,
     sgd: Sgd,
@@ -175,13 +197,7 @@ def build(
     """
     keep_freed_memory()
     place, clock = meeting.place, RealClock()
-    plan = (
-        create_schedule(schedule, learners=place.nodes, seed=seed)
-        if strategy.mixes
-        else Complete(learners=place.nodes)
-    )
-    if injection is not None:
-        plan = injection.on(plan)
+    plan = schedule_of(strategy, schedule, nodes=place.nodes, seed=seed, injection=injection)
     check(strategy, plan, learners=place.world, size=place.size)
     flat = flatten(module, shards=place.world)
     writer = recorder(plan) if recorder is not None and place.member == 0 else None

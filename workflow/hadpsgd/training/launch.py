@@ -86,8 +86,13 @@ class Launch:
 
 
 def elastic(run: Run) -> bool:
-    """Whether the others can go on when a rank dies, and a newcomer can join them."""
+    """Whether the others can go on when a rank dies."""
     return run.strategy in ("adpsgd", "rand")
+
+
+def admits(run: Run) -> bool:
+    """Whether a newcomer can join them then."""
+    return elastic(run) and run.schedule != "random-partner"
 
 
 def launch(wanted: Launch) -> int:
@@ -264,7 +269,7 @@ def _ranks(wanted: Launch, env: dict[str, str], numbers: range, descriptors: lis
         numbers,
         wanted.run.learners,
         wanted.logs,
-        replacements=wanted.restarts if lost == "replace" else 0,
+        replacements=wanted.restarts if lost == "replace" and admits(wanted.run) else 0,
         alone=lost != "stop",
         descriptors=descriptors,
     )

@@ -18,7 +18,17 @@ from hadpsgd.decentralized.network.speeds import SPREADS, ComputeTimes, LinkTime
 from hadpsgd.decentralized.simulated import study
 from hadpsgd.errors import UserError
 
-RUNS = ("ssgd", "d1d", "local", "dpsgd", "adpsgd", "adpsgd:pairwise", "rand", "hadpsgd")
+RUNS = (
+    "ssgd",
+    "d1d",
+    "local",
+    "dpsgd",
+    "adpsgd",
+    "adpsgd:pairwise",
+    "adpsgd:random-partner",
+    "rand",
+    "hadpsgd",
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

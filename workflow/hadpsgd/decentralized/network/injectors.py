@@ -62,7 +62,7 @@ class Dropping(MixingSchedule):
         self.base = base
         self.alive = living(base)
         self.share = share
-        self.name, self.summary = base.name, base.summary
+        self.name, self.summary, self.free = base.name, base.summary, base.free
 
     @property
     @override

@@ -7,6 +7,7 @@ waits in the kernel's buffers.
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import torch
@@ -16,7 +17,7 @@ from hadpsgd.decentralized.core.note import Note
 from hadpsgd.decentralized.network.connections import Address, Connections
 from hadpsgd.decentralized.network.link import Link
 from hadpsgd.decentralized.network.transport import Arrival, UnsettledError
-from hadpsgd.decentralized.network.wire import Header, Kind
+from hadpsgd.decentralized.network.wire import TALK, Header, Kind
 
 LOOK_UP_SECONDS = 0.25
 """How often a silent exchange looks whether it was interrupted."""
@@ -82,6 +83,9 @@ class TcpTransport:
         """Asked now and then during a silent exchange; ends it."""
         self.delay: Callable[[int, int], float] | None = None
         """(partner, bytes) -> seconds that a message is made to need."""
+        self.meanwhile: Callable[[], None] = lambda: None
+        """Called during an exchange whenever something may have come."""
+        self._unsaid: defaultdict[int, list[Header]] = defaultdict(list)
         self._connections = Connections(rank, publish, lookup, host)
         self._make: Callable[[], Tensor] = lambda: torch.empty_like(like, pin_memory=pin)
         self._snapshot = self._make()
@@ -91,7 +95,6 @@ class TcpTransport:
         self.reset = self._connections.reset
         self.reach = self._connections.to
         self.ended = self._connections.ended
-        self.drop = self._connections.drop
         self.lives = self._connections.lives
         self.close = self._connections.close
 
@@ -126,6 +129,43 @@ class TcpTransport:
                     rank=self.rank, round_=round_, arrived=current.arrived, lost=lost
                 )
             self._connections.events(LOOK_UP_SECONDS if self.delay is None else DELAY_SECONDS)
+            self.meanwhile()
+
+    def tell(self, j: int, message: Header) -> None:
+        """Send a short message, once there is a connection."""
+        self._unsaid[j].append(message)
+        self._say(j)
+
+    def heard(self) -> list[Header]:
+        """Short messages that came; what belongs to a round stays."""
+        for j in list(self._unsaid):
+            self._say(j)
+        found: list[Header] = []
+        for link in list(self._connections.links.values()):
+            while link.read_header() and link.header is not None and link.header.kind in TALK:
+                found.append(link.header)
+                link.header = None
+        return found
+
+    @property
+    def said(self) -> bool:
+        """Whether all that was told has left this process."""
+        links = self._connections.links
+        return not self._unsaid and not any(
+            link.outbox and not link.ended for link in links.values()
+        )
+
+    def drop(self, j: int) -> None:
+        """Let go of the connection to a rank, and of what was still to be said to it."""
+        self._unsaid.pop(j, None)
+        self._connections.drop(j)
+
+    def _say(self, j: int) -> None:
+        link = self._connections.links.get(j)
+        if link is not None:
+            messages = self._unsaid.pop(j)
+            link.outbox += [memoryview(message.pack()) for message in messages]
+            link.send()
 
     def agree(self, round_: int, others: Sequence[int], note: Note) -> list[Note]:
         """Notes to and from other members of the super-learner, at the beginning of a round."""
@@ -197,7 +237,11 @@ class TcpTransport:
 
     def _take(self, current: _Round, j: int, link: Link) -> None:
         """Deal with what came from partner `j` as far as this round goes."""
-        while link.header is not None and link.header.round == current.number:
+        while (
+            link.header is not None
+            and link.header.round == current.number
+            and link.header.kind not in TALK
+        ):
             if link.header.kind is Kind.RECEIVED:
                 current.acknowledged.add(j)
             else:

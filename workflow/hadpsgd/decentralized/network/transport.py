@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
 
 from hadpsgd.decentralized.core.note import Note
+from hadpsgd.decentralized.network.wire import Header
 
 
 @dataclass(frozen=True)
@@ -75,3 +76,36 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Let go of all connections."""
+
+
+class TalkingTransport(Transport, Protocol):
+    """A transport that carries short messages (`wire.TALK`) as well, at any time, in order."""
+
+    meanwhile: Callable[[], None]
+    """Called during an exchange when messages may have come: it must not begin another."""
+
+    def reach(self, j: int) -> object:
+        """Make a connection to a rank below this one; those above make theirs.
+
+        Raises:
+            OSError: nobody listens there.
+        """
+
+    def tell(self, j: int, message: Header) -> None:
+        """Send a message to a rank as soon as it can be reached."""
+
+    def heard(self) -> list[Header]:
+        """Messages that came since the last call."""
+
+    @property
+    def said(self) -> bool:
+        """Whether all that was told has left this process."""
+
+    def ended(self) -> set[int]:
+        """Ranks that closed their connection, or died, and left nothing to be read."""
+
+    def lives(self, j: int) -> bool:
+        """Whether a rank accepts connections."""
+
+    def drop(self, j: int) -> None:
+        """Let go of the connection to a rank, and of what was still to be said to it."""

@@ -24,6 +24,22 @@ class Kind(IntEnum):
     """The partner's snapshot of the round has arrived whole."""
     BEGIN = 4
     """To another member of the super-learner: the round begins."""
+    ASK = 5
+    """Will you exchange with me, under this number?"""
+    AGREED = 6
+    """To who asked: yes, now."""
+    REFUSED = 7
+    """To who asked: no, I am busy."""
+    READY = 8
+    """To who was refused: ask again."""
+    QUIET = 9
+    """I begin no exchange before the pause of the note's number; what it tells is in the note."""
+    FINISHED = 10
+    """My last gradient is applied."""
+
+
+TALK = frozenset({Kind.ASK, Kind.AGREED, Kind.REFUSED, Kind.READY, Kind.QUIET, Kind.FINISHED})
+"""Messages by which two learners find each other; they belong to no round under way."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from torch import Tensor
 from hadpsgd.decentralized.core.note import Note
 from hadpsgd.decentralized.network.speeds import Links, LinkTimes
 from hadpsgd.decentralized.network.transport import Arrival
+from hadpsgd.decentralized.network.wire import Header
 from hadpsgd.decentralized.simulated.clock import VirtualClock
 
 
@@ -81,6 +82,9 @@ class SimulatedTransport:
         self._arrived: defaultdict[int, dict[int, Arrival]] = defaultdict(dict)
         self._acknowledged: defaultdict[int, set[int]] = defaultdict(set)
         self._woken = False
+        self._inbox: list[Header] = []
+        self.meanwhile: Callable[[], None] = lambda: None
+        """Called during an exchange when messages have come."""
 
     def outgoing(self) -> Tensor:
         """The buffer of the next snapshot; it stays as it is as long as a partner reads it."""
@@ -110,9 +114,13 @@ class SimulatedTransport:
             clock.after(moment - clock.now(), deliver)
             self.bytes_sent += int(network.model_bytes)
         arrived, acknowledged = self._arrived[round_], self._acknowledged[round_]
-        self._changed.wait_for(
-            lambda: arrived.keys() >= set(receives) and acknowledged >= set(sends)
-        )
+
+        def settled() -> bool:
+            return arrived.keys() >= set(receives) and acknowledged >= set(sends)
+
+        while not settled():
+            self._changed.wait_for(lambda: settled() or bool(self._inbox))
+            self.meanwhile()
         del self._arrived[round_], self._acknowledged[round_]
         self.bytes_received += int(network.model_bytes) * len(arrived)
         self._held = [snapshot, *(arrival.weights for arrival in arrived.values())]
@@ -134,6 +142,39 @@ class SimulatedTransport:
 
     def close(self) -> None:
         """Nothing to close."""
+
+    def reach(self, j: int) -> None:
+        """All are connected."""
+
+    def tell(self, j: int, message: Header) -> None:
+        """Send a short message, which takes the links' latency."""
+        partner, latency = self.network.transport(j), self.network.links.times.latency
+        self.network.clock.after(latency, partial(partner._hear, message))
+
+    def heard(self) -> list[Header]:
+        """Short messages that came, in the order of their coming."""
+        found, self._inbox = self._inbox, []
+        return found
+
+    @property
+    def said(self) -> bool:
+        """Nothing waits to be sent."""
+        return True
+
+    def ended(self) -> set[int]:
+        """Nobody dies."""
+        return set()
+
+    def lives(self, j: int) -> bool:  # noqa: ARG002
+        """Nobody dies."""
+        return True
+
+    def drop(self, j: int) -> None:
+        """Nobody dies."""
+
+    def _hear(self, message: Header) -> None:
+        self._inbox.append(message)
+        self.wake()
 
     def _receive(self, sender: int, round_: int, snapshot: Tensor, note: Note) -> None:
         self._arrived[round_][sender] = Arrival(snapshot, note)

@@ -31,8 +31,8 @@ class Adpsgd(Strategy):
 
     @override
     def mixer(self, parts: Parts) -> Mixer:
-        """With the partners of the schedule, at any moment."""
-        return parts.free()
+        """With the partners of the schedule, or with partners that learners draw, at any moment."""
+        return parts.drawn() if parts.schedule.free else parts.free()
 
     @override
     def may_start(self, now: Counters) -> bool:

@@ -20,7 +20,7 @@ from hadpsgd.decentralized.core.place import Place
 from hadpsgd.decentralized.core.sums import combine, mean_of
 from hadpsgd.decentralized.network.collectives import Group
 from hadpsgd.decentralized.network.transport import Arrival, Transport
-from hadpsgd.decentralized.topology.mixing import MixingSchedule
+from hadpsgd.decentralized.topology.mixing import MixingSchedule, Takes
 
 
 class Exchange(ABC):
@@ -136,7 +136,7 @@ class PeerExchange(Exchange):
 
     def _take(self, came: Mapping[int, Arrival], round_: int) -> None:
         """Make delta of what came from other nodes."""
-        takes = self.schedule.round(round_).partners(self.place.node)
+        takes = self._shares(round_)
         self.mix = Mix(
             round=round_,
             own=self.note.version,
@@ -149,6 +149,10 @@ class PeerExchange(Exchange):
         self.observer.exchanged(self.note, notes)
         for note in notes.values():
             self.coordination.heard(note, round_ + 1)
+
+    def _shares(self, round_: int) -> Takes:
+        """Whose weights are taken in a round, and how much of each."""
+        return self.schedule.round(round_).partners(self.place.node)
 
     def agree(self, round_: int, note: Note) -> list[Note]:
         """Tell the other members of the super-learner that a round begins; what they tell."""

@@ -128,11 +128,21 @@ class Mixer(ABC):
     def _communicate(self) -> None:
         """Rounds until closed."""
 
+    @property
+    def moment(self) -> int:
+        """While paused: a number that grows from pause to pause, the same at all learners."""
+        return self.learner.rounds
+
+    @property
+    def _number(self) -> int:
+        """Of the round under way."""
+        return self.learner.rounds
+
     def _round(self) -> None:
         """One round's exchange, timed."""
         begin = self.clock.now()
         self.learner.order_streams()  # the snapshot may be the other thread's
-        self.exchange.run(self.learner.rounds)
+        self.exchange.run(self._number)
         self.learner.order_streams()  # the mix may become the other thread's
         self.seconds += self.clock.now() - begin
 

@@ -213,7 +213,7 @@ class DecentralizedEngine:
     def moment(self) -> str:
         """Names a pause: the same at all learners, and no two pauses alike."""
         steps = self.steps if self.strategy.synchronous or self.place.nodes == 1 else 0
-        return f"{self.rounds:09d}-{steps:09d}"
+        return f"{self.mixer.moment:09d}-{steps:09d}"
 
     @property
     def leads(self) -> bool:

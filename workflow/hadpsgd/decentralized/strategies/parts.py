@@ -7,11 +7,13 @@ from abc import ABC, abstractmethod
 from hadpsgd.decentralized.core.coordination import Coordination
 from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.place import Place
+from hadpsgd.decentralized.core.quiet import Quiet
 from hadpsgd.decentralized.core.threads import Clock
 from hadpsgd.decentralized.network.collectives import Group
-from hadpsgd.decentralized.network.transport import Transport
+from hadpsgd.decentralized.network.transport import TalkingTransport
 from hadpsgd.decentralized.strategies.exchange import Exchange, NoExchange, PeerExchange
 from hadpsgd.decentralized.strategies.mixer import FreeMixer, Mixer, NoMixer, StepMixer
+from hadpsgd.decentralized.strategies.random_partner import PartnerExchange, PartnerMixer
 from hadpsgd.decentralized.strategies.strategy import Strategy
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
 
@@ -41,7 +43,7 @@ class Parts(ABC):
         self.coordination = Coordination(schedule, place.node)
 
     @abstractmethod
-    def transport(self) -> Transport:
+    def transport(self) -> TalkingTransport:
         """To other nodes; made when first asked for."""
 
     @abstractmethod
@@ -70,6 +72,14 @@ class Parts(ABC):
     def free(self) -> Mixer:
         """Snapshots and mixes at any moment."""
         return self.freely(self.peers())
+
+    def drawn(self) -> Mixer:
+        """Exchanges with one partner at a time, which learners draw."""
+        quiet, transport = Quiet(self.schedule, self.place.node), self.transport()
+        exchange = PartnerExchange(
+            self.learner, self.schedule, transport, quiet, self.place, self.members
+        )
+        return PartnerMixer(self.learner, self.strategy, exchange, quiet, transport, self.clock)
 
     def freely(self, exchange: Exchange) -> Mixer:
         """`free`, by an exchange."""

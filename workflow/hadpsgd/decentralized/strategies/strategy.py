@@ -137,6 +137,12 @@ def check(strategy: Strategy, schedule: MixingSchedule, *, learners: int, size: 
         raise UserError("needs at least 2 super-learners to mix", where=where)
     if misfit := strategy.misfit(schedule.name, symmetric=schedule.symmetric):
         raise UserError(misfit, where=where)
+    if size > 1 and not strategy.synchronous and schedule.free:
+        raise UserError(
+            "super-learners do not draw partners",
+            where=where,
+            fix="Choose ring, random-ring, pairwise or complete",
+        )
     if size > 1 and strategy.mixes and strategy.shared_steps:
         raise UserError(
             "cannot share gradients among super-learners at first",

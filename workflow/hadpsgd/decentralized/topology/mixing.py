@@ -128,6 +128,8 @@ class MixingSchedule(ABC):
     """One line for tables and help."""
     symmetric: bool = True
     """Whether all rounds are symmetric; directed ones suit synchronous strategies only."""
+    free: bool = False
+    """Whether asynchronous learners draw their partners instead of following rounds."""
 
     def __init__(self, *, learners: int, seed: int = 0) -> None:
         if learners < 1:
@@ -197,6 +199,7 @@ class Over(MixingSchedule):
         self.base = base
         self.inner = type(base)(learners=len(self.alive), seed=base.seed)
         self.name, self.summary, self.symmetric = base.name, base.summary, base.symmetric
+        self.free = base.free
 
     @property
     def period(self) -> int | None:

@@ -97,6 +97,34 @@ class Pairwise(MixingSchedule):
             yield j, {j: 0.5, i: 0.5}
 
 
+class RandomPartner(MixingSchedule):
+    """AD-PSGD's averaging with a partner drawn at random, (w_i + w_j) / 2 (arXiv 1710.06952).
+
+    Asynchronous learners draw partners at their own pace (`strategies.random_partner`) and share
+    no rounds. The rounds listed here are what synchronous ones do, and what the others come to if
+    all are equally fast: everybody in one pair, drawn afresh each round; odd L: one sits idle.
+    """
+
+    name = "random-partner"
+    summary = "halves with one partner drawn at random"
+    free = True
+
+    @property
+    @override
+    def period(self) -> int | None:
+        """Never repeats; with two learners there is only one pair."""
+        return None if self.learners > 2 else 1
+
+    @override
+    def exchanges(self, k: int) -> Iterator[tuple[int, Takes]]:
+        """Pairs along permutation number `k`, drawn as for the random ring."""
+        draws = np.random.Philox(key=self.seed, counter=[0, k, 0, 1]).random_raw(self.learners)
+        order = np.argsort(draws, kind="stable").tolist()
+        for i, j in zip(order[::2], order[1::2], strict=False):
+            yield i, {i: 0.5, j: 0.5}
+            yield j, {j: 0.5, i: 0.5}
+
+
 class Complete(MixingSchedule):
     """Everybody with everybody, 1/L: the matrix Tu of SSGD and D1D (an allreduce)."""
 
@@ -161,7 +189,15 @@ def _powers_of_two(below: int) -> list[int]:
 
 SCHEDULES: dict[str, type[MixingSchedule]] = {
     schedule.name: schedule
-    for schedule in (Ring, RandomRing, Pairwise, Complete, Exponential, OnePeerExponential)
+    for schedule in (
+        Ring,
+        RandomRing,
+        Pairwise,
+        RandomPartner,
+        Complete,
+        Exponential,
+        OnePeerExponential,
+    )
 }
 """The registry: a new schedule is a class above and its name in this line."""
 
