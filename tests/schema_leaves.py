@@ -62,7 +62,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
     },
     "mono": {
         "corpus": _KALDI,
-        "training": {"runs": [_ONE | {"strategy": "adpsgd", "learners": 2}, _TWO]},
+        "training": {
+            "runs": [_ONE | {"strategy": "adpsgd", "learners": 2, "launcher": "virtual"}, _TWO]
+        },
         "features": {"input": _ALL, "imports": {"fmllr": {"feats": "fmllr/{set}.scp"}}},
         "realign": {"passes": 1},
     },

@@ -28,6 +28,11 @@ CHANGES: dict[str, tuple[dict[str, Any], Any]] = {
     "max_staleness": ({"strategy": "adpsgd", "learners": 4}, 5),
     "average_every": ({"strategy": "local", "learners": 4}, 3),
     "synchronous_epochs": ({"strategy": "local", "learners": 4}, 1.5),
+    "launcher": ({"strategy": "adpsgd", "learners": 4}, "virtual"),
+    "virtual": (
+        {"strategy": "adpsgd", "learners": 4, "launcher": "virtual"},
+        {"compute_seconds": 2.0},
+    ),
     "injected": ({"strategy": "adpsgd", "learners": 4}, {"drop": 0.5}),
 }
 INJECTED: dict[str, tuple[dict[str, Any], Any]] = {
@@ -52,6 +57,8 @@ def given(run: Run) -> tuple[object, ...]:
         contents(strategy_of(run, STEPS)),
         run.learners,
         run.shared_gradients,
+        run.processes,
+        run.virtual,
         run.schedule,
         injection_of(run, seed=7),
     )

@@ -22,7 +22,7 @@ def shape_of(config: Config, run_id: str) -> Shape:
         UserError: the config has no such run.
     """
     settings = settings_of(config, run_id)
-    return shape(config.site, settings.run.learners, settings.training.device)
+    return shape(config.site, settings.run.processes, settings.training.device)
 
 
 def request_of(config: Config, run_id: str, attempt: int = 1) -> dict[str, int | str | None]:

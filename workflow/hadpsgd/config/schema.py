@@ -84,7 +84,7 @@ class Config(Section):
     def _fits_the_site(self) -> Config:
         for run in self.training.members:
             try:
-                shape(self.site, run.learners, effective(self, run).training.device)
+                shape(self.site, run.processes, effective(self, run).training.device)
             except ValueError as error:
                 raise ValueError(f"run '{run.id}': {error}") from None
         return self

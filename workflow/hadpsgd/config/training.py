@@ -72,6 +72,17 @@ class Injected(Section):
         return factors
 
 
+class Virtual(Section):
+    """Times of a run in virtual time; those of links and of single learners are `injected`."""
+
+    compute_seconds: float = Field(1.0, gt=0)
+    """Seconds of a gradient of a learner that `injected` does not slow down."""
+    inside_seconds: float = Field(0.0, ge=0)
+    """Seconds of the gradients' allreduce inside a super-learner."""
+    model_mib: float = Field(0.0, ge=0)
+    """MiB of a model on the links; 0 takes the run's own model."""
+
+
 class Run(SettingsChanges):
     """One training run; several share every stage before training.
 
@@ -89,7 +100,11 @@ class Run(SettingsChanges):
     strategy: StrategyName = "single"
     """How learners work together: see the README's table of strategies."""
     learners: int = Field(1, ge=1, le=256)
-    """Learners (processes)."""
+    """Learners (processes, unless `launcher` is virtual)."""
+    launcher: Literal["processes", "virtual"] = "processes"
+    """A process for each learner, or all learners in one process in virtual time, where gradients
+    and messages take the time that `virtual` and `injected` say (docs/virtual-runs.md)."""
+    virtual: Virtual = Virtual()
     super_learner: int = Field(1, ge=1)
     """Learners of a super-learner (hadpsgd): gradients are allreduced inside it."""
     among: AmongName = "adpsgd"
@@ -126,7 +141,8 @@ class Run(SettingsChanges):
     @property
     def id(self) -> str:
         """Name of the run's folder, its rule wildcard and its row in the tables."""
-        return self.name or "-".join([self._strategy_id(), *self._changes_id()])
+        virtual = ["virtual"] if self.simulated else []
+        return self.name or "-".join([self._strategy_id(), *virtual, *self._changes_id()])
 
     def _changes_id(self) -> list[str]:
         """The keys that this run has otherwise: `layers4`, `lr0.2`, `bf16`, `no-nesterov`."""
@@ -145,6 +161,16 @@ class Run(SettingsChanges):
         if self.schedule != (self.kind.default_schedule if self.kind else "ring"):
             parts.append(self.schedule)
         return "-".join(parts)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether its time is virtual."""
+        return self.launcher == "virtual"
+
+    @property
+    def processes(self) -> int:
+        """How many processes train it."""
+        return 1 if self.simulated else self.learners
 
     @property
     def shared_gradients(self) -> int:
@@ -191,6 +217,10 @@ class Run(SettingsChanges):
                 raise ValueError("super-learners do not draw partners: choose another schedule")
             if self.injected.drop:
                 raise ValueError("random-partner has no rounds that injected.drop could leave out")
+        if self.simulated and self.strategy == "ddp":
+            raise ValueError("strategy ddp is torch's own: it has no virtual learners; ssgd has")
+        if not self.simulated and self.virtual != Virtual():
+            raise ValueError("`virtual` gives the times of a run whose launcher is virtual")
         if self.strategy == "hadpsgd" and self.synchronous_epochs:
             raise ValueError("synchronous_epochs are for strategy local alone")
 

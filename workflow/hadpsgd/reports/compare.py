@@ -19,7 +19,10 @@ from hadpsgd.tracking.training_run import STATUS
 from hadpsgd.tracking.uri import redacted, spool_folder, tracking_uri
 
 LOCAL_SERVER = "http://127.0.0.1:5000"
-_SUMMARY = ("heldout_loss", "heldout_accuracy", "steps", "seconds", "consensus_distance")
+_SUMMARY = (
+    *("heldout_loss", "heldout_accuracy", "steps", "seconds", "virtual_seconds"),
+    "consensus_distance",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

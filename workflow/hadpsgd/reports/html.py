@@ -47,6 +47,7 @@ def page(found: Findings, errors: Mapping[str, str] | None = None) -> str:
         _TEMPLATE,
         name=config.name,
         synthetic=config.corpus.kind == "builtin",
+        virtual=table.VIRTUAL if any(row.run.simulated for row in found.rows) else "",
         sets=sets(config),
         rows=_rows(found, found.rows, errors or {}),
         tested=significance.table(found.tested, tests) if tests else None,

@@ -48,6 +48,11 @@ class ResultRow:
         return self.name or self.run.id
 
     @property
+    def strategy(self) -> str:
+        """Its strategy, and whether its time is virtual."""
+        return self.run.strategy + ", virtual time" * self.run.simulated
+
+    @property
     def runs(self) -> tuple[ResultRow, ...]:
         """Its members, or itself."""
         return self.members or (self,)

@@ -48,7 +48,7 @@ def error_rates(config: Config, rows: Sequence[ResultRow]) -> Table:
     lines = [
         [
             row.label,
-            row.run.strategy,
+            row.strategy,
             str(row.run.learners),
             *(cell(row, name) for name in names),
             row.scale,
@@ -114,6 +114,16 @@ The runs:
 {error_rates(config, runs).markdown()}"""
 
 
+VIRTUAL = (
+    "Learners of runs in virtual time share one process: their weights are trained as those of "
+    "processes are, their seconds are simulated."
+)
+
+
+def _virtual(rows: Sequence[ResultRow]) -> str:
+    return f"\n{VIRTUAL}\n" if any(row.run.simulated for row in rows) else ""
+
+
 def _origins(origins: Sequence[str]) -> str:
     if not origins:
         return ""
@@ -131,7 +141,7 @@ def page(
 Acoustic scale and insertion penalty are chosen on `dev` alone.\
 {synthetic if config.corpus.kind == "builtin" else ""}
 
-{error_rates(config, rows).markdown()}{said and chr(10) + said}\
+{error_rates(config, rows).markdown()}{said and chr(10) + said}{_virtual(rows)}\
 {_origins(origins)}{members(config, rows)}
 ## Differences
 

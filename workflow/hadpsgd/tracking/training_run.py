@@ -59,6 +59,7 @@ def tags(config: Config, run_id: str) -> dict[str, str]:
         "corpus": config.corpus.kind,
         "strategy": run.strategy,
         "learners": str(run.learners),
+        "time": "virtual" if run.simulated else "real",
         "super_learner": str(run.super_learner),
         "schedule": run.schedule,
         "batch": str(settings.training.batch),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from typing_extensions import override
+
 from hadpsgd.decentralized.network.rendezvous import Meeting
 
 
@@ -30,3 +32,22 @@ class Board:
         keys = [f"{name}/{rank}" for rank in range(self.world)]
         there = [rank for rank, key in enumerate(keys) if self._store.check([key])]
         return {rank: json.loads(self._store.get(keys[rank])) for rank in there}
+
+
+class SharedBoard(Board):
+    """The board of learners of one process."""
+
+    def __init__(self, rank: int, notices: dict[str, dict[int, Any]]) -> None:
+        """`notices` are those of all, by name and rank."""
+        self.rank = rank
+        self._notices = notices
+
+    @override
+    def post(self, name: str, value: Any) -> None:
+        """As that of `Board`."""
+        self._notices.setdefault(name, {})[self.rank] = value
+
+    @override
+    def read(self, name: str) -> dict[int, Any]:
+        """As that of `Board`."""
+        return dict(sorted(self._notices.get(name, {}).items()))

@@ -75,15 +75,23 @@ def complete(folder: Path) -> list[Saved]:
 
 
 def newest(folder: Path) -> Saved:
-    """The newest complete checkpoint whose parts are all sound.
+    """As `newest_sound`.
 
     Raises:
         UserError: there is none.
     """
+    saved = newest_sound(folder)
+    if saved is None:
+        raise UserError("no complete checkpoint", where=folder)
+    return saved
+
+
+def newest_sound(folder: Path) -> Saved | None:
+    """The newest complete checkpoint whose parts are all sound."""
     for saved in reversed(complete(folder)):
         if all(saved.sound(node) for node in saved.parts()):
             return saved
-    raise UserError("no complete checkpoint", where=folder)
+    return None
 
 
 def _all(folder: Path) -> list[Saved]:

@@ -18,6 +18,8 @@ from hadpsgd.training import divergence, final
 from hadpsgd.training.job import Job, assemble, identity
 from hadpsgd.training.loop import End, train
 from hadpsgd.training.metrics import say
+from hadpsgd.training.virtual import train as train_virtually
+from hadpsgd.training.virtual import virtual_time
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 def _train(job: Job) -> End:
     begin = time.monotonic()
     try:
-        end = train(job)
+        end = train_virtually(job) if job.run.simulated else train(job)
     except TooLateError as error:
         say(f"{job.run.id}: {error}")
         return End.DONE
@@ -72,10 +74,10 @@ def _train(job: Job) -> End:
         measured = final.measure(job)
         if why := divergence.verdict(loss=measured["heldout_loss"], num_pdfs=job.train.num_pdfs):
             raise _diverged(job, why, "Lower the learning rate, or train longer")
-        final.write(job, time.monotonic() - begin, measured)
+        final.write(job, time.monotonic() - begin, measured | virtual_time(job))
         say(f"{job.run.id}: {job.out / 'final.pt'}")
     else:
-        say(f"{job.run.id}: stopped at step {job.engine.steps}, checkpoint written; run it again")
+        say(f"{job.run.id}: stopped at step {job.engine.steps}; run it again, it resumes")
     return end
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from hadpsgd.config import Config, RunSettings, fingerprint, run_fingerprint, se
 from hadpsgd.config.settings import Settings
 from hadpsgd.config.training import Run
 from hadpsgd.decentralized import assembly
+from hadpsgd.decentralized.core.buffers import flatten
 from hadpsgd.decentralized.core.engine import Engine
 from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.network import rendezvous
@@ -21,10 +23,14 @@ from hadpsgd.decentralized.network.injectors import Injection
 from hadpsgd.decentralized.network.rendezvous import Meeting
 from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
 from hadpsgd.decentralized.record.record import Recorder
+from hadpsgd.decentralized.simulated.simulation import Setting
 from hadpsgd.decentralized.strategies import registry
 from hadpsgd.decentralized.strategies.ddp import DdpEngine
 from hadpsgd.decentralized.strategies.registry import Choice, Strategy
+from hadpsgd.decentralized.strategies.strategy import check
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
+from hadpsgd.decentralized.topology.schedules import Complete
+from hadpsgd.decentralized.topology.schedules import create as create_schedule
 from hadpsgd.egs.dataset import Dataset, Plan
 from hadpsgd.errors import UserError
 from hadpsgd.files import sha256
@@ -34,6 +40,8 @@ from hadpsgd.training.checkpoints import Checkpoints
 from hadpsgd.training.data import Feed
 from hadpsgd.training.evaluation import pick_device
 from hadpsgd.training.gradients import Gradients
+from hadpsgd.training.rate import rate
+from hadpsgd.training.virtual_learners import Minibatches, VirtualLearners
 
 
 class LossOf(nn.Module):
@@ -70,6 +78,8 @@ class Job:
     injection: Injection
     every_seconds: float
     """Between points of the curves."""
+    virtual: VirtualLearners | None = None
+    """All learners, where they are of this one process; `engine` is then the first one's."""
 
     @property
     def run(self) -> Run:
@@ -126,8 +136,8 @@ def assemble(config: Config, run_id: str, *, egs: Path, dev_egs: Path, out: Path
     train, dev = Dataset(egs), Dataset(dev_egs)
     _check_alike(train, dev)
     meeting = rendezvous.meet(
-        learners=run.learners,
-        size=run.shared_gradients,
+        learners=run.processes,
+        size=1 if run.simulated else run.shared_gradients,
         agree_on=hash_,
         seconds=config.site.rendezvous_seconds,
     )
@@ -158,13 +168,19 @@ def assemble(config: Config, run_id: str, *, egs: Path, dev_egs: Path, out: Path
         folder=checkpoints.folder,
     )
     by_host = device.type == "cuda" and config.site.between_gpus == "host"
-    engine = _engine(
-        settings, LossOf(model), meeting, plan.steps, checkpoints.folder, by_host=by_host
-    )
 
     def feed(data: Dataset) -> Feed:
-        return Feed(data, plan, rank=place.rank, learners=place.world, device=device, dtype=dtype)
+        return Feed(data, plan, rank=place.rank, learners=run.learners, device=device, dtype=dtype)
 
+    module = LossOf(model)
+    virtual: VirtualLearners | None = None
+    engine: Engine
+    if run.simulated:
+        minibatches = Minibatches(Gradients(module, settings, device, arithmetic=way), feed(train))
+        virtual = _virtual(settings, minibatches, plan.steps, checkpoints.folder)
+        engine = virtual.simulation().nodes[0].engine
+    else:
+        engine = _engine(settings, module, meeting, plan.steps, checkpoints.folder, by_host=by_host)
     return Job(
         settings=settings,
         out=out,
@@ -182,6 +198,7 @@ def assemble(config: Config, run_id: str, *, egs: Path, dev_egs: Path, out: Path
         gradients=Gradients(engine.module, settings, device, arithmetic=way),
         injection=injection_of(run, seed),
         every_seconds=config.tracking.every_seconds,
+        virtual=virtual,
     )
 
 
@@ -234,16 +251,7 @@ def _engine(
     skip = settings.training.not_finite == "skip"
     if run.strategy == "ddp":
         return DdpEngine(module, sgd, meeting, skip_not_finite=skip, by_host=by_host)
-    header = {
-        "run": run.id,
-        "nodes": meeting.place.nodes,
-        "schedule": run.schedule,
-        "seed": seed,
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "cpu": torch.backends.cpu.get_cpu_capability(),
-    }
-    node = meeting.place.node
+    header, node = _header(settings, meeting.place.nodes), meeting.place.node
 
     def recorder(schedule: MixingSchedule) -> Recorder:
         return Recorder(record_file(folder, node), header, schedule, node)
@@ -260,6 +268,57 @@ def _engine(
         skip_not_finite=skip,
         by_host=by_host,
     )
+
+
+def _virtual(
+    settings: RunSettings, minibatches: Minibatches, steps_per_epoch: int, folder: Path
+) -> VirtualLearners:
+    """All learners of a run in virtual time: its times are what would be put into a real one."""
+    run, seed, times = settings.run, settings.seed, settings.run.virtual
+    strategy, injection = strategy_of(run, steps_per_epoch), injection_of(run, seed)
+    size = run.super_learner
+    nodes = run.learners // size
+    plan = (
+        create_schedule(run.schedule, learners=nodes, seed=seed)
+        if strategy.mixes
+        else Complete(learners=nodes)
+    )
+    schedule = injection.on(plan)
+    check(strategy, schedule, learners=run.learners, size=size)
+    header, training = _header(settings, nodes), settings.training
+    setting = Setting(
+        strategy=strategy,
+        schedule=schedule,
+        compute=replace(injection.compute, seconds=times.compute_seconds),
+        links=injection.links,
+        size=size,
+        inside_seconds=times.inside_seconds,
+        sgd=sgd_of(training),
+        rate=lambda step: rate(
+            training.learning_rate, batch=training.batch, epoch=step / steps_per_epoch
+        ),
+        model_bytes=times.model_mib * 2**20 or None,
+    )
+    return VirtualLearners(
+        setting,
+        minibatches,
+        flatten(minibatches.module, shards=run.learners),
+        lambda node: Recorder(record_file(folder, node), header, schedule, node),
+        skip_not_finite=training.not_finite == "skip",
+    )
+
+
+def _header(settings: RunSettings, nodes: int) -> dict[str, Any]:
+    """What a record says of its run."""
+    return {
+        "run": settings.run.id,
+        "nodes": nodes,
+        "schedule": settings.run.schedule,
+        "seed": settings.seed,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "cpu": torch.backends.cpu.get_cpu_capability(),
+    }
 
 
 def _check_alike(train: Dataset, dev: Dataset) -> None:

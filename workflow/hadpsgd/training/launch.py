@@ -87,7 +87,7 @@ class Launch:
 
 def elastic(run: Run) -> bool:
     """Whether the others can go on when a rank dies."""
-    return run.strategy in ("adpsgd", "rand")
+    return run.strategy in ("adpsgd", "rand") and not run.simulated
 
 
 def admits(run: Run) -> bool:
@@ -226,7 +226,7 @@ def _until_it_ends(
             if code == End.DONE and store.check([_stopped_key(attempt)]):
                 code = End.REQUEUE
         else:
-            ranks = _ranks(wanted, env, range(wanted.run.learners), descriptors)
+            ranks = _ranks(wanted, env, range(wanted.run.processes), descriptors)
             code, why = ranks.run(), ranks.reason
             stopped = ranks.stopping and not ranks.refused
         if code not in (End.DONE, BAD_INPUT) and done(wanted.out, hash_):
@@ -267,7 +267,7 @@ def _ranks(wanted: Launch, env: dict[str, str], numbers: range, descriptors: lis
         [sys.executable, "-m", "hadpsgd", "train", *wanted.arguments],
         env,
         numbers,
-        wanted.run.learners,
+        wanted.run.processes,
         wanted.logs,
         replacements=wanted.restarts if lost == "replace" and admits(wanted.run) else 0,
         alone=lost != "stop",

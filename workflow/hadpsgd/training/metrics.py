@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,13 +47,15 @@ class Metrics:
 class Meter:
     """Sums over the steps since the last row."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, now: Callable[[], float] = time.perf_counter) -> None:
+        """`now` tells the time, in seconds."""
         self.engine = engine
+        self._now = now
         self.reset()
 
     def reset(self) -> None:
         """Begin anew."""
-        self.begin = time.perf_counter()
+        self.begin = self._now()
         self.steps = self.frames = self.skipped = 0
         self.loss = self.norm = self.exposed = self.data = 0.0
         self.staleness: Counter[int] = Counter()
@@ -62,9 +64,9 @@ class Meter:
     @contextmanager
     def waiting_for_data(self) -> Iterator[None]:
         """Time the block."""
-        begin = time.perf_counter()
+        begin = self._now()
         yield
-        self.data += time.perf_counter() - begin
+        self.data += self._now() - begin
 
     def add(self, *, loss: float, frames: int, report: Report) -> None:
         """One step."""
@@ -79,7 +81,7 @@ class Meter:
     @property
     def seconds(self) -> float:
         """Since the last row."""
-        return time.perf_counter() - self.begin
+        return self._now() - self.begin
 
     def row(self) -> dict[str, Any]:
         """Means over the steps, shares of the wall-clock time, what was seen of the mixes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from hadpsgd.decentralized.core.engine import Engine
@@ -35,7 +36,9 @@ class Progress:
         steps_per_epoch: int,
         epochs: int,
         every_seconds: float,
+        stamp: Callable[[], dict[str, float]] = dict,
     ) -> None:
+        """`stamp` tells what every row has besides its numbers: of virtual learners their time."""
         self.board = board
         self.metrics = metrics
         self.engine = engine
@@ -43,6 +46,7 @@ class Progress:
         self.steps_per_epoch = steps_per_epoch
         self.epochs = epochs
         self.every_seconds = every_seconds
+        self.stamp = stamp
         self._said = time.monotonic()
         shares = {r["step"]: r["heldout_share"] for r in metrics.kept if "heldout_share" in r}
         for step, share in shares.items():
@@ -55,7 +59,13 @@ class Progress:
         """A row if it is time, and a line."""
         if meter.seconds < self.every_seconds and step % self.steps_per_epoch:
             return
-        row = {"step": step, "epoch": step / self.steps_per_epoch, "lr": lr, **meter.row()}
+        row = {
+            "step": step,
+            "epoch": step / self.steps_per_epoch,
+            "lr": lr,
+            **self.stamp(),
+            **meter.row(),
+        }
         meter.reset()
         self.board.post("learner", {name: row[name] for name in SHARED if name in row})
         everybody = self.board.read("learner") if self.rank == 0 else {self.rank: row}
@@ -108,7 +118,7 @@ class Progress:
         for epoch in [e for e in self._waiting if e <= common]:
             self._waiting.remove(epoch)
             shares = self.board.read(f"heldout/{epoch}")
-            row = named(total(FrameScore(*share) for share in shares.values()))
+            row = named(total(FrameScore(*share) for share in shares.values())) | self.stamp()
             self.metrics.write(step=epoch * self.steps_per_epoch, epoch=float(epoch), **row)
             say(
                 f"epoch {epoch}/{self.epochs} done: held-out loss {row['heldout_loss']:.4f}, "

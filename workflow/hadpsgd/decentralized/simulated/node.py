@@ -9,9 +9,13 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from typing_extensions import override
 
+from hadpsgd.decentralized.core.buffers import Flat
 from hadpsgd.decentralized.core.events import Event
+from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.sgd import Sgd
+from hadpsgd.decentralized.core.threads import Condition
 from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
 from hadpsgd.decentralized.simulated.transport import Assembly
 from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
@@ -61,29 +65,41 @@ class Step:
     staleness: int
     exposed: float
     """Seconds that the node waited for communication before and after it."""
+    norm: float
+    """Of the gradient."""
+    skipped: bool
+    """Whether the gradient was not finite and was left out."""
 
 
-@dataclass(frozen=True)
-class SgdOnDemand(Sgd):
-    """Takes the gradient at the moment of the update, where the model still stands as it was."""
+class LearnerOnDemand(Learner):
+    """Takes its gradient at the moment of the update, where the model still stands as it was.
 
-    take: Callable[[], None] = lambda: None
+    Args:
+        flat: as for `Learner`, and so are those that are not named here.
+        take: puts the gradient into the buffer; its norm and whether it is left out, or None where
+            it was there before, and what the caller of `update` found is right.
+    """
 
-    def update(
+    def __init__(
         self,
-        weights: Tensor,
-        gradient: Tensor,
-        velocity: Tensor,
-        rate: float,
+        flat: Flat,
+        sgd: Sgd,
         *,
-        phi: Tensor,
-        norm: float,
+        take: Callable[[], tuple[float, bool] | None],
+        record: Callable[[Event], None] | None,
+        folded: Callable[[], None] | None,
+        changed: Condition,
     ) -> None:
-        """As `Sgd.update`; `norm` is unknown before."""
-        self.take()
-        if self.clip_norm:
-            norm = float(torch.linalg.vector_norm(gradient))
-        super().update(weights, gradient, velocity, rate, phi=phi, norm=norm)
+        super().__init__(flat, sgd, record=record, folded=folded, changed=changed)
+        self._take = take
+
+    @override
+    def update(self, *, rate: float, norm: float = 0.0, skip: bool = False) -> int:
+        """As that of `Learner`, with the gradient of this moment."""
+        taken = self._take()
+        if taken is not None:
+            norm, skip = taken
+        return super().update(rate=rate, norm=norm, skip=skip)
 
 
 class Node:
@@ -100,6 +116,10 @@ class Node:
         """Of the last gradient."""
         self.shared = False
         """Whether the gradient buffer holds the mean of all nodes' gradients."""
+        self.taken: tuple[float, bool] | None = None
+        """Norm of the last gradient taken on demand, and whether it was left out."""
+        self.begins = self.ended = 0.0
+        """Moments at which it goes on from a saved state, and at which it has ended."""
         self.steps: list[Step] = []
         self.events = events
 
@@ -132,8 +152,9 @@ class SharedGradient:
             self._simulation.nodes[self._rank].shared = True
 
     def culprits(self) -> list[int]:
-        """Gradients are taken too late to be looked at here."""
-        return [self._rank]
+        """Nodes whose last loss was not finite; this one where all were."""
+        sick = [node.index for node in self._simulation.nodes if not math.isfinite(node.loss)]
+        return sick or [self._rank]
 
     def _meet(self, mean: Callable[[], Tensor | None]) -> Any:
         """`mean()`, made once when all have come; the control values become their mean."""

@@ -14,25 +14,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
 from hadpsgd.decentralized.core.buffers import Flat, Slot, flatten
+from hadpsgd.decentralized.core.engine import NotFiniteError
 from hadpsgd.decentralized.core.events import Event
 from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.place import Place
-from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.network.collectives import Group
+from hadpsgd.decentralized.record.record import Recorder
 from hadpsgd.decentralized.simulated.clock import VirtualClock
 from hadpsgd.decentralized.simulated.node import (
+    LearnerOnDemand,
     Node,
     Problem,
     Setting,
-    SgdOnDemand,
     SharedGradient,
     Step,
 )
@@ -59,8 +60,15 @@ class Simulation:
         problem: gives gradients; all nodes start from its module's parameters.
         watch: called with the simulation every `every` simulated seconds, from 0 on.
         record: keep every node's events (`Node.events`).
+        recorder: makes the recorder of a node, which writes its events to a file.
+        on_step: called with the node after each of its updates.
         on_pause: called with a node that stands still, as all do, because one's
             `engine.request_pause` or `request_stop` was called; then it goes on, or ends.
+        skip_not_finite: leave such gradients out instead of raising `NotFiniteError`.
+        flat: the buffers of the problem's module; made of it if None.
+
+    To go on from a saved state, call `load_state_dict` of every node's engine before `run`, and set
+    the moment at which it begins (`Node.begins`).
     """
 
     def __init__(
@@ -71,16 +79,23 @@ class Simulation:
         watch: Callable[[Simulation], None] | None = None,
         every: float = math.inf,
         record: bool = False,
+        recorder: Callable[[int], Recorder] | None = None,
+        on_step: Callable[[Node, Step], None] = lambda _, __: None,
         on_pause: Callable[[Node], None] = lambda _: None,
+        skip_not_finite: bool = False,
+        flat: Flat | None = None,
     ) -> None:
         self.setting = setting
         self.problem = problem
         self.watch = watch
         self.every = every
         self.record = record
+        self.recorder = recorder
+        self.on_step = on_step
         self.on_pause = on_pause
+        self.skip_not_finite = skip_not_finite
         self.clock = VirtualClock()
-        flat = flatten(problem.module)
+        flat = flat or flatten(problem.module)
         self.slots = flat.slots
         self.gradient = flat.gradient
         self.network = Network(self.clock, setting.links, flat.weights, setting.model_bytes)
@@ -108,6 +123,24 @@ class Simulation:
         return sorted(
             (step for node in self.nodes for step in node.steps), key=lambda step: step.moment
         )
+
+    def request_stop(self) -> None:
+        """Ask all nodes to end, those of asynchronous strategies before the first round that none
+        has begun: no news need travel, for which they would mix more often than they do.
+
+        Where there are no rounds, or where all wait for each other in any case, the first node asks
+        the others.
+        """
+        if self.setting.strategy.synchronous or self.setting.schedule.free:
+            self.nodes[0].engine.request_stop()
+            return
+        round_ = max(node.engine.mixer.started for node in self.nodes)
+        for node in self.nodes:
+            mixer = node.engine.mixer
+            with mixer.learner.changed:
+                mixer.coordination.request_stop(round_, now=True)
+                mixer.learner.changed.notify_all()
+            mixer.wake()
 
     def weights(self) -> Tensor:
         """Weights of all nodes, mixes that wait included, [nodes, elements]."""
@@ -146,7 +179,7 @@ class Simulation:
 
     def take_gradient(self, node: Node) -> None:
         """The node's gradient at its model, the mean over its learners, into its buffer."""
-        self._point_to(node.views)
+        self.show(node)
         members = range(node.index * self.setting.size, (node.index + 1) * self.setting.size)
         losses, total = [], None
         for member in members:
@@ -161,6 +194,10 @@ class Simulation:
             node.engine.learner.gradient.copy_(self.gradient)
         node.loss = sum(losses) / len(losses)
 
+    def show(self, node: Node) -> None:
+        """Let the problem's module have the node's model."""
+        self._point_to(node.views)
+
     def mean_gradient(self) -> Tensor:
         """Of all nodes, [elements]."""
         total = torch.zeros_like(self.gradient)
@@ -172,23 +209,33 @@ class Simulation:
     # --- tasks ---
 
     def _learn(self, node: Node, steps: float) -> None:
+        if node.begins:
+            self.clock.sleep(node.begins)
+        self._steps(node, steps)
+        node.ended = self.clock.now()
+
+    def _steps(self, node: Node, steps: float) -> None:
         with node.engine as engine:
             while engine.steps < steps:
                 step = engine.steps
+                node.taken = None
                 self.clock.sleep(self._compute_seconds(node.index, step))
                 if self.setting.strategy.late:
                     self.take_gradient(node)
                 report = engine.step(self.setting.rate(step), last=step + 1 == steps)
-                node.steps.append(
-                    Step(
-                        moment=self.clock.now(),
-                        node=node.index,
-                        step=step,
-                        loss=node.loss,
-                        staleness=report.staleness,
-                        exposed=report.exposed,
-                    )
+                norm, skipped = node.taken or (report.norm, report.skipped)
+                done = Step(
+                    moment=self.clock.now(),
+                    node=node.index,
+                    step=step,
+                    loss=node.loss,
+                    staleness=report.staleness,
+                    exposed=report.exposed,
+                    norm=norm,
+                    skipped=skipped,
                 )
+                node.steps.append(done)
+                self.on_step(node, done)
                 self._pause(node)
                 if engine.over:
                     return
@@ -226,14 +273,21 @@ class Simulation:
         own = Flat(weights, gradient, control, control, flat.slots)
         holder: list[Node] = []
         events: list[Event] = []
-        settings = {f.name: getattr(self.setting.sgd, f.name) for f in fields(Sgd)}
-        sgd = SgdOnDemand(**settings, take=lambda: self._prepare(holder[0]))
-        learner = Learner(
-            own,
-            self.setting.sgd if strategy.late else sgd,
-            late=strategy.late,
-            record=events.append if self.record else None,
-            changed=self.clock.condition(f"node {index}"),
+        sgd, changed = self.setting.sgd, self.clock.condition(f"node {index}")
+        writer = self.recorder(index) if self.recorder else None
+        record = events.append if self.record else writer.event if writer else None
+        folded = writer.fold if writer else None
+        learner = (
+            Learner(own, sgd, late=True, record=record, folded=folded, changed=changed)
+            if strategy.late
+            else LearnerOnDemand(
+                own,
+                sgd,
+                take=lambda: self._prepare(holder[0]),
+                record=record,
+                folded=folded,
+                changed=changed,
+            )
         )
         place = Place(rank=index, world=schedule.learners)
         engine = DecentralizedEngine(
@@ -244,15 +298,28 @@ class Simulation:
             SharedGradient(self, index, control),  # type: ignore[arg-type]
             place,
             self.clock,
+            recorder=writer,
+            skip_not_finite=self.skip_not_finite,
         )
         views = [self._view(learner.model, slot) for slot in flat.slots]
         holder.append(Node(index, engine, views, events))
         return holder[0]
 
-    def _prepare(self, node: Node) -> None:
-        if not node.shared:
-            self.take_gradient(node)
-        node.shared = False
+    def _prepare(self, node: Node) -> tuple[float, bool] | None:
+        """Take the node's gradient, if it is not there as one that all share; what it is like."""
+        if node.shared:
+            node.shared = False
+            return None
+        self.take_gradient(node)
+        norm = float(torch.linalg.vector_norm(self.gradient))
+        if not (math.isfinite(norm) or self.skip_not_finite):
+            first, size = node.index * self.setting.size, self.setting.size
+            names = " or ".join(str(first + member) for member in range(size))
+            raise NotFiniteError(
+                f"gradient of learner {names} is not finite at step {node.engine.steps}"
+            )
+        node.taken = norm, not math.isfinite(norm)
+        return node.taken
 
     def _point_to(self, views: Sequence[Tensor]) -> None:
         for slot, view in zip(self.slots, views, strict=True):
@@ -280,4 +347,5 @@ class SimulatedParts(Parts):
     def average(self) -> AverageExchange:
         """All nodes meet."""
         averaging = partial(SimulatedAveraging, self.simulation.averages, self.place.rank)
-        return AverageExchange(self.learner, self.coordination, self.place, averaging)
+        group: Any = self.simulation.averages  # counts bytes as a group does
+        return AverageExchange(self.learner, self.coordination, self.place, averaging, [group])

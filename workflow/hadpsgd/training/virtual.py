@@ -1,0 +1,177 @@
+"""Training of virtual learners: a run of the config in one process, in virtual time.
+
+It goes part by part. At every epoch of the first learner all are asked to stop, as real learners
+are at a checkpoint: every mix before that moment is done and none after it begun. Their states are
+written, and the next part begins from what was written. So a run that was killed repeats the part
+under way from the same state as before, and ends with the same bits as one that was not.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hadpsgd.decentralized.core.engine import Report
+from hadpsgd.decentralized.core.place import Place
+from hadpsgd.decentralized.simulated.node import Node, Step
+from hadpsgd.training.board import SharedBoard
+from hadpsgd.training.checkpoints import Checkpoints, newest_sound
+from hadpsgd.training.evaluation import evaluate
+from hadpsgd.training.interrupt import Interrupt
+from hadpsgd.training.job import Job
+from hadpsgd.training.loop import End
+from hadpsgd.training.metrics import Meter, Metrics, say
+from hadpsgd.training.progress import Progress
+from hadpsgd.training.virtual_learners import VirtualLearners
+
+
+class Stopped(Exception):  # noqa: N818
+    """A signal asked for the end."""
+
+
+def train(job: Job) -> End:
+    """Train until the last step or a signal; resumes from the newest checkpoint."""
+    assert job.virtual is not None
+    asked = threading.Event()
+    if saved := newest_sound(job.checkpoints.folder):
+        say(f"{job.run.id}: resumes from checkpoint {saved.folder.name}")
+    try:
+        with Interrupt(asked.set):
+            while not _part(job, job.virtual, asked):
+                pass
+    except Stopped:
+        return End.REQUEUE
+    return End.DONE
+
+
+def virtual_time(job: Job) -> dict[str, float]:
+    """For the summary: that its time is virtual, and how much it was; or nothing."""
+    return {"simulated": True, "virtual_seconds": job.virtual.seconds} if job.virtual else {}
+
+
+def _part(job: Job, learners: VirtualLearners, asked: threading.Event) -> bool:
+    """Train from the newest checkpoint to the next; whether that one is the end already."""
+    del job.engine  # it holds all models of the part before, in circles
+    gc.collect()
+    part = Part(job, learners, asked)
+    job.engine = part.simulation.nodes[0].engine
+    if part.load():
+        return True
+    part.run()
+    part.save()
+    return False
+
+
+@dataclass
+class Line:
+    """What one node tells."""
+
+    progress: Progress
+    meter: Meter
+
+
+class Part:
+    """A part of a run.
+
+    Args:
+        job: the run.
+        learners: makes its simulation.
+        asked: set when a signal asks for the end.
+    """
+
+    def __init__(self, job: Job, learners: VirtualLearners, asked: threading.Event) -> None:
+        self.job = job
+        self.learners = learners
+        self.asked = asked
+        self.simulation = learners.simulation(self._stepped)
+        self.nodes = self.simulation.nodes
+        self._lines: list[Line] = []
+
+    def load(self) -> bool:
+        """Put all nodes where the newest checkpoint has them, if any; whether it is the end."""
+        saved = newest_sound(self.job.checkpoints.folder)
+        if saved is None:
+            return False
+        self.job.checkpoints.last = saved
+        complete = False
+        for node in self.nodes:
+            state = saved.load(node.index)
+            node.engine.load_state_dict(state)
+            node.begins = state["virtual_seconds"]
+            complete = state["complete"]
+        self.learners.seconds = max(node.begins for node in self.nodes)
+        if complete:
+            self.simulation.show(self.nodes[0])
+        return complete
+
+    def run(self) -> None:
+        """Train until all nodes stand still."""
+        with self._telling():
+            self.simulation.run(steps=self.job.total)
+            if self._complete:
+                for line in self._lines:
+                    line.progress.finish()
+
+    def save(self) -> None:
+        """Write the states of all nodes, which stand still."""
+        job = self.job
+        for node in reversed(self.nodes):  # the first one's last: with it old checkpoints go
+            state: dict[str, Any] = node.engine.state_dict()
+            state |= {"virtual_seconds": node.ended, "complete": self._complete, "dead": {}}
+            meeting = replace(job.meeting, place=Place(rank=node.index, world=len(self.nodes)))
+            keep = job.settings.training.keep_checkpoints
+            Checkpoints(job.checkpoints.folder, meeting, keep).save(state, node.engine)
+
+    @property
+    def _complete(self) -> bool:
+        """Whether all nodes have applied their last gradients."""
+        return all(node.engine.steps == self.job.total for node in self.nodes)
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """While the block runs, nodes tell of their steps, in rows after those of a checkpoint."""
+        notices: dict[str, dict[int, Any]] = {}
+        now = self.simulation.clock.now
+        for node in self.nodes:
+            progress = Progress(
+                SharedBoard(node.index, notices),
+                Metrics(self.job.out, rank=node.index, step=node.engine.steps),
+                node.engine,
+                steps_per_epoch=self.job.steps_per_epoch,
+                epochs=self.job.settings.training.epochs,
+                every_seconds=self.job.every_seconds,
+                stamp=lambda: {"virtual_seconds": now()},
+            )
+            self._lines.append(Line(progress, Meter(node.engine, now)))
+        try:
+            yield
+        finally:
+            for line in self._lines:
+                line.progress.close()
+
+    def _stepped(self, node: Node, step: Step) -> None:
+        """After a node's update."""
+        if self.asked.is_set():
+            raise Stopped
+        job, line, steps = self.job, self._lines[node.index], step.step + 1
+        report = Report(
+            norm=step.norm, staleness=step.staleness, exposed=step.exposed, skipped=step.skipped
+        )
+        line.meter.add(loss=step.loss, frames=self._frames(node), report=report)
+        line.progress.tell(step=steps, lr=self.learners.setting.rate(step.step), meter=line.meter)
+        if steps % job.steps_per_epoch:
+            return
+        self.simulation.show(node)
+        share = job.dev_feed.share(rank=node.index, learners=len(self.nodes))
+        score = self.learners.minibatches.compute(lambda: evaluate(job.model, share))
+        line.progress.evaluated(score, steps)
+        if node.index == 0 and steps < job.total:
+            self.simulation.request_stop()
+
+    def _frames(self, node: Node) -> int:
+        size, frames = self.learners.setting.size, self.learners.minibatches.frames
+        return sum(frames[node.index * size + member] for member in range(size))
