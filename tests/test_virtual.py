@@ -162,7 +162,12 @@ def test_a_run_that_died_ends_with_the_bits_of_one_that_did_not(
                 train(tmp_path / "broken", egs, run)
     assert torch.equal(train(tmp_path / "broken", egs, run), whole)
     for name in ("metrics.jsonl", "metrics.rank1.jsonl"):
-        assert rows(tmp_path / "broken", name) == rows(tmp_path / "whole", name)
+        # a row of an epoch may stay from the part that was lost, and stand earlier
+        broken, told = (
+            sorted(json.dumps(row) for row in rows(tmp_path / place, name))
+            for place in ("broken", "whole")
+        )
+        assert broken == told
     found = [
         {path.name: path.read_bytes() for path in (tmp_path / name).rglob("record/*.bin")}
         for name in ("whole", "broken")
