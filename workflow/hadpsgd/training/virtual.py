@@ -124,7 +124,9 @@ class Part:
             state |= {"virtual_seconds": node.ended, "complete": self._complete, "dead": {}}
             meeting = replace(job.meeting, place=Place(rank=node.index, world=len(self.nodes)))
             keep = job.settings.training.keep_checkpoints
-            Checkpoints(job.checkpoints.folder, meeting, keep).save(state, node.engine)
+            checkpoints = Checkpoints(job.checkpoints.folder, meeting, keep)
+            checkpoints.save(state, node.engine)
+            checkpoints.settle()  # one copy at a time
 
     @property
     def _complete(self) -> bool:
