@@ -37,14 +37,20 @@ def train(job: Job) -> End:
     """Train until the last step or a signal; resumes from the newest checkpoint."""
     assert job.virtual is not None
     asked = threading.Event()
+    del job.engine  # it holds models
+    gc.collect()
+    gc.freeze()  # what imports left need not be looked at after every part
     if saved := newest_sound(job.checkpoints.folder):
         say(f"{job.run.id}: resumes from checkpoint {saved.folder.name}")
     try:
         with Interrupt(asked.set):
             while not _part(job, job.virtual, asked):
-                pass
+                del job.engine
+                gc.collect()  # models of the part before, held in circles
     except Stopped:
         return End.REQUEUE
+    finally:
+        gc.unfreeze()
     return End.DONE
 
 
@@ -55,8 +61,6 @@ def virtual_time(job: Job) -> dict[str, float]:
 
 def _part(job: Job, learners: VirtualLearners, asked: threading.Event) -> bool:
     """Train from the newest checkpoint to the next; whether that one is the end already."""
-    del job.engine  # it holds all models of the part before, in circles
-    gc.collect()
     part = Part(job, learners, asked)
     job.engine = part.simulation.nodes[0].engine
     if part.load():
