@@ -22,7 +22,7 @@ from hadpsgd.config.settings import Model
 from hadpsgd.models import bf16_lstm
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.tracking.arithmetic import arithmetic as surroundings
-from hadpsgd.training import arithmetic
+from hadpsgd.training import arithmetic, memory
 from hadpsgd.training.arithmetic import CHOICES
 
 FRAMES = 21
@@ -61,8 +61,11 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=7, help="repetitions after the warm-up")
     parser.add_argument("--threads", type=int, default=1, help="of the learner")
     parser.add_argument("--layers", action="store_true", help="the LSTM layers alone")
+    parser.add_argument("--give-back", action="store_true", help="freed memory, after every step")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    if not args.give_back:
+        memory.keep()  # as training does
     print(f"{surroundings()}, {args.threads} threads, batch {args.batch}")
     for case in CASES:
         if args.only and case.name not in args.only:

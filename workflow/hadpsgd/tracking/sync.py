@@ -111,6 +111,8 @@ def _training(config: Config, result: RunResult, who: identity.Identity) -> Iter
     if result.scores:
         yield scoring_run.word_errors(result, _scored_ms(result))
     yield Tags(values={training_run.STATUS: result.state, training_run.WHY: result.why})
+    if "arithmetic" in result.summary:
+        yield Tags(values={"arithmetic": str(result.summary["arithmetic"])})
     diverged = result.state is State.DIVERGED
     if result.summary:
         ended = (folder / SUMMARY).stat().st_mtime

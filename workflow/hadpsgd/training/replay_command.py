@@ -23,7 +23,7 @@ from hadpsgd.egs.dataset import Dataset, Plan
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 from hadpsgd.models.blstm import BLSTM
-from hadpsgd.training import arithmetic, final
+from hadpsgd.training import arithmetic, final, memory
 from hadpsgd.training.checkpoints import Saved, newest
 from hadpsgd.training.data import Feed
 from hadpsgd.training.evaluation import pick_device
@@ -70,6 +70,8 @@ def run(args: argparse.Namespace) -> int:
     if processes > 1:
         rendezvous.process_group("replay", meeting, rank=meeting.place.rank, size=processes)
     saved = newest(folder)
+    if settings.training.precision == "bf16":
+        memory.keep()
     learners = replay(settings, args.egs, saved, meeting)
     different = compare(saved, learners)
     for node in different:
