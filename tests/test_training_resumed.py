@@ -69,7 +69,10 @@ def kill_and_resume(folder: Path, egs: Path, run_id: str, kills: int, **settings
     finish(folder, egs, run_id, **settings)
 
 
-@pytest.mark.parametrize("run_id", [*SYNCHRONOUS[:-1], "adpsgd-4", "hadpsgd-2x2"])
+DRAWN = "adpsgd-4-random-partner"
+
+
+@pytest.mark.parametrize("run_id", [*SYNCHRONOUS[:-1], "adpsgd-4", "hadpsgd-2x2", DRAWN])
 def test_killed_run_resumes(
     run_id: str, egs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -167,7 +170,7 @@ def test_replay_refuses_a_record_that_lost_a_gradient(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-@pytest.mark.parametrize("run_id", ["single", "ssgd-4", "adpsgd-4", "hadpsgd-2x2", "d1d-4"])
+@pytest.mark.parametrize("run_id", ["single", "ssgd-4", "adpsgd-4", "hadpsgd-2x2", "d1d-4", DRAWN])
 def test_signal_asks_for_a_requeue(
     run_id: str, number: signal.Signals, egs: Path, tmp_path: Path
 ) -> None:

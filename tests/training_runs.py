@@ -28,6 +28,7 @@ RUNS: list[dict[str, Any]] = [
     {"strategy": "local", "learners": 4, "synchronous_epochs": 1, "average_every": 3},
     {"strategy": "hadpsgd", "learners": 4, "super_learner": 2},
     {"strategy": "hadpsgd", "learners": 4, "super_learner": 2, "among": "dpsgd"},
+    {"strategy": "adpsgd", "learners": 4, "schedule": "random-partner"},
 ]
 IDS = [
     "single",
@@ -40,6 +41,7 @@ IDS = [
     "local-4",
     "hadpsgd-2x2",
     "hadpsgd-2x2-dpsgd",
+    "adpsgd-4-random-partner",
 ]
 SYNCHRONOUS = ["single", "ssgd-4", "dpsgd-4", "d1d-4", "local-4", "hadpsgd-2x2-dpsgd", "ddp-4"]
 
