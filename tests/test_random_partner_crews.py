@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import crews
+import dense
+import numpy as np
 import pytest
-from crews import Crew, Plan, check, check_bits, records, replayed
+from crews import Crew, Done, Plan, check, check_bits, records, replayed
+from engine_task import Setup, dense_gradient, run_setup
 
-from hadpsgd.decentralized.core.events import Mix
+from hadpsgd.decentralized.core.events import Mix, ledger_faults
+from hadpsgd.decentralized.network.injectors import Injection
+from hadpsgd.decentralized.network.link import Link
+from hadpsgd.decentralized.network.speeds import LinkTimes
+from hadpsgd.decentralized.strategies.registry import Choice
 
 SECONDS = 180.0
 
@@ -50,3 +59,55 @@ def test_the_others_go_on_without_one_that_dies(tmp_path: Path) -> None:
     for done in results.values():
         assert done.alive == (0, 2, 3)
         assert done.steps == plan.steps
+
+
+def test_a_slow_link_over_tcp() -> None:
+    """Learner 1's messages are delayed: questions are answered meanwhile, weights are exact."""
+    slow = LinkTimes(latency=0.001, bandwidth=1e6, factors={1: 20.0})
+    setup = Setup(
+        Choice(strategy="adpsgd"), "random-partner", jitter=0.01, injection=Injection(links=slow)
+    )
+    results = run_setup(setup, seconds=SECONDS)
+    record = {node: result.events for node, result in enumerate(results)}
+    assert not ledger_faults(record)
+    start = {node: result.start for node, result in enumerate(results)}
+    versions = dense.evaluate(record, start, dense_gradient(), dense.Sgd(momentum=0.9))
+    for node, result in enumerate(results):
+        wanted = versions[node][-1]
+        assert np.linalg.norm(result.weights - wanted) < 1e-9 * np.linalg.norm(wanted)
+
+
+def cut_off(rank: int, plan: Plan) -> Done:
+    """A learner; number 1 cuts a connection while it sends weights, and lives on."""
+    send, left = Link.send, 8_000
+
+    def cutting(link: Link) -> int:
+        nonlocal left
+        sent = send(link)
+        if rank == 1 and left > 0:
+            left -= sent
+            if left <= 0:
+                link.sock.shutdown(socket.SHUT_RDWR)
+        return sent
+
+    Link.send = cutting  # type: ignore[method-assign,assignment]
+    return LEARNER(rank, plan)
+
+
+LEARNER = crews.learner
+
+
+def test_who_loses_a_connection_to_one_that_lives_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends, since nobody knows what the other counts; those that are left go on."""
+    monkeypatch.setattr(crews, "learner", cut_off)
+    plan = Plan(tmp_path, learners=5, schedule="random-partner", steps=100)
+    with crew(plan) as running:
+        running.wait(list(running.running), SECONDS)
+        failed = {rank: done.error for rank, done in running.done.items() if done.error}
+        results = {rank: done.value for rank, done in running.done.items() if not done.error}
+    # one of the two ends first; the other may then find it dead and go on
+    assert 1 <= len(failed) <= 2
+    assert all("lost its connection to learner" in error for error in failed.values())
+    check(plan, results)
