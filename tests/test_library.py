@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -9,6 +10,8 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 from hadpsgd import cli
 from hadpsgd.errors import UserError
@@ -75,3 +78,35 @@ def test_a_module_of_ours_that_is_missing_is_no_users_error(
         cli.load("config")
     with pytest.raises(UserError, match="unknown stage"):
         cli.load("nowhere")
+
+
+def example(file: str) -> str:
+    """The first block of Python in a page."""
+    found = re.search(r"```python\nimport torch\n.*?```", (ROOT / file).read_text(), re.DOTALL)
+    assert found
+    return found[0].removeprefix("```python\n").removesuffix("```")
+
+
+def test_the_example_runs_as_it_stands(tmp_path: Path) -> None:
+    """Under torchrun, two processes; the model that it leaves has learnt something."""
+    assert example("README.md") == example("docs/library.md")
+    (tmp_path / "train.py").write_text(example("README.md"))
+    ran = subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+            *("--nproc-per-node", "2", "train.py"),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stderr
+    model = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 1))
+    model.load_state_dict(torch.load(tmp_path / "model.pt"))
+    x = torch.randn(1000, 20, generator=torch.Generator().manual_seed(2))
+    targets = x[:, :1].sin()
+    with torch.no_grad():
+        loss = float(nn.functional.mse_loss(model(x), targets))
+    assert loss < 0.5 * float(targets.square().mean())

@@ -14,7 +14,7 @@ from hadpsgd.decentralized.core.buffers import flatten
 from hadpsgd.decentralized.core.events import Event
 from hadpsgd.decentralized.core.heap import keep_freed_memory
 from hadpsgd.decentralized.core.learner import Learner
-from hadpsgd.decentralized.core.sgd import Sgd
+from hadpsgd.decentralized.core.optimiser import Optimiser
 from hadpsgd.decentralized.core.threads import RealClock
 from hadpsgd.decentralized.elastic.exchange import ElasticExchange
 from hadpsgd.decentralized.elastic.membership import Membership
@@ -175,7 +175,7 @@ def schedule_of(
 
 def build(
     module: nn.Module,
-    sgd: Sgd,
+    sgd: Optimiser,
     strategy: Strategy,
     schedule: str,
     meeting: Meeting,
@@ -186,20 +186,24 @@ def build(
     injection: Injection | None = None,
     skip_not_finite: bool = False,
     by_host: bool = False,
+    backwards: int = 1,
 ) -> DecentralizedEngine:
     """An engine for `module`, which lies on its device and has the same weights on every rank.
 
     `injection` slows links and leaves exchanges out. `recorder` makes the recorder of this rank's
     node; its first member writes. `record` is told of every event instead. `by_host`: see `Group`.
+    `backwards`: see `Reducer`.
 
     Raises:
-        UserError: strategy and schedule do not fit.
+        UserError: strategy and schedule, or module and optimiser, do not fit.
     """
     keep_freed_memory()
     place, clock = meeting.place, RealClock()
     plan = schedule_of(strategy, schedule, nodes=place.nodes, seed=seed, injection=injection)
     check(strategy, plan, learners=place.world, size=place.size)
     flat = flatten(module, shards=place.world)
+    shared = place.world > 1 and (place.size > 1 or strategy.shared_steps > 0)
+    sgd.bind(flat, shared=shared)
     writer = recorder(plan) if recorder is not None and place.member == 0 else None
     learner = Learner(
         flat,
@@ -212,7 +216,7 @@ def build(
     made = groups(strategy, meeting, on_gpu=flat.weights.is_cuda, by_host=by_host)
     parts = ProcessParts(learner, strategy, plan, meeting, clock, made)
     mixer = strategy.mixer(parts)
-    reducer = Reducer(flat, made.gradients)
+    reducer = Reducer(flat, made.gradients, backwards=backwards)
     transport = parts.made_transport
     if writer is not None and isinstance(mixer.exchange, PeerExchange):
         mixer.exchange.before_sending = writer.flush

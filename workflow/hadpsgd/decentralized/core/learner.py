@@ -21,7 +21,7 @@ from torch import Tensor
 
 from hadpsgd.decentralized.core.buffers import Flat
 from hadpsgd.decentralized.core.events import Event, Join, Mix, Update
-from hadpsgd.decentralized.core.sgd import Sgd
+from hadpsgd.decentralized.core.optimiser import Optimiser
 from hadpsgd.decentralized.core.threads import Condition, RealClock
 
 
@@ -30,7 +30,7 @@ class Learner:
 
     Args:
         flat: the module's buffers.
-        sgd: how a gradient becomes an update.
+        sgd: how a gradient becomes an update (any optimiser).
         late: the model stays at the last average while updates go to the weights (D1D): its
             gradient is exactly one round late.
         record: is told of every event, in order.
@@ -41,7 +41,7 @@ class Learner:
     def __init__(
         self,
         flat: Flat,
-        sgd: Sgd,
+        sgd: Optimiser,
         *,
         late: bool = False,
         record: Callable[[Event], None] | None = None,
@@ -53,7 +53,7 @@ class Learner:
         self.model = flat.weights
         self.weights = flat.weights.clone() if late else flat.weights
         self.gradient = flat.gradient
-        self.velocity = torch.zeros_like(flat.weights)
+        self.velocity = flat.weights.new_zeros(flat.elements if sgd.has_velocity else 0)
         self.pending: Tensor | None = None
         self.late = late
         self.record = record
@@ -71,6 +71,8 @@ class Learner:
         self._phi: Tensor | None = None  # where the gradient was taken, if the model has moved on
         self._spare: Tensor | None = None
         self._fence = torch.cuda.Event() if flat.weights.is_cuda else None
+        self._statistics = [slot.parameter.detach().clone() for slot in flat.statistics]
+        """As they were when the gradient began."""
 
     def update(self, *, rate: float, norm: float = 0.0, skip: bool = False) -> int:
         """Apply the gradient, fold mixes in, zero the gradient; the update's staleness.
@@ -83,10 +85,7 @@ class Learner:
             event = Update(step=self.steps, read=self.read, rate=0.0 if skip else rate)
             staleness = self.version - self.read
             if not skip:
-                phi = self.model if self._phi is None else self._phi
-                self.sgd.update(
-                    self.weights, self.gradient, self.velocity, rate, phi=phi, norm=norm
-                )
+                self._apply(rate, norm)
             self._phi = None
             self._happened(event)
             self.steps += 1
@@ -94,8 +93,22 @@ class Learner:
                 self.read = self._averaged
             else:
                 self._fold()
-            self.gradient.zero_()
+            self.flat.clear()
+            self._moved()
         return staleness
+
+    def collect(self) -> None:
+        """After backward: bring the gradient into the buffer, with what was added to statistics."""
+        with self._alone():
+            self.flat.collect()
+            for slot, before in zip(self.flat.statistics, self._statistics, strict=True):
+                slot.of(self.gradient).add_(slot.parameter - before)
+                slot.parameter.copy_(before)
+
+    def show(self) -> None:
+        """Let the module have the model's weights, after they were filled from outside."""
+        with self._alone():
+            self._moved()
 
     def snapshot(self, out: Tensor, part: slice = slice(None)) -> int:
         """Copy the weights (or a part), pending mixes included, into `out`; their version."""
@@ -136,6 +149,7 @@ class Learner:
                 if self.sgd.weight_decay:
                     self._phi = self.model.clone()
                 self.model.copy_(average)
+            self._moved()
             self._mixed(mix)
             self._averaged = self.version
             if not self.late:
@@ -149,12 +163,14 @@ class Learner:
             self.pending = None  # mixes of its former self, in a replay
             self._happened(join)
             self.read = self.version
+            self._moved()
 
     def restore(self, *, steps: int, rounds: int, version: int, read: int) -> None:
         """Counters of a checkpoint; the buffers are filled by the caller."""
         with self._alone():
             self.steps, self.rounds, self.version = steps, rounds, version
             self.read = self._averaged = read
+            self._moved()
 
     def settle(self) -> None:
         """Fold pending mixes in; only between gradients."""
@@ -164,6 +180,7 @@ class Learner:
             if self.folded is not None and self.pending is not None:
                 self.folded()
             self._fold()
+            self._moved()
 
     def order_streams(self) -> None:
         """On a GPU: what this thread asks for next comes after all that others asked for before
@@ -174,6 +191,25 @@ class Learner:
         if self._fence is not None:
             with self._alone():
                 pass
+
+    def _apply(self, rate: float, norm: float) -> None:
+        part, phi = self.flat.learnt, self.model if self._phi is None else self._phi
+        self.sgd.update(
+            self.weights[part],
+            self.gradient[part],
+            self.velocity[part],
+            rate,
+            phi=phi[part],
+            norm=norm,
+        )
+        for slot in self.flat.statistics:
+            slot.of(self.weights).add_(slot.of(self.gradient))
+
+    def _moved(self) -> None:
+        """The model's weights have changed."""
+        self.flat.show(self.model)
+        for slot, before in zip(self.flat.statistics, self._statistics, strict=True):
+            before.copy_(slot.parameter)
 
     def _mixed(self, mix: Mix) -> None:
         self._happened(mix)

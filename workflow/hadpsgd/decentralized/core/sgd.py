@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
+
+from hadpsgd.decentralized.core.buffers import Flat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +21,21 @@ class Sgd:
     nesterov: bool = False
     weight_decay: float = 0.0
     clip_norm: float = 0.0
+
+    @property
+    def has_velocity(self) -> bool:
+        """Its state is the learner's velocity."""
+        return True
+
+    def bind(self, flat: Flat, *, shared: bool) -> None:
+        """Any buffers will do."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing beside the velocity."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Nothing."""
 
     def update(
         self,

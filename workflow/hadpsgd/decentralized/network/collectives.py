@@ -7,14 +7,16 @@ a ring allreduce, 2 (N-1)/N of the buffer sent by each rank, and an order that a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
-from hadpsgd.decentralized.core.buffers import ALIGN, Flat
+from hadpsgd.decentralized.core.buffers import ALIGN, Flat, Slot
 from hadpsgd.decentralized.core.sums import mean_of
+from hadpsgd.errors import UserError
 
 BUCKET_BYTES = 8 * 2**20
 """Gradients are exchanged in pieces of about this size, while the backward pass goes on."""
@@ -179,14 +181,27 @@ class Averaging:
 
 
 class Reducer:
-    """Averages gradients over a group, beginning with those that backward finishes first."""
+    """Averages gradients over a group, beginning with those that backward finishes first.
 
-    def __init__(self, flat: Flat, group: Group) -> None:
+    Args:
+        flat: the module's buffers.
+        group: who shares.
+        backwards: so many backward passes add up to a gradient; fewer will do, too.
+    """
+
+    def __init__(self, flat: Flat, group: Group, *, backwards: int = 1) -> None:
         self.group = group
+        self.backwards = backwards
         self.active = group.size > 1
         """Whether the next gradient is shared."""
         self._buckets: list[Averaging] = []
-        self._owners: dict[nn.Parameter, list[int]] = {}
+        self._owners: dict[Tensor, list[int]] = {}
+        self._slots: dict[Tensor, Slot] = {}
+        self._passes: Counter[Tensor] = Counter()
+        """Backward passes that have reached a parameter."""
+        self._flat = flat
+        self._as_sent = 0
+        """Changes of the gradient until the last one by backward."""
         self._missing: list[int] = []
         self._launched = 0
         if self.active:
@@ -203,6 +218,7 @@ class Reducer:
                 for number, part in enumerate(parts)
                 if part.start < slot.stop + offset and slot.start + offset < part.stop
             ]
+            self._slots[slot.parameter] = slot
             slot.parameter.register_post_accumulate_grad_hook(self._ready)
         self._reset()
 
@@ -235,8 +251,39 @@ class Reducer:
         dist.all_reduce(bad, group=self.group.group)
         return bad.nonzero().flatten().tolist()
 
-    def _ready(self, parameter: nn.Parameter) -> None:
+    def check(self) -> None:
+        """Nobody may have changed gradients that are on their way already.
+
+        Raises:
+            UserError: somebody has.
+        """
+        if not self._launched:
+            return
+        buffer = self._flat.gradient
+        taken_away = any(
+            p.grad is None or p.grad.data_ptr() != slot.of(buffer).data_ptr()
+            for p, slot in self._slots.items()
+            if p in self._passes and self._flat.is_view(slot)
+        )
+        if taken_away or buffer._version != self._as_sent:
+            raise UserError(
+                "gradients were changed after backward, but they are shared while it runs",
+                fix="To limit their norm, give clip_norm to decentralize()",
+            )
+
+    def _ready(self, parameter: Tensor) -> None:
         if not self.active:
+            return
+        self._passes[parameter] += 1
+        if self._passes[parameter] > self.backwards:
+            raise UserError(
+                f"a gradient is made of {self.backwards} backward passes, and here is another",
+                fix="Give their number to decentralize(backwards=...)",
+            )
+        with torch.no_grad():
+            self._flat.attach(self._slots[parameter])
+        self._as_sent = self._flat.gradient._version
+        if self._passes[parameter] < self.backwards:
             return
         for number in self._owners[parameter]:
             self._missing[number] -= 1
@@ -254,6 +301,7 @@ class Reducer:
             for number in numbers:
                 self._missing[number] += 1
         self._launched = 0
+        self._passes.clear()
 
 
 def bucket_edges(flat: Flat, size: int, *, apart: bool) -> Sequence[int]:
@@ -276,4 +324,6 @@ def bucket_edges(flat: Flat, size: int, *, apart: bool) -> Sequence[int]:
             edges.append((edges[-1] - largest) // unit * unit)
         if start == 0 or edges[-1] - start >= wanted:
             edges.append(start)
+    if edges[-1]:  # statistics lie before the first parameter
+        edges.append(0)
     return edges[::-1]

@@ -145,6 +145,9 @@ class SharedGradient:
         self._rank = rank
         self._control = control
 
+    def check(self) -> None:
+        """Nothing is on its way."""
+
     def finish(self, everybody_here: Callable[[], None] = lambda: None) -> None:  # noqa: ARG002
         """Wait for the allreduce."""
         if self.active:

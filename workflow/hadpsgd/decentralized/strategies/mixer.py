@@ -100,6 +100,9 @@ class Mixer(ABC):
         rounds = self.learner.rounds
         return rounds == self.started and self.coordination.pauses(rounds)
 
+    def complete_round(self) -> None:  # noqa: B027
+        """Between gradients: mix a round in that is under way, where rounds belong to steps."""
+
     def wake(self) -> None:  # noqa: B027
         """The counters have changed."""
 
@@ -273,6 +276,14 @@ class StepMixer(Mixer):
     def serve(self) -> None:
         """Until the round under way, if any, has come back, or a while."""
         self._wait(lambda: self._arrived or self.started == self.learner.rounds, SERVE_SECONDS)
+
+    @override
+    def complete_round(self) -> None:
+        """Instead of beside the next gradient."""
+        while self.started > self.learner.rounds:
+            self._wait(lambda: self._arrived)
+            self._apply()
+        self.learner.settle()
 
     def _invited(self) -> bool:
         return False  # rounds belong to steps

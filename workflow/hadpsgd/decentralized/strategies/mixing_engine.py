@@ -121,6 +121,8 @@ class DecentralizedEngine:
             NotFiniteError: names the learner and the step.
         """
         begin = self.clock.now()
+        self.reducer.check()
+        self.learner.collect()
         self._put_control()
         self.reducer.finish(self.mixer.decide)
         waited = self.clock.now() - begin
@@ -156,6 +158,26 @@ class DecentralizedEngine:
     def _finish(self) -> None:
         with self.learner.changed:
             self.mixer.finish()
+
+    def finish(self) -> None:
+        """After a step that was not known to be the last: none follows.
+
+        A round under way is mixed in. All learners call it, the same number of steps each where the
+        strategy is synchronous.
+        """
+        self.mixer.complete_round()
+        with self.learner.changed:
+            self.mixer.finish()
+
+    def stand_still(self) -> None:
+        """Let all learners pause, for `state_dict`; all call it, as `finish`; then `go_on`."""
+        if self.strategy.synchronous:
+            self.mixer.complete_round()
+            return
+        if self.leads and not self.paused:
+            self.request_pause()
+        while not self.paused:
+            self.serve()
 
     def serve(self) -> None:
         """Take part in mixing for a while, without gradients."""
@@ -203,6 +225,8 @@ class DecentralizedEngine:
             "read": learner.read,
             "finished": self.mixer.finished,
         }
+        if more := learner.sgd.state_dict():
+            state["optimiser"] = more
         if learner.late:
             state["model"] = learner.model
         if self.recorder is not None:
@@ -253,6 +277,8 @@ class DecentralizedEngine:
             learner.velocity.copy_(state["velocity"])
             if learner.late:
                 learner.model.copy_(state["model"])
+        if "optimiser" in state:
+            learner.sgd.load_state_dict(state["optimiser"])
         learner.restore(
             steps=state["steps"],
             rounds=state["rounds"],
@@ -267,6 +293,7 @@ class DecentralizedEngine:
         """Give the model other weights (after training: the mean of all learners)."""
         with torch.no_grad():
             self.learner.model.copy_(weights)
+        self.learner.show()
 
     # --- what the members of a super-learner must agree on travels with their gradients ---
 
@@ -294,7 +321,8 @@ class DecentralizedEngine:
 
     def _norm(self) -> tuple[float, bool]:
         """The gradient's norm; whether it must be skipped."""
-        norm = float(torch.linalg.vector_norm(self.learner.gradient))
+        gradient = self.learner.gradient[self.learner.flat.learnt]
+        norm = float(torch.linalg.vector_norm(gradient))
         if math.isfinite(norm):
             return norm, False
         shared = self.place.rank // self.reducer.group.size * self.reducer.group.size

@@ -1,0 +1,417 @@
+"""`decentralize`: any network with any torch optimiser equals W[k+1] = W[k] T - update."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch._dynamo  # optimizers would import it in every process, for seconds
+from processes import run
+from torch import Tensor, nn
+
+from hadpsgd.decentralized import decentralize
+from hadpsgd.decentralized.topology.schedules import create
+from hadpsgd.errors import UserError
+
+LEARNERS, STEPS, PASSES = 4, 6, 2
+
+
+class Net(nn.Module):
+    """Convolution, statistics, a tied layer, a frozen one, two types of parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.conv = nn.Conv1d(2, 4, 3, bias=False)  # before statistics, a bias has no gradient
+        self.norm = nn.BatchNorm1d(4)
+        self.frozen = nn.Linear(4, 4)
+        self.frozen.requires_grad_(False)
+        self.tied = nn.Linear(4, 4)
+        self.again = nn.Linear(4, 4)
+        self.again.weight = self.tied.weight
+        self.out = nn.Linear(4, 3).double()
+        self.register_buffer("mask", torch.tensor([0.0, -torch.inf, 0.0], dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, 2, time] -> log posteriors of two classes and an impossible one."""
+        h = self.norm(self.conv(x)).relu().mean(-1)
+        h = self.again(self.tied(self.frozen(h)).tanh())
+        return (self.out(h.double()) + self.mask).log_softmax(-1)
+
+
+def examples(learner: int, step: int, part: int) -> tuple[Tensor, Tensor]:
+    """A minibatch."""
+    draws = np.random.default_rng([learner, step, part])
+    x = torch.from_numpy(draws.normal(size=(5, 2, 6))).float()
+    return x, (x.sum((1, 2)) > 0).long() * 2
+
+
+def backward(model: nn.Module, learner: int, step: int) -> None:
+    """A gradient of several passes."""
+    for part in range(PASSES):
+        x, y = examples(learner, step, part)
+        (nn.functional.nll_loss(model(x), y) / PASSES).backward()
+
+
+def adamw(model: Net) -> torch.optim.Optimizer:
+    """Two groups."""
+    last = list(model.out.parameters())
+    first = [p for p in model.parameters() if all(p is not q for q in last)]
+    groups: list[dict[str, Any]] = [
+        {"params": first},
+        {"params": last, "lr": 0.002, "weight_decay": 0.2},
+    ]
+    return torch.optim.AdamW(groups, lr=0.01, weight_decay=0.1)
+
+
+def mixed(model: nn.Module) -> list[Tensor]:
+    """What is mixed."""
+    learning = [p.detach() for p in model.parameters() if p.requires_grad]
+    return [*learning, model.norm.running_mean, model.norm.running_var]  # type: ignore[union-attr,list-item]
+
+
+def vector(model: nn.Module) -> np.ndarray:
+    """The same as one [elements], in double precision."""
+    return torch.cat([t.double().flatten() for t in mixed(model)]).numpy().copy()
+
+
+def fill(model: nn.Module, values: np.ndarray) -> None:
+    """The other way."""
+    at = 0
+    for tensor in mixed(model):
+        part = torch.from_numpy(values[at : at + tensor.numel()])
+        tensor.copy_(part.view(tensor.shape))
+        at += tensor.numel()
+
+
+def learner(rank: int, strategy: str, options: dict[str, Any], zero: str) -> dict[str, Any]:
+    """One process."""
+    model = Net()
+    optimizer = adamw(model)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+    trainer = decentralize(model, optimizer, strategy=strategy, backwards=PASSES, **options)
+    frozen = model.frozen.weight.clone()
+    for step in range(STEPS):
+        if zero:
+            optimizer.zero_grad(set_to_none=zero == "none")
+        backward(model, rank, step)
+        trainer.step()
+        schedule.step()
+    own = vector(model)
+    trainer.finish()
+    assert torch.equal(model.frozen.weight, frozen) and model.again.weight is model.tied.weight
+    assert model.norm.num_batches_tracked is not None
+    assert torch.isinf(model.mask[1])  # type: ignore[index]
+    return {
+        "own": own,
+        "mean": vector(model),
+        "batches": int(model.norm.num_batches_tracked),
+        "rounds": trainer.engine.rounds,
+    }
+
+
+def wanted(matrix: np.ndarray, *, shared: bool = False, late: bool = False) -> np.ndarray:
+    """W [elements, learners] after all steps, evaluated with torch in one process.
+
+    W[k+1] = W[k] T + (what torch's optimizer does to W[k], or, `late`, to W[k] T) + (what forward
+    does to the statistics of Phi). `shared`: all have one gradient, the mean.
+    """
+    models = [Net() for _ in range(LEARNERS)]
+    optimizers = [adamw(model) for model in models]
+    schedules = [torch.optim.lr_scheduler.StepLR(o, 2, 0.5) for o in optimizers]
+    W = Phi = np.stack([vector(model) for model in models], axis=1)
+    for step in range(STEPS):
+        change = np.zeros_like(W)
+        base = W @ matrix if late else W
+        for i, model in enumerate(models):
+            fill(model, Phi[:, i])
+            model.zero_grad()
+            backward(model, i, step)
+            change[:, i] = vector(model) - Phi[:, i]
+        if shared:
+            for together in zip(*(m.parameters() for m in models), strict=True):
+                if together[0].grad is not None:
+                    mean = torch.stack([p.grad for p in together]).mean(0)  # type: ignore[misc]
+                    for p in together:
+                        p.grad = mean.clone()
+            change = np.repeat(change.mean(1, keepdims=True), LEARNERS, axis=1)
+        for i, (model, optimizer) in enumerate(zip(models, optimizers, strict=True)):
+            fill(model, base[:, i])
+            optimizer.step()
+            schedules[i].step()
+            change[:, i] += vector(model) - base[:, i]
+        W = W @ matrix + change
+        Phi = base if late else W
+    return W
+
+
+def close(found: np.ndarray, expected: np.ndarray) -> None:
+    """Within single precision; Adam divides small numbers by small ones."""
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("zero", ["", "none", "zeros"])
+def test_dpsgd_with_a_users_network(zero: str) -> None:
+    results = run(LEARNERS, learner, "dpsgd", {}, zero, seconds=180)
+    expected = wanted(create("ring", learners=LEARNERS, seed=0).round(0).matrix())
+    for i, result in enumerate(results):
+        close(result["own"], expected[:, i])
+        close(result["mean"], expected.mean(1))
+        assert (result["mean"] == results[0]["mean"]).all()
+        assert result["batches"] == STEPS * PASSES
+    # learners differ by far more than the tolerance, so that a missing mix would be seen
+    assert np.abs(expected - expected.mean(1, keepdims=True)).max() > 1e-3
+
+
+def test_d1d_with_a_users_network() -> None:
+    """Gradients one round late; all weights are averaged, so the mean tells."""
+    results = run(LEARNERS, learner, "d1d", {}, "none", seconds=180)
+    expected = wanted(np.full((LEARNERS, LEARNERS), 1 / LEARNERS), late=True)
+    for result in results:
+        close(result["mean"], expected.mean(1))
+
+
+@pytest.mark.parametrize("zero", ["", "none"])
+def test_ssgd_with_a_users_network(zero: str) -> None:
+    results = run(LEARNERS, learner, "ssgd", {}, zero, seconds=180)
+    expected = wanted(np.eye(LEARNERS), shared=True)
+    for result in results:
+        close(result["own"], expected[:, 0])
+        assert (result["own"] == results[0]["own"]).all()
+
+
+@pytest.mark.parametrize(
+    "strategy, options",
+    [
+        ("adpsgd", {}),
+        ("adpsgd", {"schedule": "random-partner"}),
+        ("rand", {}),
+        ("local", {"average_every": 3}),
+        ("hadpsgd", {"super_learner": 2}),
+        ("hadpsgd", {"super_learner": 2, "among": "dpsgd"}),
+    ],
+)
+def test_all_end_with_one_mean(strategy: str, options: dict[str, Any]) -> None:
+    results = run(LEARNERS, learner, strategy, options, "none", seconds=180)
+    for result in results:
+        assert (result["mean"] == results[0]["mean"]).all()
+        assert np.isfinite(result["mean"]).all()
+        assert result["rounds"] > 0
+    if strategy == "hadpsgd":
+        for first, second in (results[:2], results[2:]):
+            assert (first["own"] == second["own"]).all()
+    if options.get("among") or strategy == "local":  # nothing moves after the last step
+        close(results[0]["mean"], np.mean([result["own"] for result in results], axis=0))
+
+
+def resumed(rank: int, strategy: str, states: list[dict[str, Any]] | None, steps: int) -> Any:
+    """One process on a shared loader: a checkpoint of its middle, its end, its examples."""
+    torch.manual_seed(1)
+    data = torch.utils.data.TensorDataset(torch.randn(50, 3), torch.randn(50, 1))
+    model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    size = 2 if strategy == "hadpsgd" else 1
+    trainer = decentralize(
+        model, optimizer, strategy=strategy, super_learner=size, among="dpsgd", seed=4
+    )
+    loader = torch.utils.data.DataLoader(data, batch_size=4, shuffle=True)
+    share = trainer.share(loader)
+    if states is not None:
+        trainer.load_state_dict(states[rank])
+    middle, seen = None, []
+    with trainer:
+        while trainer.steps < steps:
+            for x, y in share:
+                seen.append(x)
+                nn.functional.mse_loss(model(x), y).backward()
+                trainer.step()
+                if trainer.steps == 5:
+                    middle = trainer.state_dict()
+                if trainer.steps == steps:
+                    break
+    return middle, vector_of(model), torch.cat(seen).numpy()
+
+
+def vector_of(model: nn.Module) -> np.ndarray:
+    """All of a model's state."""
+    return torch.cat([v.double().flatten() for v in model.state_dict().values()]).numpy()
+
+
+@pytest.mark.parametrize("strategy", ["dpsgd", "d1d", "ssgd", "local", "hadpsgd"])
+def test_a_resumed_run_ends_with_the_same_bits(strategy: str) -> None:
+    """From copies of the middle of an epoch, optimizer and place in the data included."""
+    whole = run(4, resumed, strategy, None, 11, seconds=180)
+    states = [middle for middle, _, _ in whole]
+    again = run(4, resumed, strategy, states, 11, seconds=180)
+    for (_, end, seen), (_, resumed_end, rest) in zip(whole, again, strict=True):
+        assert (end == resumed_end).all()
+        assert (seen[5 * 4 :] == rest).all()
+
+
+def test_shares_of_an_epoch_are_disjoint() -> None:
+    """3 rounds of 4 batches of 4: 48 of 50 examples, each once."""
+    results = run(4, resumed, "dpsgd", None, 3, seconds=180)
+    seen = np.concatenate([seen for _, _, seen in results])
+    assert len(seen) == 48 == len(np.unique(seen, axis=0))
+
+
+def asynchronous(rank: int, schedule: str, states: list[dict[str, Any]] | None) -> Any:
+    """Pauses for a checkpoint while others go on for a while."""
+    torch.manual_seed(1)
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    trainer = decentralize(model, optimizer, strategy="adpsgd", schedule=schedule)
+    if states is not None:
+        trainer.load_state_dict(states[rank])
+        assert trainer.steps == 4 + rank
+    for _ in range(4 + rank):
+        model(torch.ones(1, 3)).square().sum().backward()
+        trainer.step()
+    state = trainer.state_dict()
+    trainer.finish()
+    return state, vector_of(model)
+
+
+@pytest.mark.parametrize("schedule", ["ring", "random-partner"])
+def test_an_asynchronous_run_is_saved_and_resumed(schedule: str) -> None:
+    first = run(4, asynchronous, schedule, None, seconds=180)
+    second = run(4, asynchronous, schedule, [state for state, _ in first], seconds=180)
+    for results in (first, second):
+        assert all((weights == results[0][1]).all() for _, weights in results)
+    assert [state["learner"]["steps"] for state, _ in second] == [8, 10, 12, 14]
+
+
+def alone(**options: Any) -> tuple[Net, torch.optim.Optimizer, Any]:
+    """One process, the whole network."""
+    model = Net()
+    optimizer = adamw(model)
+    return model, optimizer, decentralize(model, optimizer, **options)
+
+
+def test_one_process_is_torch() -> None:
+    """Bit for bit, with a layer that takes no part in some steps and is then left alone."""
+    model, _, trainer = alone()
+    theirs = Net()
+    optimizer = adamw(theirs)
+    for step in range(4):
+        for net in (model, theirs):
+            if step % 2:
+                net.conv.weight.square().sum().backward()
+            else:
+                backward(net, 0, step)
+        trainer.step()
+        optimizer.step()
+        optimizer.zero_grad()
+    trainer.finish()
+    for name, value in theirs.state_dict().items():
+        torch.testing.assert_close(model.state_dict()[name], value, rtol=1e-6, atol=1e-8)
+
+
+def test_bfloat16_parameters_have_weights_of_single_precision() -> None:
+    """Many changes, each too small for the parameter's own type, are not lost in mixing."""
+    model = nn.Linear(2, 2, bias=False).bfloat16()
+    start = model.weight.detach().float().clone()
+    trainer = decentralize(model, torch.optim.SGD(model.parameters(), lr=0.5))
+    model(torch.ones(1, 2, dtype=torch.bfloat16)).sum().backward()
+    trainer.step()
+    assert model.weight.dtype == torch.bfloat16
+    assert trainer.engine.weights.dtype == torch.float32
+    torch.testing.assert_close(model.weight.float(), start - 0.5, rtol=0.01, atol=0.01)
+
+
+def test_autocast_and_a_limit_to_the_norm() -> None:
+    model, theirs = nn.Linear(3, 1), nn.Linear(3, 1)
+    theirs.load_state_dict(model.state_dict())
+    trainer = decentralize(model, torch.optim.SGD(model.parameters(), lr=1.0), clip_norm=0.1)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = model(torch.ones(4, 3)).sum() * 100
+    loss.backward()
+    report = trainer.step()
+    assert report.norm > 100
+    pairs = zip(model.parameters(), theirs.parameters(), strict=True)
+    moved = torch.cat([(ours - before).detach().flatten() for ours, before in pairs])
+    assert float(moved.norm()) == pytest.approx(0.1, rel=1e-3)
+
+
+def given(model: nn.Module, parameters: list[Tensor] | None = None) -> Any:
+    """With an optimizer of its parameters, or of others."""
+    optimizer = torch.optim.SGD(model.parameters() if parameters is None else parameters, lr=0.1)
+    return decentralize(model, optimizer)
+
+
+def one_memory() -> nn.Module:
+    """Two parameters in one place."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    model[1].weight.data = model[0].weight.data  # type: ignore[union-attr,operator]
+    return model
+
+
+def test_what_cannot_work_is_refused_at_once() -> None:
+    linear = nn.Linear(2, 2)
+    with pytest.raises(UserError, match="sparse=False"):
+        given(nn.Embedding(4, 2, sparse=True))
+    with pytest.raises(UserError, match=r"1 parameters .* in no group .* shape \(2,\)"):
+        given(linear, [linear.weight])
+    with pytest.raises(UserError, match="are not the model's"):
+        given(linear, [*linear.parameters(), nn.Parameter(torch.ones(3))])
+    with pytest.raises(UserError, match="overlap in memory"):
+        given(one_memory())
+    with pytest.raises(UserError, match="different devices"):
+        given(nn.Sequential(linear, nn.Linear(2, 2, device="meta")))
+    with pytest.raises(UserError, match="Run the model once"):
+        given(nn.LazyLinear(2))
+    with pytest.raises(UserError, match="no parameters"):
+        decentralize(linear.requires_grad_(False), torch.optim.SGD([torch.ones(1)], lr=0.1))
+    with pytest.raises(UserError, match="needs the loss again"):
+        decentralize(nn.Linear(2, 2), torch.optim.LBFGS(nn.Linear(2, 2).parameters()))
+    with pytest.raises(UserError, match="no strategy 'gossip'"):
+        decentralize(nn.Linear(2, 2), torch.optim.SGD([torch.ones(1)], lr=0.1), strategy="gossip")
+
+
+def test_nothing_stops_learning_in_silence() -> None:
+    model, optimizer, trainer = alone()
+    backward(model, 0, 0)
+    with pytest.raises(UserError, match="beside the trainer"):
+        optimizer.step()
+    model.frozen.requires_grad_(True)
+    with pytest.raises(UserError, match=r"frozen.weight requires gradients now"):
+        trainer.step()
+    model.frozen.requires_grad_(False)
+    with pytest.raises(UserError, match="after the first step"):
+        trainer.step()
+        trainer.load_state_dict({})
+    model.double()
+    with pytest.raises(UserError, match="moved or changed its type"):
+        trainer.step()
+
+
+def careless(rank: int, fault: str) -> str:
+    """What a learner is told whose gradients are shared while backward runs."""
+    torch.manual_seed(rank if fault == "start" else 0)
+    model = nn.Sequential(nn.Linear(600, 900), nn.Linear(900, 3000), nn.Linear(3000, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    try:
+        trainer = decentralize(model, optimizer, strategy="ssgd")
+        model(torch.ones(1, 600)).sum().backward()
+        if fault == "again":
+            model(torch.ones(1, 600)).sum().backward()
+        else:
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        trainer.step()
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    "fault, told",
+    [
+        ("again", "decentralize(backwards=...)"),
+        ("clip", "give clip_norm to decentralize()"),
+        ("start", "rank 1 starts from other weights than rank 0"),
+    ],
+)
+def test_what_shared_gradients_cannot_do(fault: str, told: str) -> None:
+    assert all(told in line for line in run(2, careless, fault, seconds=180))

@@ -1,0 +1,327 @@
+"""Decentralised training of any module with any torch.optim optimiser: the library's front door.
+
+    trainer = decentralize(model, optimizer, strategy="hadpsgd", super_learner=8)
+    for x, y in trainer.share(loader):
+        loss(model(x), y).backward()
+        trainer.step()
+    trainer.finish()                        # every rank: the mean of the learners' weights
+
+Each process runs the same script, started by torchrun or srun. It is the engine of `assembly`;
+nothing is computed here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from hadpsgd.decentralized import assembly
+from hadpsgd.decentralized.core.buffers import ALIGN
+from hadpsgd.decentralized.core.engine import Report
+from hadpsgd.decentralized.core.optimiser import TorchOptimiser
+from hadpsgd.decentralized.core.supported import check_module
+from hadpsgd.decentralized.network import rendezvous
+from hadpsgd.decentralized.network.collectives import Averaging, Group
+from hadpsgd.decentralized.network.rendezvous import Meeting
+from hadpsgd.decentralized.share import Share
+from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
+from hadpsgd.decentralized.strategies.registry import Choice, create, find
+from hadpsgd.errors import UserError
+
+LEAVE_SECONDS = 60.0
+"""How long the process that has the store waits for the others to leave."""
+
+
+def decentralize(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    strategy: str = "adpsgd",
+    super_learner: int = 1,
+    among: str = "adpsgd",
+    schedule: str | None = None,
+    average_every: int = 8,
+    pace: int = 1,
+    max_staleness: int = 64,
+    clip_norm: float = 0.0,
+    backwards: int = 1,
+    seed: int = 0,
+    seconds: float = 300.0,
+) -> Trainer:
+    """Meet the other processes and take the model's weights over.
+
+    Args:
+        model: on its device, with the same weights on every rank (seed torch before you make it).
+        optimizer: of its parameters, with any groups; its state stays with the learner.
+        strategy: adpsgd, rand, d1d, dpsgd, ssgd, local or hadpsgd. One process is always alone.
+        super_learner: learners of a super-learner, for hadpsgd.
+        among: the strategy among super-learners, for hadpsgd.
+        schedule: who mixes with whom; the strategy's own where None.
+        average_every: steps between averages, for local.
+        pace: rounds of mixing for each gradient, for asynchronous strategies.
+        max_staleness: versions that a gradient may miss, for asynchronous strategies.
+        clip_norm: limit to the gradient's norm (of a super-learner's mean; 0: none).
+        backwards: backward passes that a step's gradient is made of.
+        seed: of random schedules and of the order of shares.
+        seconds: how long to wait for the other processes.
+
+    Raises:
+        UserError: what cannot work; or a process did not come or runs something else.
+    """
+    check_module(model)
+    find(strategy, among=among)
+    world = int(rendezvous.environment()["WORLD_SIZE"])
+    name = strategy if world > 1 else "single"
+    kind = find(name, among=among)
+    size = _size(name, world=world, super_learner=super_learner)
+    schedule = schedule or kind.default_schedule
+    settings = (name, size, among, schedule, average_every, pace, max_staleness, backwards, seed)
+    meeting = rendezvous.meet(
+        learners=world, size=size, agree_on=_hash(repr((*settings, clip_norm))), seconds=seconds
+    )
+    if meeting.joining:
+        raise UserError("a process that died cannot be replaced here", fix="Start all of them anew")
+    _check_alike(model, meeting)
+    choice = Choice(
+        strategy=name, among=among, pace=pace, max_staleness=max_staleness, every=average_every
+    )
+    try:
+        engine = assembly.build(
+            model,
+            TorchOptimiser(optimizer, clip_norm=clip_norm),
+            create(choice),
+            schedule,
+            meeting,
+            seed=seed,
+            backwards=backwards,
+        )
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    return Trainer(engine, meeting, seed=seed)
+
+
+class Trainer:
+    """One learner; made by `decentralize`. As a context manager it finishes at the block's end."""
+
+    def __init__(self, engine: DecentralizedEngine, meeting: Meeting, *, seed: int) -> None:
+        self.engine = engine
+        self.meeting = meeting
+        self.seed = seed
+        self._shares: list[Share] = []
+        self._begun = self._finished = False
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Finish, unless an error came: then let the others see that this learner is gone."""
+        if error is None:
+            self.finish()
+        elif self._begun and not self._finished:
+            self._finished = True
+            self.engine.__exit__(kind, error, trace)
+
+    @property
+    def rank(self) -> int:
+        """Number of this process."""
+        return self.engine.place.rank
+
+    @property
+    def learners(self) -> int:
+        """Number of processes."""
+        return self.engine.place.world
+
+    @property
+    def steps(self) -> int:
+        """Updates of this learner so far."""
+        return self.engine.steps
+
+    def share(self, loader: Iterable[Any]) -> Share:
+        """This learner's part of a loader's batches, the same number for everybody.
+
+        Iterate over the share once an epoch. Call it once for each loader, before a checkpoint is
+        loaded, in the same order on every rank.
+        """
+        share = Share(loader, rank=self.rank, learners=self.learners, seed=self.seed)
+        self._shares.append(share)
+        return share
+
+    def step(self) -> Report:
+        """Apply the gradient and mix, as the strategy says; in place of `optimizer.step()`.
+
+        The gradient is zero afterwards.
+
+        Raises:
+            UserError: the module is not as it was.
+            NotFiniteError: the gradient is not finite.
+        """
+        self._begin()
+        self._check_places()
+        return self.engine.step(1.0)
+
+    def finish(self) -> None:
+        """All ranks call it once, at the end: serve partners until all are done, then average.
+
+        The model then has the mean of the learners' weights, the same bits on every rank, and its
+        parameters are free again. With synchronous strategies all must have made the same number
+        of steps.
+        """
+        if self._finished:
+            return
+        self._begin()
+        self._finished = True
+        self.engine.finish()
+        while not self.engine.over:
+            self.engine.serve()
+        self.engine.learner.settle()
+        alive = list(self.engine.alive)
+        self.engine.__exit__(None, None, None)
+        self._average(alive)
+        self._leave(alive)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What this rank needs to go on: every rank calls it, after the same number of steps where
+        the strategy is synchronous, and saves its own. They wait for each other.
+
+        Tensors are copies.
+        """
+        self._begin()
+        self.engine.stand_still()
+        state = _copied(self.engine.state_dict())
+        buffers = {
+            name: value.detach().clone()
+            for name, value in self.engine.module.state_dict().items()
+            if name not in dict(self.engine.module.named_parameters())
+        }
+        self.engine.go_on()
+        places = [(share.epoch, share.position) for share in self._shares]
+        return {"learner": state, "buffers": buffers, "shares": places}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """What `state_dict` gave this rank, before the first step.
+
+        Raises:
+            UserError: it comes too late, or the shares are other ones.
+        """
+        if self._begun:
+            raise UserError("a checkpoint cannot be loaded after the first step")
+        if len(state["shares"]) != len(self._shares):
+            raise UserError(
+                f"the checkpoint knows {len(state['shares'])} shares, not {len(self._shares)}",
+                fix="Call share() as often as before, then load",
+            )
+        self.engine.module.load_state_dict(state["buffers"], strict=False)
+        self.engine.load_state_dict(state["learner"])
+        for share, (epoch, position) in zip(self._shares, state["shares"], strict=True):
+            share.epoch, share.position = epoch, position
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self.engine.learner.collect()  # what the first forward pass added to statistics
+            self.engine.__enter__()
+
+    def _check_places(self) -> None:
+        """Parameters and statistics are where they were put; no others ask for gradients."""
+        flat, model = self.engine.learner.flat, self.engine.learner.model
+        ours = {id(slot.parameter) for slot in flat.slots}
+        for name, p in self.engine.module.named_parameters():
+            if p.requires_grad and id(p) not in ours:
+                raise UserError(
+                    f"parameter {name} requires gradients now, but did not at the start",
+                    fix="Freeze and unfreeze before decentralize(), or give it all parameters",
+                )
+        for slot in (*flat.slots, *flat.statistics):
+            if flat.is_view(slot) and slot.parameter.data_ptr() != slot.of(model).data_ptr():
+                raise UserError(
+                    "the model was moved or changed its type after decentralize()",
+                    fix="Call model.to() before",
+                )
+
+    def _average(self, alive: list[int]) -> None:
+        """The mean over the super-learners that lived, in all their members."""
+        place, flat = self.engine.place, self.engine.learner.flat
+        count = len(alive) * place.size
+        weights = self.engine.weights
+        if count > 1:
+            rank = alive.index(place.node) * place.size + place.member
+            rendezvous.process_group("finish", self.meeting, rank=rank, size=count)
+            buffer = weights.new_zeros(-(-flat.elements // (count * ALIGN)) * count * ALIGN)
+            buffer[: flat.elements] = weights
+            Averaging(Group(dist.group.WORLD), buffer).run()
+            weights = buffer[: flat.elements]
+            dist.barrier()
+            dist.destroy_process_group()
+        self.engine.load_weights(weights)
+
+    def _leave(self, alive: list[int]) -> None:
+        """Who has the store goes last."""
+        if self.meeting.store is None:
+            return
+        place, store = self.engine.place, self.meeting.prefixed("left")
+        store.set(str(place.rank), "")
+        if self.meeting.hosts_store:
+            ranks = [node * place.size + m for node in alive for m in range(place.size)]
+            rendezvous.wait_for_keys(store, [str(rank) for rank in ranks], LEAVE_SECONDS)
+
+
+def _size(name: str, *, world: int, super_learner: int) -> int:
+    """Learners that share each gradient."""
+    if name in ("ssgd", "single"):
+        return world
+    if name != "hadpsgd":
+        if super_learner != 1:
+            raise UserError(f"strategy {name} has no super-learners", fix="Choose hadpsgd")
+        return 1
+    if super_learner < 1 or world % super_learner:
+        raise UserError(f"{world} processes cannot form super-learners of {super_learner}")
+    return super_learner
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _check_alike(model: nn.Module, meeting: Meeting) -> None:
+    """All learners start from the same weights, or UserError."""
+    if meeting.store is None:
+        return
+    digest = hashlib.sha256()
+    for name, value in model.state_dict().items():
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    store, ranks = meeting.prefixed("start"), [str(rank) for rank in range(meeting.place.world)]
+    store.set(str(meeting.place.rank), digest.hexdigest())
+    store.wait(ranks, meeting.timeout)
+    found = store.multi_get(ranks)
+    others = [rank for rank, other in zip(ranks, found, strict=True) if other != found[0]]
+    store.set(f"seen/{meeting.place.rank}", "")
+    if others and meeting.hosts_store:  # it goes with this process: let the others see it first
+        rendezvous.wait_for_keys(store, [f"seen/{rank}" for rank in ranks], LEAVE_SECONDS)
+    if others:
+        raise UserError(
+            f"rank {', '.join(others)} starts from other weights than rank 0",
+            fix="Call torch.manual_seed() with one number on all before you make the model",
+        )
+
+
+def _copied(state: Any) -> Any:
+    """With tensors of its own."""
+    if isinstance(state, Tensor):
+        return state.detach().clone()
+    if isinstance(state, dict):
+        return {key: _copied(value) for key, value in state.items()}
+    if isinstance(state, list | tuple):
+        return type(state)(map(_copied, state))
+    return state
