@@ -366,6 +366,18 @@ def test_more_gpus_than_a_batch_feeds_are_left_idle() -> None:
     assert "of 1000000 nodes are used" in text
 
 
+def test_what_nobody_has_shown_is_left_out() -> None:
+    """Two nodes on a link so slow that adpsgd hardly mixes: quick, but who knows what it learns."""
+    cluster = a_cluster(nodes=2, gpus=1, contention=0.0, between=Link(bandwidth=1e6))
+    advice = advise(cluster, replace(WORK, hours_of_speech=2000))
+    adpsgd = advice.of("adpsgd")
+    assert adpsgd is not None and adpsgd.step.rounds < 0.1
+    assert adpsgd.hours < 0.9 * advice.best.hours
+    assert advice.best.team.strategy == "single" and not advice.best.objections
+    text = " ".join(explain.reasons(advice, cluster))
+    assert "adpsgd with 2 learners is left out: the links carry only 0.01 rounds" in text
+
+
 def test_little_speech_means_a_smaller_batch() -> None:
     work = Work(model_bytes=MODEL, hours_of_speech=100)
     best = advise(a_cluster(), work).best

@@ -124,10 +124,10 @@ def _of_size(best: Plan, cluster: Cluster) -> list[str]:
         )
     if nodes < cluster.nodes or on_node < cluster.gpus:
         found.append(
-            f"{nodes} of {cluster.nodes} nodes are used ({team.learners} learners): more learners "
-            f"share a batch of {team.batch}, and the fixed part of a step "
-            f"({cluster.compute.half_batch:.0f} subsequences' worth) and the exchange stay, or "
-            "nobody has shown that so many train well."
+            f"{nodes} of {cluster.nodes} nodes are used, {team.learners} of "
+            f"{cluster.nodes * cluster.gpus} GPUs: with more, the exchange and the fixed part of a "
+            f"step ({cluster.compute.half_batch:.0f} subsequences' worth) outweigh what smaller "
+            "shares of the batch gain, or nobody has shown that so many train well."
         )
     return found
 
