@@ -239,6 +239,23 @@ def test_pauses_leave_nothing_in_flight_and_resume(
     check_dense(again, record, setting.sgd)
 
 
+def test_who_never_answers_is_named() -> None:
+    """Its communication thread hangs: the run ends instead of waiting for ever."""
+    simulation = Simulation(a_setting(3), Small())
+    for node in simulation.nodes:
+        simulation.network.transport(node.index).timeout = 20.0
+    heard = SimulatedTransport.heard
+
+    def deaf(self: SimulatedTransport) -> list[Header]:
+        return [] if self.rank == 1 else heard(self)
+
+    with (
+        mock.patch.object(SimulatedTransport, "heard", deaf),
+        pytest.raises(ConnectionError, match=r"has not answered for 2\d s"),
+    ):
+        simulation.run(steps=100, seconds=LIMIT)
+
+
 def test_draws_differ_by_seed_and_learner() -> None:
     def partners(seed: int) -> list[list[int]]:
         simulation = Simulation(a_setting(6, seed=seed), Small(), record=True)

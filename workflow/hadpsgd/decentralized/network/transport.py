@@ -83,6 +83,8 @@ class TalkingTransport(Transport, Protocol):
 
     meanwhile: Callable[[], None]
     """Called during an exchange when messages may have come: it must not begin another."""
+    timeout: float
+    """Seconds of silence after which a partner is given up."""
 
     def reach(self, j: int) -> object:
         """Make a connection to a rank below this one; those above make theirs.

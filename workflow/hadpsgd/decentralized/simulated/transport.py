@@ -5,6 +5,7 @@ Weights are handed over by reference; what takes time is the links' business (`s
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -83,6 +84,7 @@ class SimulatedTransport:
         self._acknowledged: defaultdict[int, set[int]] = defaultdict(set)
         self._woken = False
         self._inbox: list[Header] = []
+        self.timeout = math.inf
         self.meanwhile: Callable[[], None] = lambda: None
         """Called during an exchange when messages have come."""
 

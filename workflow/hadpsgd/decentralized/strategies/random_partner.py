@@ -90,6 +90,7 @@ class PartnerMixer(FreeMixer):
         self.node = exchange.place.node
         self._asked: tuple[int, int] | None = None
         """(partner, number) of the question that no answer has come to."""
+        self._asked_at = 0.0
         self._agreed: tuple[int, int] | None = None
         """(partner, number) of the exchange that is due or under way."""
         self._waiting: list[tuple[int, int]] = []
@@ -160,7 +161,7 @@ class PartnerMixer(FreeMixer):
         # no number comes twice between two learners: an exchange makes a version at both, and the
         # last bit says who asked
         number = 2 * self.learner.version + (self.node > partner)
-        self._asked = partner, number
+        self._asked, self._asked_at = (partner, number), self.clock.now()
         self._say(partner, Kind.ASK, number)
         return True
 
@@ -270,7 +271,14 @@ class PartnerMixer(FreeMixer):
     # --- learners that die ---
 
     def _look_for_deaths(self) -> None:
-        """Part with the dead. Who has come to the end closes its connections as they do."""
+        """Part with the dead. Who has come to the end closes its connections as they do.
+
+        Raises:
+            ConnectionError: a partner neither dies nor answers.
+        """
+        waited = self.clock.now() - self._asked_at
+        if self._asked is not None and waited > self.transport.timeout:
+            raise ConnectionError(f"learner {self._asked[0]} has not answered for {waited:.0f} s")
         alive = living(self.coordination.schedule)
         for j in sorted(self.transport.ended()):
             if j in alive and not self.coordination.is_quiet(j):
