@@ -1,11 +1,12 @@
-"""Frames a second of one learner's gradient on a processor: fp32, autocast, our bf16 layers.
+"""Frames a processor second of one learner's gradient: fp32, autocast, our bf16 layers.
 
     python benchmarks/bf16.py                                   # both models, one thread
     python benchmarks/bf16.py --only 2x128 --batch 256 --repeat 20 --threads 2
     python benchmarks/bf16.py --layers                          # no output, no loss
 
 The ways take turns, so that what else the machine does hits all alike; shown are medians and the
-spread from the slowest to the fastest repetition.
+spread from the slowest to the fastest repetition. With one thread and nothing else to do, a
+processor second is one by the clock.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def main() -> None:
 
 
 def measure(case: Case, *, batch: int, repeat: int, layers: bool) -> dict[str, list[float]]:
-    """Seconds of a gradient by way, one a repetition; the first of each is not counted."""
+    """Processor seconds of a gradient by way, one a repetition; the first is not counted."""
     model = BLSTM(case.shape, input_dim=case.input_dim, num_pdfs=case.num_pdfs)
     draws = torch.Generator().manual_seed(0)
     x = torch.randn(batch, FRAMES, case.input_dim, generator=draws)
@@ -90,11 +91,11 @@ def measure(case: Case, *, batch: int, repeat: int, layers: bool) -> dict[str, l
     for _ in range(repeat + 1):
         for way, found in seconds.items():
             arithmetic.prepare(model, way)
-            begin = time.perf_counter()
+            begin = time.process_time()
             with arithmetic.mode(way, x.device):
                 value = states(model, x).float().sum() if layers else model.loss(x, targets)
             value.backward()
-            found.append(time.perf_counter() - begin)
+            found.append(time.process_time() - begin)
     return {way: found[1:] for way, found in seconds.items()}
 
 
