@@ -131,6 +131,87 @@ def local(
     return weights
 
 
+def diloco(
+    start: np.ndarray,
+    gradient: Gradient,
+    rates: Sequence[float],
+    *,
+    every: int,
+    outer_rate: float,
+    outer: Sgd,
+    sgd: Sgd = PLAIN,
+) -> np.ndarray:
+    """DiLoCo (arXiv 2311.08105, Algorithm 1): every `every` steps the outer optimiser makes a step
+    with the mean over learners of y - x, y the weights before these steps; all go on from there.
+    """
+    weights, velocity = start, np.zeros_like(start)
+    slow, momentum = start[:, 0], np.zeros(len(start))
+    for k, rate in enumerate(rates):
+        direction, velocity = sgd.direction(gradients(gradient, k, weights), weights, velocity)
+        weights = weights - rate * direction
+        if (k + 1) % every == 0:
+            change = np.mean(slow[:, None] - weights, axis=1)
+            step, momentum = outer.direction(change, slow, momentum)
+            slow = slow - outer_rate * step
+            weights = np.repeat(slow[:, None], start.shape[1], axis=1)
+    return weights
+
+
+def noloco(
+    start: np.ndarray,
+    gradient: Gradient,
+    rates: Sequence[float],
+    pairs: Callable[[int], Sequence[Sequence[int]]],
+    *,
+    every: int,
+    outer_rate: float,
+    outer_momentum: float,
+    sgd: Sgd = PLAIN,
+) -> np.ndarray:
+    """NoLoCo (arXiv 2506.10911) as its authors' code has it: `pairs(t)` are the groups of outer
+    step t; d_i <- m d_i + a mean(x - y) + a (mean(y) - y_i), means over i's group, and
+    y_i <- y_i + d_i.
+    """
+    weights, velocity = start, np.zeros_like(start)
+    slow, delta = start.copy(), np.zeros_like(start)
+    for k, rate in enumerate(rates):
+        direction, velocity = sgd.direction(gradients(gradient, k, weights), weights, velocity)
+        weights = weights - rate * direction
+        if (k + 1) % every == 0:
+            before = slow.copy()
+            for group in pairs(k // every):
+                members = list(group)
+                change = (weights - before)[:, members].mean(axis=1)
+                middle = before[:, members].mean(axis=1)
+                for i in members:
+                    pull = outer_rate * change + outer_rate * (middle - before[:, i])
+                    delta[:, i] = outer_momentum * delta[:, i] + pull
+                    slow[:, i] = before[:, i] + delta[:, i]
+            weights = slow.copy()
+    return weights
+
+
+def sgp(
+    start: np.ndarray,
+    gradient: Gradient,
+    rates: Sequence[float],
+    matrices: Matrices,
+    sgd: Sgd = PLAIN,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Stochastic gradient push (arXiv 1811.10792, Algorithm 1): (x [P, L], push-sum weights [L]).
+
+    `matrices(k)[j, i]` is what j gives i of its x and of its weight; rows sum to 1.
+    """
+    weights, velocity = start, np.zeros_like(start)
+    masses = np.ones(start.shape[1])
+    for k, rate in enumerate(rates):
+        at = weights / masses
+        direction, velocity = sgd.direction(gradients(gradient, k, at), at, velocity)
+        weights = (weights - rate * direction) @ matrices(k)
+        masses = masses @ matrices(k)
+    return weights, masses
+
+
 def grouped(gradient: Gradient, size: int) -> Gradient:
     """The gradient of a super-learner: the mean over its `size` learners (H-ADPSGD)."""
 

@@ -9,6 +9,7 @@ import pytest
 from hadpsgd.config import check
 from hadpsgd.config.schema import Config
 from hadpsgd.config.training import Run
+from hadpsgd.decentralized.strategies.registry import STRATEGIES
 from hadpsgd.decentralized.topology.schedules import SCHEDULES
 from hadpsgd.errors import UserError
 from hadpsgd.training.job import strategy_of
@@ -73,6 +74,14 @@ GROUPED = {"strategy": "hadpsgd", "learners": 4, "super_learner": 2}
          of_run(strategy="adpsgd", injected={"slow_learners": {1: 1.0}}, **FOUR)),
         (of_run(strategy="dpsgd", schedule="exponential", injected={"drop": 0.1}, **FOUR),
          "would shift the mean", of_run(strategy="dpsgd", injected={"drop": 0.1}, **FOUR)),
+        (of_run(strategy="diloco", schedule="ring", **FOUR), "diloco averages all weights",
+         of_run(strategy="noloco", schedule="ring", **FOUR)),
+        (of_run(strategy="noloco", schedule="exponential", **FOUR), "moves both ends",
+         of_run(strategy="sgp", schedule="exponential", **FOUR)),
+        (of_run(strategy="noloco", outer_momentum=1.0, **FOUR), "less than 1",
+         of_run(strategy="noloco", outer_momentum=0.0, **FOUR)),
+        (of_run(strategy="dpsgd", schedule="one-peer-exponential", injected={"drop": 0.1}, **FOUR),
+         "would shift the mean", of_run(strategy="sgp", injected={"drop": 0.1}, **FOUR)),
         (of_run(**GROUPED, among="local", synchronous_epochs=1), "for strategy local alone",
          of_run(strategy="local", synchronous_epochs=1, **FOUR)),
         ({"training": {"runs": [{"strategy": "ssgd", "learners": 3}]}}, "batch 256 cannot be",
@@ -96,12 +105,16 @@ def test_what_does_not_fit_together_is_refused(
     ("strategy", "grouped"),
     [
         ("rand", False),
-        *((s, g) for s in ("dpsgd", "adpsgd", "d1d", "local") for g in (True, False)),
+        *((name, False) for name, kind in STRATEGIES.items() if kind.among_super_learners),
+        *((name, True) for name, kind in STRATEGIES.items() if kind.among_super_learners),
     ],
 )
 def test_a_run_has_the_schedule_that_its_strategy_needs(strategy: str, grouped: bool) -> None:
     run = Run(**(GROUPED | {"among": strategy} if grouped else {"strategy": strategy, **FOUR}))
-    wanted = {"rand": "random-ring", "d1d": "complete", "local": "complete"}.get(strategy, "ring")
+    wanted = {
+        "rand": "random-ring", "d1d": "complete", "local": "complete", "diloco": "complete",
+        "noloco": "random-partner", "sgp": "one-peer-exponential",
+    }.get(strategy, "ring")  # fmt: skip
     assert run.schedule == wanted in SCHEDULES
     made = strategy_of(run, steps_per_epoch=10)
     assert made.collective == (run.schedule == "complete")

@@ -33,6 +33,8 @@ CHANGES: dict[str, tuple[dict[str, Any], Any]] = {
         {"strategy": "adpsgd", "learners": 4, "launcher": "virtual"},
         {"compute_seconds": 2.0},
     ),
+    "outer_rate": ({"strategy": "diloco", "learners": 4}, 1.0),
+    "outer_momentum": ({"strategy": "noloco", "learners": 4}, 0.2),
     "injected": ({"strategy": "adpsgd", "learners": 4}, {"drop": 0.5}),
 }
 INJECTED: dict[str, tuple[dict[str, Any], Any]] = {

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
+import dense
+import numpy as np
 import pytest
+from simulated_task import RATE, Small, small_gradient
 
 from hadpsgd.config.training import SCHEDULES
+from hadpsgd.decentralized.core.sgd import Sgd
+from hadpsgd.decentralized.network.speeds import ComputeTimes
+from hadpsgd.decentralized.simulated.simulation import Setting, Simulation
 from hadpsgd.decentralized.strategies import registry
+from hadpsgd.decentralized.strategies.periodic import Periodic
 from hadpsgd.decentralized.strategies.registry import STRATEGIES, Choice, Strategy, create
 from hadpsgd.decentralized.topology.schedules import create as create_schedule
 from hadpsgd.errors import UserError
 
+DOCS = Path(__file__).resolve().parents[1] / "docs/strategies.md"
 LONGEST = 100
 """Lines of a strategy's file."""
 
@@ -58,3 +68,36 @@ def test_names_of_strategies_cost_no_import_of_torch() -> None:
     """Every command and every job of a workflow reads the config."""
     code = "import sys, hadpsgd.config.training; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_docs_have_a_row_for_each_strategy() -> None:
+    rows = re.findall(r"^\| `([a-z0-9]+)` \|", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(rows) == sorted([*STRATEGIES, "ddp"])
+
+
+def test_the_strategy_written_in_the_docs_works() -> None:
+    """As it stands there, in simulated time, against the dense evaluation of what it says."""
+    [code] = re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(code.splitlines()) <= 10
+    names: dict[str, Any] = {"dataclass": dataclass, "Periodic": Periodic}
+    exec(f"from __future__ import annotations\n{code}", names)
+    gossip: Strategy = names["Gossip"](every=3)
+    rounds, learners, steps = create_schedule("ring", learners=5), 5, 8
+    setting = Setting(
+        strategy=gossip,
+        schedule=rounds,
+        compute=ComputeTimes(seconds=1.0, factors={0: 2.5}),
+        sgd=Sgd(momentum=0.9),
+        rate=lambda _: RATE,
+    )
+    simulation = Simulation(setting, Small())
+    weights = np.repeat(simulation.mean().numpy()[:, None].copy(), learners, axis=1)
+    simulation.run(steps=steps)
+    velocity = np.zeros_like(weights)
+    for k in range(steps):
+        gradient = dense.gradients(small_gradient, k, weights)
+        direction, velocity = dense.Sgd(momentum=0.9).direction(gradient, weights, velocity)
+        weights = weights - RATE * direction
+        if (k + 1) % 3 == 0:
+            weights = weights @ rounds.round(0).matrix()
+    np.testing.assert_allclose(simulation.weights().numpy().T, weights, rtol=1e-11)

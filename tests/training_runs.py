@@ -26,6 +26,9 @@ RUNS: list[dict[str, Any]] = [
     {"strategy": "rand", "learners": 4},
     {"strategy": "d1d", "learners": 4},
     {"strategy": "local", "learners": 4, "synchronous_epochs": 1, "average_every": 3},
+    {"strategy": "diloco", "learners": 4, "average_every": 3},
+    {"strategy": "noloco", "learners": 4, "average_every": 3},
+    {"strategy": "sgp", "learners": 4, "injected": {"drop": 0.3}},
     {"strategy": "hadpsgd", "learners": 4, "super_learner": 2},
     {"strategy": "hadpsgd", "learners": 4, "super_learner": 2, "among": "dpsgd"},
     {"strategy": "adpsgd", "learners": 4, "schedule": "random-partner"},
@@ -39,11 +42,25 @@ IDS = [
     "rand-4",
     "d1d-4",
     "local-4",
+    "diloco-4",
+    "noloco-4",
+    "sgp-4",
     "hadpsgd-2x2",
     "hadpsgd-2x2-dpsgd",
     "adpsgd-4-random-partner",
 ]
-SYNCHRONOUS = ["single", "ssgd-4", "dpsgd-4", "d1d-4", "local-4", "hadpsgd-2x2-dpsgd", "ddp-4"]
+SYNCHRONOUS = [
+    "single",
+    "ssgd-4",
+    "dpsgd-4",
+    "d1d-4",
+    "local-4",
+    "diloco-4",
+    "noloco-4",
+    "sgp-4",
+    "hadpsgd-2x2-dpsgd",
+    "ddp-4",
+]
 
 
 def learners(run_id: str) -> int:

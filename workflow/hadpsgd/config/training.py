@@ -111,14 +111,19 @@ class Run(SettingsChanges):
     """Strategy among the super-learners (hadpsgd)."""
     schedule: SCHEDULES = "ring"
     """Mixing schedule among (super-)learners; by default the ring, for `rand` the random ring,
-    for `d1d` and `local` the complete graph. With `random-partner` the learners of `adpsgd` draw
-    partners at their own pace and follow no rounds."""
+    for `d1d`, `local` and `diloco` the complete graph, for `noloco` `random-partner`, for `sgp` the
+    one-peer exponential graph. With `random-partner` the learners of `adpsgd` draw partners at
+    their own pace and follow no rounds."""
     pace: int = Field(1, ge=1)
     """Rounds of mixing that a learner starts of itself during a gradient (asynchronous ones)."""
     max_staleness: int = Field(64, ge=1)
     """Mixes that a gradient may miss at most (asynchronous strategies)."""
     average_every: int = Field(8, ge=1)
-    """Local steps between averages (local)."""
+    """Local steps between averages (local, diloco) or between exchanges (noloco)."""
+    outer_rate: float = Field(0.7, gt=0)
+    """Learning rate of the outer steps (diloco, noloco)."""
+    outer_momentum: float | None = Field(None, ge=0, lt=1)
+    """Momentum of the outer steps; by default 0.9 for diloco, 0.5 for noloco."""
     synchronous_epochs: float = Field(0.0, ge=0)
     """Epochs of shared gradients before the local steps (local)."""
     injected: Injected = Injected()
@@ -207,7 +212,7 @@ class Run(SettingsChanges):
         unknown = [i for i in self.injected.slow_learners if not 0 <= i < self.learners]
         if unknown:
             raise ValueError(f"injected.slow_learners: there is no learner {unknown[0]}")
-        if self.injected.drop and directed:
+        if self.injected.drop and directed and not (self.kind and self.kind.push_sum):
             raise ValueError(
                 f"schedule '{self.schedule}' is directed: an exchange lost one way would shift the "
                 "mean of the weights"

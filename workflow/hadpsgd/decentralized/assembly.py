@@ -170,7 +170,7 @@ def schedule_of(
             f"schedule {name} has no rounds of which exchanges could be dropped",
             fix="Drop exchanges of another schedule",
         )
-    return injection.on(plan)
+    return injection.on(plan, one_way=strategy.push_sum)
 
 
 def build(
@@ -209,6 +209,7 @@ def build(
         flat,
         sgd,
         late=strategy.late,
+        outer=strategy.outer(flat.weights, plan, place.node),
         record=writer.event if writer is not None else record,
         folded=writer.fold if writer is not None else None,
         changed=clock.condition("the learner"),

@@ -115,6 +115,8 @@ def strategy_of(run: Run, steps_per_epoch: int) -> Strategy:
             max_staleness=run.max_staleness,
             every=run.average_every,
             synchronous_steps=round(run.synchronous_epochs * steps_per_epoch),
+            outer_rate=run.outer_rate,
+            outer_momentum=run.outer_momentum,
         )
     )
 

@@ -108,7 +108,7 @@ def replay(settings: RunSettings, egs: Path, saved: Saved, meeting: Meeting) -> 
         if strategy.mixes
         else Complete(learners=nodes)
     )
-    schedule = injection_of(run_, seed).on(schedule)
+    schedule = injection_of(run_, seed).on(schedule, one_way=strategy.push_sum)
     lengths = {node: saved.load(node)["record_bytes"] for node in saved.parts()}
     for node in saved.parts():
         lengths |= saved.load(node)["dead"]
@@ -135,7 +135,10 @@ def replay(settings: RunSettings, egs: Path, saved: Saved, meeting: Meeting) -> 
 
     learners = {
         node: Learner(
-            flat.another(own_gradient=strategy.late), sgd_of(training), late=strategy.late
+            flat.another(own_gradient=strategy.late),
+            sgd_of(training),
+            late=strategy.late,
+            outer=strategy.outer(flat.weights, schedule, node),
         )
         for node in mine
     }
@@ -202,15 +205,23 @@ def _write(
 
 
 def compare(saved: Saved, learners: dict[int, Learner]) -> list[int]:
-    """Nodes whose weights or momentum are not those of the checkpoint."""
+    """Nodes whose weights, momentum or outer state are not those of the checkpoint."""
     different = []
     for node in learners.keys() & saved.parts().keys():
         learner = learners[node]
         part = saved.load(node)
-        same = torch.equal(part["weights"].cpu(), learner.weights.cpu())
-        if not (same and torch.equal(part["velocity"].cpu(), learner.velocity.cpu())):
+        outer = learner.outer.state() if learner.outer is not None else {}
+        ours = {"weights": learner.weights, "velocity": learner.velocity} | outer
+        theirs = part | part.get("outer", {})
+        if not all(_equal(value, theirs[name]) for name, value in ours.items()):
             different.append(node)
     return different
+
+
+def _equal(one: object, other: object) -> bool:
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return torch.equal(one.cpu(), other.cpu())
+    return one == other
 
 
 def _warn_if_other(header: dict[str, object]) -> None:

@@ -22,6 +22,7 @@ from torch import Tensor
 from hadpsgd.decentralized.core.buffers import Flat
 from hadpsgd.decentralized.core.events import Event, Join, Mix, Update
 from hadpsgd.decentralized.core.optimiser import Optimiser
+from hadpsgd.decentralized.core.outer import Outer
 from hadpsgd.decentralized.core.threads import Condition, RealClock
 
 
@@ -31,6 +32,7 @@ class Learner:
     Args:
         flat: the module's buffers.
         sgd: how a gradient becomes an update (any optimiser).
+        outer: what a mix makes of the weights; for strategies that mix between gradients.
         late: the model stays at the last average while updates go to the weights (D1D): its
             gradient is exactly one round late.
         record: is told of every event, in order.
@@ -44,6 +46,7 @@ class Learner:
         sgd: Optimiser,
         *,
         late: bool = False,
+        outer: Outer | None = None,
         record: Callable[[Event], None] | None = None,
         folded: Callable[[], None] | None = None,
         changed: Condition | None = None,
@@ -51,11 +54,14 @@ class Learner:
         self.flat = flat
         self.sgd = sgd
         self.model = flat.weights
-        self.weights = flat.weights.clone() if late else flat.weights
+        self.apart = late or (outer is not None and outer.biased)
+        """Whether the model holds other weights than `weights`."""
+        self.weights = flat.weights.clone() if self.apart else flat.weights
         self.gradient = flat.gradient
         self.velocity = flat.weights.new_zeros(flat.elements if sgd.has_velocity else 0)
         self.pending: Tensor | None = None
         self.late = late
+        self.outer = outer
         self.record = record
         self.folded = folded
         self.steps = 0
@@ -122,6 +128,9 @@ class Learner:
     def mix(self, mix: Mix, delta: Tensor) -> Tensor:
         """Add `delta` to the weights; returns a buffer of its shape for the next delta."""
         with self._alone():
+            if self.outer is not None:
+                self._replace(mix, delta.add_(self.weights))
+                return delta
             if self.pending is None:
                 self.pending = delta
                 delta = self._spare if self._spare is not None else torch.empty_like(delta)
@@ -134,7 +143,10 @@ class Learner:
     def sit_out(self, mix: Mix) -> None:
         """A round without partners."""
         with self._alone():
-            self._mixed(mix)
+            if self.outer is not None:
+                self._replace(mix, self.weights.clone())
+            else:
+                self._mixed(mix)
 
     def skip_to(self, round_: int) -> None:
         """Go on with another round: the others have got further."""
@@ -142,18 +154,12 @@ class Learner:
             self.rounds = round_
 
     def replace(self, mix: Mix, average: Tensor) -> None:
-        """A mix that all learners share: the weights become `average`."""
+        """A mix that all learners share: the weights become `average`, or what `outer` makes of it.
+
+        `average` is used up.
+        """
         with self._alone():
-            self.weights.copy_(average)
-            if self.late:
-                if self.sgd.weight_decay:
-                    self._phi = self.model.clone()
-                self.model.copy_(average)
-            self._moved()
-            self._mixed(mix)
-            self._averaged = self.version
-            if not self.late:
-                self.read = self.version
+            self._replace(mix, average)
 
     def join(self, join: Join, weights: Tensor) -> None:
         """Begin (again) from another learner's weights, momentum at zero."""
@@ -210,6 +216,22 @@ class Learner:
         self.flat.show(self.model)
         for slot, before in zip(self.flat.statistics, self._statistics, strict=True):
             before.copy_(slot.parameter)
+
+    def _replace(self, mix: Mix, mixed: Tensor) -> None:
+        if self.outer is not None:
+            self.outer.step(mix, mixed, self.weights)
+        self.weights.copy_(mixed)
+        if self.late:
+            if self.sgd.weight_decay:
+                self._phi = self.model.clone()
+            self.model.copy_(mixed)
+        elif self.apart and self.outer is not None:
+            self.outer.unbiased(self.weights, self.model)
+        self._moved()
+        self._mixed(mix)
+        self._averaged = self.version
+        if not self.late:
+            self.read = self.version
 
     def _mixed(self, mix: Mix) -> None:
         self._happened(mix)

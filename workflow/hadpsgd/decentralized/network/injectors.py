@@ -41,19 +41,25 @@ class Injection:
             self.links.seconds(learner=i, size=size) for i in (learner, partner)
         )
 
-    def on(self, schedule: MixingSchedule) -> MixingSchedule:
-        """The schedule with exchanges left out."""
-        return Dropping(schedule, share=self.drop, seed=self.seed) if self.drop else schedule
+    def on(self, schedule: MixingSchedule, *, one_way: bool = False) -> MixingSchedule:
+        """The schedule with exchanges left out; `one_way`: see `Dropping`."""
+        if not self.drop:
+            return schedule
+        return Dropping(schedule, share=self.drop, seed=self.seed, one_way=one_way)
 
 
 class Dropping(MixingSchedule):
     """A schedule some of whose exchanges do not take place; both ends know, and keep their share.
 
-    Which ones depends on the seed, the round and the two learners alone.
+    Which ones depends on the seed, the round and the two learners alone. In a directed round the
+    sender keeps what it did not send, and the receiver has less than the others: what learners give
+    away sums to 1, what they take does not. `one_way` says that the strategy bears it (push-sum).
     """
 
-    def __init__(self, base: MixingSchedule, *, share: float, seed: int) -> None:
-        if not base.symmetric:
+    def __init__(
+        self, base: MixingSchedule, *, share: float, seed: int, one_way: bool = False
+    ) -> None:
+        if not base.symmetric and not one_way:
             raise UserError(
                 f"schedule '{base.name}' is directed: a lost message would shift the mean",
                 fix="Drop exchanges of a symmetric schedule",
@@ -62,7 +68,8 @@ class Dropping(MixingSchedule):
         self.base = base
         self.alive = living(base)
         self.share = share
-        self.name, self.summary, self.free = base.name, base.summary, base.free
+        self.name, self.summary = base.name, base.summary
+        self.symmetric, self.free = base.symmetric, base.free
 
     @property
     @override
@@ -73,16 +80,26 @@ class Dropping(MixingSchedule):
     @override
     def over(self, alive: Collection[int]) -> MixingSchedule:
         """Among fewer learners, with the same share of losses."""
-        return Dropping(self.base.over(alive), share=self.share, seed=self.seed)
+        base = self.base.over(alive)
+        return Dropping(base, share=self.share, seed=self.seed, one_way=not base.symmetric)
 
     @override
     def exchanges(self, k: int) -> Iterator[tuple[int, Takes]]:
         """Those that take place."""
-        for i, takes in enumerate(self.base.round(k).takes):
-            kept = {j: w for j, w in takes.items() if j == i or not self._lost(k, i, j)}
-            yield i, kept | {i: 1.0 - sum(w for j, w in kept.items() if j != i)}
+        rows = self.base.round(k).takes
+        kept = [
+            {j: w for j, w in takes.items() if j == i or not self._lost(k, i, j)}
+            for i, takes in enumerate(rows)
+        ]
+        for i, takes in enumerate(kept):
+            if self.symmetric:
+                own = 1.0 - sum(w for j, w in takes.items() if j != i)
+            else:
+                own = 1.0 - sum(row.get(i, 0.0) for j, row in enumerate(kept) if j != i)
+            yield i, takes | {i: own}
 
     def _lost(self, k: int, i: int, j: int) -> bool:
-        counter = [0, k, min(i, j), max(i, j)]
+        pair = (min(i, j), max(i, j)) if self.symmetric else (j, i)
+        counter = [0, k, *pair]
         draw = np.random.Philox(key=self.seed, counter=counter).random_raw()
         return float(draw) < self.share * 2.0**64

@@ -14,6 +14,7 @@ from typing_extensions import override
 from hadpsgd.decentralized.core.buffers import Flat
 from hadpsgd.decentralized.core.events import Event
 from hadpsgd.decentralized.core.learner import Learner
+from hadpsgd.decentralized.core.outer import Outer
 from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.core.threads import Condition
 from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
@@ -86,11 +87,12 @@ class LearnerOnDemand(Learner):
         sgd: Sgd,
         *,
         take: Callable[[], tuple[float, bool] | None],
+        outer: Outer | None,
         record: Callable[[Event], None] | None,
         folded: Callable[[], None] | None,
         changed: Condition,
     ) -> None:
-        super().__init__(flat, sgd, record=record, folded=folded, changed=changed)
+        super().__init__(flat, sgd, outer=outer, record=record, folded=folded, changed=changed)
         self._take = take
 
     @override

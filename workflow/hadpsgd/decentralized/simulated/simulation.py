@@ -284,6 +284,7 @@ class Simulation:
                 own,
                 sgd,
                 take=lambda: self._prepare(holder[0]),
+                outer=strategy.outer(weights, schedule, index),
                 record=record,
                 folded=folded,
                 changed=changed,

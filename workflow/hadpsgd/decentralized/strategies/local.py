@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from hadpsgd.decentralized.strategies.strategy import Counters, Strategy
+from hadpsgd.decentralized.strategies.periodic import Periodic
 
 if TYPE_CHECKING:
     from hadpsgd.decentralized.strategies.mixer import Mixer
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Local(Strategy):
+class Local(Periodic):
     """Shared gradients at first, then local steps and averages of weights."""
 
     name = "local"
@@ -23,8 +23,6 @@ class Local(Strategy):
     default_schedule = "complete"
     collective = True
     among_super_learners = True
-    every: int = 8
-    """Local steps between averages."""
     synchronous_steps: int = 0
     """Steps of shared gradients before them."""
 
@@ -38,14 +36,3 @@ class Local(Strategy):
     def mixer(self, parts: Parts) -> Mixer:
         """The mean of all, between gradients."""
         return parts.in_step(parts.average())
-
-    @override
-    def may_start(self, now: Counters) -> bool:
-        """After every `every`-th local step."""
-        return now.steps == self.synchronous_steps + (now.started + 1) * self.every
-
-    @override
-    def may_begin(self, now: Counters) -> bool:
-        """Once the average is there."""
-        due = max(0, now.steps - self.synchronous_steps) // self.every
-        return now.rounds >= due

@@ -227,8 +227,10 @@ class DecentralizedEngine:
         }
         if more := learner.sgd.state_dict():
             state["optimiser"] = more
-        if learner.late:
+        if learner.apart:
             state["model"] = learner.model
+        if learner.outer is not None:
+            state["outer"] = learner.outer.state()
         if self.recorder is not None:
             state["record_bytes"] = self.recorder.flush(sync=True)
         return state
@@ -275,8 +277,10 @@ class DecentralizedEngine:
         with torch.no_grad():
             learner.weights.copy_(state["weights"])
             learner.velocity.copy_(state["velocity"])
-            if learner.late:
+            if learner.apart:
                 learner.model.copy_(state["model"])
+            if learner.outer is not None:
+                learner.outer.restore(state["outer"])
         if "optimiser" in state:
             learner.sgd.load_state_dict(state["optimiser"])
         learner.restore(

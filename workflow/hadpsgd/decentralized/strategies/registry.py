@@ -6,10 +6,13 @@ from collections.abc import Mapping
 
 from hadpsgd.decentralized.strategies.adpsgd import Adpsgd
 from hadpsgd.decentralized.strategies.d1d import D1d
+from hadpsgd.decentralized.strategies.diloco import Diloco
 from hadpsgd.decentralized.strategies.dpsgd import Dpsgd
 from hadpsgd.decentralized.strategies.hadpsgd import Hadpsgd
 from hadpsgd.decentralized.strategies.local import Local
+from hadpsgd.decentralized.strategies.noloco import Noloco
 from hadpsgd.decentralized.strategies.rand import Rand
+from hadpsgd.decentralized.strategies.sgp import Sgp
 from hadpsgd.decentralized.strategies.ssgd import Single, Ssgd
 from hadpsgd.decentralized.strategies.strategy import Choice, Strategy
 from hadpsgd.errors import UserError
@@ -17,7 +20,20 @@ from hadpsgd.errors import UserError
 __all__ = ["STRATEGIES", "Choice", "Strategy", "create", "find"]
 
 STRATEGIES: Mapping[str, type[Strategy]] = {
-    kind.name: kind for kind in (Single, Ssgd, Dpsgd, Adpsgd, Rand, D1d, Local, Hadpsgd)
+    kind.name: kind
+    for kind in (
+        Single,
+        Ssgd,
+        Dpsgd,
+        Adpsgd,
+        Rand,
+        D1d,
+        Local,
+        Diloco,
+        Noloco,
+        Sgp,
+        Hadpsgd,
+    )
 }
 
 

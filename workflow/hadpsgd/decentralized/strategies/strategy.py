@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from hadpsgd.errors import UserError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from hadpsgd.decentralized.core.outer import Outer
     from hadpsgd.decentralized.strategies.mixer import Mixer
     from hadpsgd.decentralized.strategies.parts import Parts
     from hadpsgd.decentralized.topology.mixing import MixingSchedule
@@ -55,6 +58,9 @@ class Choice:
     max_staleness: int = 64
     every: int = 8
     synchronous_steps: int = 0
+    outer_rate: float = 0.7
+    outer_momentum: float | None = None
+    """None: the strategy's own."""
 
 
 class Strategy(ABC):
@@ -79,6 +85,8 @@ class Strategy(ABC):
     """Whether it may be that other strategy."""
     pace: int = 1
     """Rounds for each gradient, for an asynchronous strategy."""
+    push_sum: ClassVar[bool] = False
+    """Whether it bears rounds in which a learner takes more or less than it gives away."""
     late: ClassVar[bool] = False
     """Whether gradients are taken at the last average instead of the learner's own weights."""
 
@@ -87,7 +95,8 @@ class Strategy(ABC):
         """With the values of a config."""
         if not is_dataclass(cls):
             return cls()
-        return cls(**{field.name: getattr(choice, field.name) for field in fields(cls)})
+        values = {field.name: getattr(choice, field.name) for field in fields(cls) if field.init}
+        return cls(**{name: value for name, value in values.items() if value is not None})
 
     @classmethod
     def misfit(cls, schedule: str, *, symmetric: bool) -> str | None:
@@ -106,6 +115,10 @@ class Strategy(ABC):
     def shared_steps(self) -> float:
         """How many of the first gradients are averaged over all learners."""
         return 0
+
+    def outer(self, weights: Tensor, schedule: MixingSchedule, node: int) -> Outer | None:  # noqa: ARG002
+        """What a mix makes of a learner's weights; None: they are mixed, and that is all."""
+        return None
 
     @abstractmethod
     def mixer(self, parts: Parts) -> Mixer:
