@@ -34,7 +34,13 @@ def start(tmp_path: Path) -> Start:
         engine: Any = SimpleNamespace(place=place, steps=step, alive=alive)
         metrics = Metrics(tmp_path, rank=rank, step=step)
         return Progress(
-            Board(meeting), metrics, engine, steps_per_epoch=10, epochs=3, every_seconds=1.0
+            Board(meeting),
+            metrics,
+            engine,
+            epoch=step // 10,
+            steps_per_epoch=10,
+            epochs=3,
+            every_seconds=1.0,
         )
 
     return begin
@@ -60,14 +66,14 @@ def test_shares_outlive_an_interruption(late: int, start: Start, tmp_path: Path)
     for rank in range(3):
         progress = start(store, rank, 5)
         if rank != late:
-            progress.evaluated(share(2.0), 10)
+            progress.evaluated(share(2.0), 1)
         progress.close()
     assert scored(tmp_path) == {}
     store = dist.HashStore()  # the next attempt's
     ranks = [start(store, rank, 9 if rank == late else 10) for rank in range(3)]
-    ranks[late].evaluated(share(8.0), 10)
+    ranks[late].evaluated(share(8.0), 1)
     for rank in (2, 1, 0):
-        ranks[rank].evaluated(share(1.0), 20)
+        ranks[rank].evaluated(share(1.0), 2)
     assert scored(tmp_path) == {1.0: 2.0, 2.0: 0.5}
 
 
@@ -77,7 +83,7 @@ def test_a_score_told_before_is_not_told_again(start: Start, tmp_path: Path) -> 
         store = dist.HashStore()
         ranks = [start(store, rank, 5) for rank in range(3)]
         for rank in (2, 1, 0):
-            ranks[rank].evaluated(share(2.0), 10)
+            ranks[rank].evaluated(share(2.0), 1)
         assert scored(tmp_path) == {1.0: 1.0}
         store = dist.HashStore()
         ranks = [start(store, rank, step) for rank in range(3)]
@@ -91,20 +97,20 @@ def test_the_dead_are_not_waited_for(start: Start, tmp_path: Path) -> None:
     """Nor a newcomer for an epoch before its time; what they had told counts."""
     store = dist.HashStore()
     first, second, third = (start(store, rank, 5) for rank in range(3))
-    third.evaluated(share(8.0), 10)
+    third.evaluated(share(8.0), 1)
     engines: list[Any] = [first.engine, second.engine]
     for engine in engines:
         engine.alive = (0, 1)
-    second.evaluated(share(2.0), 10)
-    second.evaluated(share(2.0), 20)
-    first.evaluated(share(2.0), 10)
-    first.evaluated(share(2.0), 20)
+    second.evaluated(share(2.0), 1)
+    second.evaluated(share(2.0), 2)
+    first.evaluated(share(2.0), 1)
+    first.evaluated(share(2.0), 2)
     assert scored(tmp_path) == {1.0: 2.0, 2.0: 1.0}
     start(store, 2, 24)  # the newcomer
     for engine in engines:
         engine.alive = (0, 1, 2)
-    second.evaluated(share(2.0), 30)
-    first.evaluated(share(2.0), 30)
+    second.evaluated(share(2.0), 3)
+    first.evaluated(share(2.0), 3)
     assert 3.0 not in scored(tmp_path)
     first.finish(0.0)
     assert scored(tmp_path) == {1.0: 2.0, 2.0: 1.0, 3.0: 1.0}

@@ -63,6 +63,16 @@ class Saved:
         """A super-learner's part."""
         return torch.load(self.parts()[node], map_location="cpu", weights_only=True)
 
+    def record_lengths(self) -> dict[int, int]:
+        """Bytes of every super-learner's record that count, of the dead, too."""
+        found = [self.load(node) for node in self.parts()]
+        lengths = {
+            node: part["record_bytes"] for node, part in zip(self.parts(), found, strict=True)
+        }
+        for part in found:
+            lengths |= part["dead"]
+        return lengths
+
     def source(self, node: int) -> int:
         """Whose part a super-learner goes on from: its own, or a neighbour's if it was dead."""
         parts = self.parts()

@@ -47,11 +47,16 @@ class Feed:
                 yield self.tensors(batch)
             epoch, within = epoch + 1, 0
 
+    def block(self, block: int) -> Batch:
+        """Part `block` mod learners of step `block` // learners of the run, as it is stored."""
+        step, part = divmod(block, self.learners)
+        epoch, within = divmod(step, self.plan.steps)
+        indices = self.plan.part(epoch=epoch, step=within, rank=part, learners=self.learners)
+        return Batch(within, *self.dataset.gather(indices))
+
     def example(self, *, step: int, rank: int) -> Example:
         """Any learner's part of any step."""
-        epoch, within = divmod(step, self.plan.steps)
-        part = self.plan.part(epoch=epoch, step=within, rank=rank, learners=self.learners)
-        return self.tensors(Batch(within, *self.dataset.gather(part)))
+        return self.tensors(self.block(step * self.learners + rank))
 
     def share(self, *, rank: int, learners: int) -> Iterator[Example]:
         """This rank's share of all examples, once, in batches (evaluation)."""

@@ -88,7 +88,7 @@ class Job:
 
     @property
     def total(self) -> int:
-        """Updates of each learner."""
+        """Steps of the run: updates of each learner, or of one in the mean if they share work."""
         return self.settings.training.epochs * self.steps_per_epoch
 
 

@@ -6,14 +6,15 @@ import time
 from enum import IntEnum
 from typing import Any
 
-from hadpsgd.errors import UserError
 from hadpsgd.training.board import Board
+from hadpsgd.training.checkpoints import Saved
 from hadpsgd.training.evaluation import evaluate
 from hadpsgd.training.interrupt import Interrupt
 from hadpsgd.training.job import Job, record_file
 from hadpsgd.training.metrics import Meter, Metrics, say
 from hadpsgd.training.progress import Progress
 from hadpsgd.training.rate import rate
+from hadpsgd.training.work import Piece, behind_the_end, shares, work_of
 
 
 class End(IntEnum):
@@ -26,51 +27,48 @@ class End(IntEnum):
 def train(job: Job) -> End:
     """Train until the last step or an interruption; resumes from the newest checkpoint."""
     engine, settings = job.engine, job.settings.training
-    if resume(job):
+    saved, ended = resume(job)
+    if ended:
         return End.DONE
-    place, steps_per_epoch = engine.place, job.steps_per_epoch
+    work = work_of(job, saved)
+    steps_per_epoch = job.steps_per_epoch
     progress = Progress(
         Board(job.meeting),
-        Metrics(job.out, rank=place.rank, step=engine.steps),
+        Metrics(job.out, rank=engine.place.rank, step=work.progress),
         engine,
+        epoch=work.progress // steps_per_epoch,
         steps_per_epoch=steps_per_epoch,
         epochs=settings.epochs,
         every_seconds=job.every_seconds,
     )
     meter = Meter(engine)
     interrupt = Interrupt(engine.request_stop)
-    saved = time.monotonic()
-    with interrupt, engine:
-        batches = job.feed.batches(engine.steps)
-        while engine.steps < job.total:
+    written = time.monotonic()
+    with interrupt, engine, work:
+        lr = 0.0
+        while not (work.over or engine.over):
             with meter.waiting_for_data():
-                x, y = next(batches)
-            begin = time.monotonic()
-            loss = job.gradients.take(x, y, rank=place.rank, step=engine.steps)
-            time.sleep(
-                job.injection.pause(
-                    learner=place.rank, step=engine.steps, seconds=time.monotonic() - begin
+                piece = work.take()
+            if piece is None:  # others do what is left, and may need this learner's mixes
+                if meter.steps:
+                    progress.tell(step=work.progress, lr=lr, meter=meter)
+                engine.rest()
+            else:
+                lr = rate(
+                    settings.learning_rate, batch=settings.batch, epoch=piece.step / steps_per_epoch
                 )
-            )
-            lr = rate(
-                settings.learning_rate, batch=settings.batch, epoch=engine.steps / steps_per_epoch
-            )
-            report = engine.step(lr, last=engine.steps + 1 == job.total)
-            meter.add(loss=loss, frames=y.numel(), report=report)
-            progress.tell(step=engine.steps, lr=lr, meter=meter)
-            if engine.steps % steps_per_epoch == 0:
-                score = evaluate(
-                    job.model, job.dev_feed.share(rank=place.rank, learners=place.world)
-                )
-                progress.evaluated(score, engine.steps)
-            if time.monotonic() - saved > 60 * settings.checkpoint_minutes:
-                saved = time.monotonic()
+                step(job, piece, lr, meter)
+                work.finish(piece)
+                progress.tell(step=work.progress, lr=lr, meter=meter)
+            evaluate_epochs(job, progress, work.progress // steps_per_epoch)
+            if time.monotonic() - written > 60 * settings.checkpoint_minutes:
+                written = time.monotonic()
                 if engine.leads:
                     engine.request_pause()
-            if engine.over:
-                break
-            if engine.paused:
+            if engine.paused and not engine.over:
                 save(job)
+        if work.over and not engine.over:
+            engine.no_more_gradients()
         while not engine.over:
             engine.serve()
             if engine.paused and not engine.over:
@@ -80,7 +78,29 @@ def train(job: Job) -> End:
         if engine.complete:
             progress.finish()
         progress.close()
-    return End.DONE if engine.steps == job.total else End.REQUEUE
+    return End.DONE if work.over else End.REQUEUE
+
+
+def step(job: Job, piece: Piece, lr: float, meter: Meter) -> None:
+    """One gradient, applied."""
+    engine, rank = job.engine, job.engine.place.rank
+    begin = time.monotonic()
+    x, y = piece.example
+    loss = job.gradients.take(x, y, rank=piece.rank, step=piece.step)
+    seconds = time.monotonic() - begin
+    time.sleep(job.injection.pause(learner=rank, step=engine.steps, seconds=seconds))
+    report = engine.step(lr, last=piece.last, block=piece.block)
+    meter.add(loss=loss, frames=y.numel(), report=report)
+
+
+def evaluate_epochs(job: Job, progress: Progress, passed: int) -> None:
+    """This learner's share of the held-out scores of epochs that have been passed."""
+    if progress.epoch >= passed:
+        return
+    place = job.engine.place
+    score = evaluate(job.model, job.dev_feed.share(rank=place.rank, learners=place.world))
+    for epoch in range(progress.epoch + 1, passed + 1):
+        progress.evaluated(score, epoch)
 
 
 def save(job: Job) -> None:
@@ -90,7 +110,11 @@ def save(job: Job) -> None:
 
 
 def state(job: Job) -> dict[str, Any]:
-    """What a checkpoint holds. The data's position and the random numbers follow from the step."""
+    """What a checkpoint holds.
+
+    The data's position and the random numbers follow from the step, or, where learners share
+    their work, from the blocks in the record up to here: what is claimed and not done is left.
+    """
     engine = job.engine
     lengths = record_lengths(job) if engine.leads else {}
     return engine.state_dict() | {"complete": engine.complete, "dead": lengths}
@@ -103,8 +127,8 @@ def record_lengths(job: Job) -> dict[int, int]:
     return {n: files[n].stat().st_size for n in dead if files[n].exists()}
 
 
-def resume(job: Job) -> bool:
-    """Be where the others are, or take up the newest sound checkpoint; whether it is the end.
+def resume(job: Job) -> tuple[Saved | None, bool]:
+    """Be where the others are, or take up the newest sound checkpoint; it, and if it is the end.
 
     Raises:
         UserError: the checkpoint lies behind the end: it is not of this run.
@@ -113,10 +137,10 @@ def resume(job: Job) -> bool:
     if job.meeting.joining:
         engine.join(job.meeting.timeout.total_seconds())
         say(f"{job.run.id}: learner {engine.place.rank} joined at its step {engine.steps}")
-        return False
+        return None, False
     saved = job.checkpoints.find()
     if saved is None:
-        return False
+        return None, False
     source = saved.source(node)
     found = saved.load(source)
     if source == node:
@@ -125,12 +149,9 @@ def resume(job: Job) -> bool:
         lengths = [saved.load(other)["dead"].get(node, 0) for other in saved.parts()]
         engine.take_place(found, source=source, record_bytes=max(lengths))
     say(f"{job.run.id}: learner {engine.place.rank} resumed at step {engine.steps}")
-    if engine.steps > job.total:
-        raise UserError(
-            f"a checkpoint of step {engine.steps}, and the run ends at {job.total}",
-            where=saved.folder,
-            fix="Remove it, or give the run the epochs that it was made with",
-        )
-    if engine.steps == job.total:
-        engine.no_more_gradients()
-    return bool(found["complete"])
+    if not shares(job):
+        if engine.steps > job.total:
+            raise behind_the_end(job, engine.steps)
+        if engine.steps == job.total:
+            engine.no_more_gradients()
+    return saved, bool(found["complete"])

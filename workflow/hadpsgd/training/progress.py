@@ -20,6 +20,8 @@ SHARED = ("learner_frames_per_second", "loss", "staleness", "mixes_per_step", "c
 class Progress:
     """What one rank tells. Nobody ever waits for another rank here.
 
+    `epoch` is the last one that it has passed.
+
     Held-out scores of an epoch: each rank scores its share of the held-out examples with its own
     weights as its epoch ends, and rank 0 adds the shares up once all are there. So with
     learners that differ it is the mean over the learners, not the score of their mean. Each rank
@@ -33,6 +35,7 @@ class Progress:
         metrics: Metrics,
         engine: Engine,
         *,
+        epoch: int,
         steps_per_epoch: int,
         epochs: int,
         every_seconds: float,
@@ -53,12 +56,19 @@ class Progress:
             board.post(f"heldout/{step // steps_per_epoch}", share)
         told = {row["step"] for row in metrics.kept if "heldout_loss" in row}
         self._waiting = [step // steps_per_epoch for step in sorted(shares.keys() - told)]
-        board.post("epoch", engine.steps // steps_per_epoch)
+        self.epoch = epoch
+        self._last = max((row["step"] for row in metrics.kept if "loss" in row), default=0)
+        board.post("epoch", epoch)
 
     def tell(self, *, step: int, lr: float, meter: Meter) -> None:
-        """A row if it is time, and a line."""
+        """A row if it is time, and a line; of learners that share their work some do a step twice,
+        or one that was given back: the curve goes on behind it.
+        """
+        if step <= self._last:
+            return
         if meter.seconds < self.every_seconds and step % self.steps_per_epoch:
             return
+        self._last = step
         row = {
             "step": step,
             "epoch": step / self.steps_per_epoch,
@@ -90,10 +100,10 @@ class Progress:
             + ("" if apart is None else f"  apart {100 * apart:.2f} %")
         )
 
-    def evaluated(self, score: FrameScore, step: int) -> None:
+    def evaluated(self, score: FrameScore, epoch: int) -> None:
         """This rank's share of the held-out scores after an epoch."""
-        epoch = step // self.steps_per_epoch
-        self.metrics.write(step=step, heldout_share=list(score))
+        self.epoch = epoch
+        self.metrics.write(step=epoch * self.steps_per_epoch, heldout_share=list(score))
         self.board.post(f"heldout/{epoch}", list(score))
         self.board.post("epoch", epoch)
         self._waiting.append(epoch)

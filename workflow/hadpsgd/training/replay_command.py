@@ -16,7 +16,7 @@ from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.sums import mean_of
 from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.decentralized.network.rendezvous import Meeting
-from hadpsgd.decentralized.record.record import read, read_header
+from hadpsgd.decentralized.record.record import read, read_header, shared_blocks
 from hadpsgd.decentralized.record.replay import Replay, events_of
 from hadpsgd.decentralized.topology.schedules import Complete, create
 from hadpsgd.egs.dataset import Dataset, Plan
@@ -109,9 +109,7 @@ def replay(settings: RunSettings, egs: Path, saved: Saved, meeting: Meeting) -> 
         else Complete(learners=nodes)
     )
     schedule = injection_of(run_, seed).on(schedule, one_way=strategy.push_sum)
-    lengths = {node: saved.load(node)["record_bytes"] for node in saved.parts()}
-    for node in saved.parts():
-        lengths |= saved.load(node)["dead"]
+    lengths = saved.record_lengths()
     records = {
         node: read(record_file(folder, node), schedule, length) for node, length in lengths.items()
     }
@@ -128,10 +126,17 @@ def replay(settings: RunSettings, egs: Path, saved: Saved, meeting: Meeting) -> 
     gradients = Gradients(LossOf(model), settings, device, arithmetic=way)
     feed = Feed(dataset, plan, rank=0, learners=run_.learners, device=device, dtype=dtype)
 
+    blocks = {
+        node: shared_blocks(found, node=node, learners=nodes) for node, found in records.items()
+    }
+
     def gradient(node: int, learner: Learner) -> float:
+        if shared_work := blocks[node]:
+            step, part = divmod(shared_work[learner.steps], run_.learners)
+            return _average_gradient(flat, learner, gradients, feed, range(part, part + 1), step)
         shared = learner.steps < strategy.shared_steps and size == 1
         members = range(run_.learners) if shared else range(node * size, (node + 1) * size)
-        return _average_gradient(flat, learner, gradients, feed, members)
+        return _average_gradient(flat, learner, gradients, feed, members, learner.steps)
 
     learners = {
         node: Learner(
@@ -156,15 +161,18 @@ def replay(settings: RunSettings, egs: Path, saved: Saved, meeting: Meeting) -> 
 
 
 def _average_gradient(
-    flat: Flat, learner: Learner, gradients: Gradients, feed: Feed, members: range
+    flat: Flat, learner: Learner, gradients: Gradients, feed: Feed, members: range, step: int
 ) -> float:
-    """The mean over the members, summed in their order, into the learner's buffer; its norm."""
+    """The mean over the members' parts of a step, summed in their order; its norm.
+
+    Into the learner's buffer.
+    """
     flat.point_to(learner.model)
     rows = []
     for member in members:
         flat.gradient.zero_()
-        x, targets = feed.example(step=learner.steps, rank=member)
-        gradients.take(x, targets, rank=member, step=learner.steps)
+        x, targets = feed.example(step=step, rank=member)
+        gradients.take(x, targets, rank=member, step=step)
         rows.append(flat.gradient.clone() if len(members) > 1 else flat.gradient)
     if len(rows) > 1:
         mean_of(rows, learner.gradient)
@@ -196,7 +204,7 @@ def _write(
         "strategy": run_.strategy,
         "learners": run_.learners,
         "epochs": training.epochs,
-        "steps": first.steps,
+        "steps": sum(learner.steps for learner in learners.values()) // len(learners),
         "mixes": first.rounds,
         "consensus_distance": distance,
         "weights": final.checksum(model),

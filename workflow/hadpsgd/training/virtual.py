@@ -147,6 +147,7 @@ class Part:
                 SharedBoard(node.index, notices),
                 Metrics(self.job.out, rank=node.index, step=node.engine.steps),
                 node.engine,
+                epoch=node.engine.steps // self.job.steps_per_epoch,
                 steps_per_epoch=self.job.steps_per_epoch,
                 epochs=self.job.settings.training.epochs,
                 every_seconds=self.job.every_seconds,
@@ -174,7 +175,7 @@ class Part:
         self.simulation.show(node)
         share = job.dev_feed.share(rank=node.index, learners=len(self.nodes))
         score = self.learners.minibatches.compute(lambda: evaluate(job.model, share))
-        line.progress.evaluated(score, steps)
+        line.progress.evaluated(score, steps // job.steps_per_epoch)
         if node.index == 0 and steps < job.total:
             self.simulation.request_stop()
 

@@ -85,6 +85,10 @@ class Engine(Protocol):
         """The super-learners that take part."""
 
     @property
+    def living(self) -> tuple[int, Sequence[int]]:
+        """Number of the membership, and the super-learners that it has; the two belong together."""
+
+    @property
     def bytes_sent(self) -> int:
         """By this process so far."""
 
@@ -95,7 +99,8 @@ class Engine(Protocol):
     def observe(self) -> Observation:
         """What there was to see of the mixes since the last call."""
 
-    def step(self, rate: float, *, last: bool = False) -> Report: ...
+    def step(self, rate: float, *, last: bool = False, block: int | None = None) -> Report: ...
+    def rest(self) -> None: ...
     def serve(self) -> None: ...
     def request_pause(self) -> None: ...
     def request_stop(self) -> None: ...

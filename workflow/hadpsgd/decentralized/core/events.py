@@ -8,7 +8,8 @@ together determine every weight. With super-learners, "learner" is the super-lea
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -20,11 +21,13 @@ class Update:
     """
 
     step: int
-    """Gradients of this learner before it: names its minibatch."""
+    """Gradients of this learner before it: names its minibatch, if it has a share of its own."""
     read: int
     """Version of the learner's own weights at which the gradient was taken."""
     rate: float
     """Learning rate a; 0: the gradient was left out, of the velocity too."""
+    block: int | None = None
+    """Which block of the work that all share is its minibatch (`work`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +64,8 @@ def staleness(events: Sequence[Event]) -> list[int]:
 
 
 def ledger_faults(record: Record) -> list[str]:
-    """Gradients lost, applied twice or out of order, versions read before they existed.
+    """Gradients lost, applied twice or out of order, versions read before they existed, blocks of
+    the shared work done twice.
 
     A learner's steps must be 0, 1, 2, ... over its whole life: a minibatch names a gradient.
     """
@@ -80,4 +84,13 @@ def ledger_faults(record: Record) -> list[str]:
             read = {Update: "read", Mix: "own"}.get(type(event))
             if read and not 0 <= getattr(event, read) <= version:
                 faults.append(f"learner {learner}: version {version} is made of a later one")
+    blocks = Counter(block for events in record.values() for block in blocks_of(events))
+    if again := sorted(block for block, times in blocks.items() if times > 1):
+        faults.append(f"blocks of the shared work done twice: {again}")
     return faults
+
+
+def blocks_of(events: Iterable[object]) -> list[int]:
+    """The blocks of the shared work that a learner did, in its order."""
+    updates = (event for event in events if isinstance(event, Update))
+    return [event.block for event in updates if event.block is not None]

@@ -80,15 +80,18 @@ class Learner:
         self._statistics = [slot.parameter.detach().clone() for slot in flat.statistics]
         """As they were when the gradient began."""
 
-    def update(self, *, rate: float, norm: float = 0.0, skip: bool = False) -> int:
+    def update(
+        self, *, rate: float, norm: float = 0.0, skip: bool = False, block: int | None = None
+    ) -> int:
         """Apply the gradient, fold mixes in, zero the gradient; the update's staleness.
 
-        `norm` is the gradient's, for clipping. `skip`, or a rate of 0, leaves the gradient out, of
-        the velocity too (recorded as an update of rate 0).
+        `block` is what it was taken on, where learners share their work. `norm` is the gradient's,
+        for clipping. `skip`, or a rate of 0, leaves the gradient out, of the velocity too (recorded
+        as an update of rate 0).
         """
         with self._alone():
             skip = skip or rate == 0
-            event = Update(step=self.steps, read=self.read, rate=0.0 if skip else rate)
+            event = Update(step=self.steps, read=self.read, rate=0.0 if skip else rate, block=block)
             staleness = self.version - self.read
             if not skip:
                 self._apply(rate, norm)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch.distributed as dist
 from typing_extensions import override
@@ -53,6 +53,12 @@ class ElasticExchange(PeerExchange):
         self._active = time.monotonic()
         """When the last round ended."""
         transport.interrupted = membership.changing
+
+    @property
+    @override
+    def living(self) -> tuple[int, Sequence[int]]:
+        """Of the membership."""
+        return self.membership.view
 
     @override
     def run(self, round_: int) -> None:

@@ -144,6 +144,8 @@ class Membership:
         self.seconds = seconds
         self.epoch = 0
         self.alive = tuple(range(base.learners))
+        self.view = self.epoch, self.alive
+        """Both, for another thread: they belong together."""
         self._looked = 0.0
 
     def changing(self) -> bool:
@@ -204,7 +206,7 @@ class Membership:
 
     def adopt(self, decision: Decision) -> None:
         """Live by it."""
-        self.epoch, self.alive = decision.epoch, decision.alive
+        self.view = self.epoch, self.alive = decision.epoch, decision.alive
         self._looked = time.monotonic()
 
     def _decided(self) -> Decision:

@@ -2,7 +2,9 @@
 
 One file for each node: a line of JSON (what the run was), then the events in their order. Numbers
 are LEB128; versions are written as distances, and a mix whose partners and weights are those of
-the schedule is written without them. An update takes 2 bytes, a mix on the ring about 5.
+the schedule is written without them. An update takes 2 bytes, a mix on the ring about 5. Where
+learners share their work an update has its block, too, as the distance from the one before: 1 to 3
+bytes more. Format 1 knew no blocks, and is read as before.
 """
 
 from __future__ import annotations
@@ -12,18 +14,19 @@ import json
 import os
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from hadpsgd.decentralized.core.events import Event, Join, Mix, Update
+from hadpsgd.decentralized.core.events import Event, Join, Mix, Update, blocks_of
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
 from hadpsgd.errors import UserError
 
-FORMAT = 1
-_RATE, _UPDATE, _MIX, _MIX_AS_PLANNED, _FOLD, _JOIN = b"RUMmFJ"
+FORMAT = 2
+READABLE = (1, 2)
+_RATE, _UPDATE, _BLOCK, _MIX, _MIX_AS_PLANNED, _FOLD, _JOIN = b"RUBMmFJ"
 _DOUBLE = struct.Struct("<d")
 
 
@@ -62,6 +65,7 @@ class Recorder:
         self.node = node
         self._version = self._length = 0
         self._rate: float | None = None
+        self._block = 0
         self._buffer = bytearray()
         self._file: FileIO | None = None
         self._lock = threading.Lock()  # the compute thread adds events, the other one flushes
@@ -90,6 +94,9 @@ class Recorder:
             )
         os.truncate(self.path, length)
         self._length, self._version = length, version
+        # blocks are distances from the last one
+        entries = _sound(self.path.read_bytes().partition(b"\n")[2], self.schedule, self.node)[0]
+        self._block = next(reversed(blocks_of(entries)), 0)
         self.begun = True
 
     def take_over(self, length: int | None = None) -> tuple[int, int]:
@@ -102,15 +109,9 @@ class Recorder:
         if not begin:  # not even the header was written
             self.begin()
             return 0, 0
-        entries: list[Entry] = []
-        whole = begin
-        reader = _Bytes(content[begin:])
-        with contextlib.suppress(IndexError, struct.error):  # a kill may have cut the last one
-            for entry in _entries(reader, self.schedule, self.node):
-                entries.append(entry)
-                whole = begin + reader.at
+        entries, whole = _sound(content[begin:], self.schedule, self.node)
         events = [entry for entry in entries if not isinstance(entry, Fold)]
-        self.resume(length=whole, version=len(events))
+        self.resume(length=begin + whole, version=len(events))
         return sum(isinstance(event, Update) for event in events), len(events)
 
     def event(self, event: Event) -> None:
@@ -151,7 +152,12 @@ class Recorder:
             self._buffer.append(_RATE)
             self._buffer += _DOUBLE.pack(event.rate)
             self._rate = event.rate
-        self._put(_UPDATE, self._version - event.read)
+        distance = self._version - event.read
+        if event.block is None:
+            self._put(_UPDATE, distance)
+        else:
+            self._put(_BLOCK, distance, _zigzag(event.block - self._block))
+            self._block = event.block
 
     def _mix(self, event: Mix) -> None:
         partners = [(j, weight) for j, weight, _ in event.takes]
@@ -185,7 +191,7 @@ def read_header(path: Path) -> dict[str, Any]:
         raise UserError("no record of this run", where=path) from None
     except ValueError:
         raise UserError("not a record of a run", where=path) from None
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
+    if not isinstance(header, dict) or header.get("format") not in READABLE:
         raise UserError("a record of another format", where=path, fix="Replay with that version")
     return header
 
@@ -205,8 +211,49 @@ def read(path: Path, schedule: MixingSchedule, length: int | None = None) -> lis
         raise UserError("the record is damaged", where=path) from None
 
 
+def blocks(
+    path: Path, schedule: MixingSchedule, *, node: int, length: int | None = None
+) -> list[int]:
+    """Blocks of the shared work in a node's record, or in its first `length` bytes.
+
+    As far as it is whole: a kill may have cut it.
+    """
+    content = path.read_bytes()[:length] if path.exists() else b""
+    _, _, content = content.partition(b"\n")
+    found = _sound(content, schedule, node)[0]
+    return shared_blocks(found, node=node, learners=schedule.learners, always=True)
+
+
+def shared_blocks(
+    entries: Sequence[Entry], *, node: int, learners: int, always: bool = False
+) -> list[int]:
+    """The block of every gradient of a node; none at all if it had a share of its own.
+
+    With `always`, gradients of a share of its own (records of format 1) are parts of steps, too.
+    """
+    updates = [entry for entry in entries if isinstance(entry, Update)]
+    if not always and all(update.block is None for update in updates):
+        return []
+    return [
+        update.step * learners + node if update.block is None else update.block
+        for update in updates
+    ]
+
+
+def _sound(content: bytes, schedule: MixingSchedule, node: int) -> tuple[list[Entry], int]:
+    """The entries that are whole, and the bytes that they take."""
+    entries: list[Entry] = []
+    whole = 0
+    reader = _Bytes(content)
+    with contextlib.suppress(IndexError, struct.error):  # a kill may have cut the last one
+        for entry in _entries(reader, schedule, node):
+            entries.append(entry)
+            whole = reader.at
+    return entries, whole
+
+
 def _entries(bytes_: _Bytes, schedule: MixingSchedule, node: int) -> Iterator[Entry]:
-    version = step = 0
+    version = step = block = 0
     rate = 0.0
     while bytes_.left:
         code = bytes_.byte()
@@ -218,6 +265,11 @@ def _entries(bytes_: _Bytes, schedule: MixingSchedule, node: int) -> Iterator[En
             continue
         if code == _UPDATE:
             yield Update(step=step, read=version - bytes_.number(), rate=rate)
+            step += 1
+        elif code == _BLOCK:
+            read_ = version - bytes_.number()
+            block += _unzigzag(bytes_.number())
+            yield Update(step=step, read=read_, rate=rate, block=block)
             step += 1
         elif code in (_MIX, _MIX_AS_PLANNED):
             round_, own = bytes_.number(), version - bytes_.number()

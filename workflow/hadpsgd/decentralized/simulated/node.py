@@ -51,6 +51,8 @@ class Setting:
     sgd: Sgd = field(default_factory=Sgd)
     rate: Callable[[int], float] = lambda _: 0.1
     """Learning rate of gradient number `step`."""
+    shared_steps: int = 0
+    """Steps of a node, in the mean, that make the work which all share; 0: each does its own."""
     model_bytes: float | None = None
     """Bytes of a model on the wire; those of the module if None."""
 
@@ -96,12 +98,14 @@ class LearnerOnDemand(Learner):
         self._take = take
 
     @override
-    def update(self, *, rate: float, norm: float = 0.0, skip: bool = False) -> int:
+    def update(
+        self, *, rate: float, norm: float = 0.0, skip: bool = False, block: int | None = None
+    ) -> int:
         """As that of `Learner`, with the gradient of this moment."""
         taken = self._take()
         if taken is not None:
             norm, skip = taken
-        return super().update(rate=rate, norm=norm, skip=skip)
+        return super().update(rate=rate, norm=norm, skip=skip, block=block)
 
 
 class Node:
@@ -122,6 +126,8 @@ class Node:
         """Norm of the last gradient taken on demand, and whether it was left out."""
         self.begins = self.ended = 0.0
         """Moments at which it goes on from a saved state, and at which it has ended."""
+        self.block: int | None = None
+        """What it works on, of the work that all share."""
         self.steps: list[Step] = []
         self.events = events
 

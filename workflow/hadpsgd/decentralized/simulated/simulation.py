@@ -26,6 +26,7 @@ from hadpsgd.decentralized.core.engine import NotFiniteError
 from hadpsgd.decentralized.core.events import Event
 from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.place import Place
+from hadpsgd.decentralized.core.work import Ledger, Left, LocalStore
 from hadpsgd.decentralized.network.collectives import Group
 from hadpsgd.decentralized.record.record import Recorder
 from hadpsgd.decentralized.simulated.clock import VirtualClock
@@ -99,22 +100,25 @@ class Simulation:
         self.slots = flat.slots
         self.gradient = flat.gradient
         self.network = Network(self.clock, setting.links, flat.weights, setting.model_bytes)
+        self.store = LocalStore()
         self.gradients = self._assembly()
         self.averages = self._assembly()
         self.nodes = [self._node(i, flat) for i in range(setting.schedule.learners)]
 
     def run(self, *, steps: int = 0, seconds: float = math.inf) -> list[Step]:
-        """All updates in the order of their moments, of `steps` each or until `seconds`.
+        """All updates in the order of their moments, of `steps` each or until `seconds`; without
+        either, until the work that they share is done.
 
-        With `steps`, rounds begun are brought to their end, so the learners' mean is kept.
+        But for `seconds`, rounds begun are brought to their end, so the learners' mean is kept.
 
         Raises:
-            ValueError: neither is given.
+            ValueError: there is no end.
         """
-        if not steps and math.isinf(seconds):
+        if not steps and not self.setting.shared_steps and math.isinf(seconds):
             raise ValueError("a simulation ends after some steps or seconds")
+        task = self._share if self.setting.shared_steps else self._learn
         for node in self.nodes:
-            self.clock.spawn(self._learn, node, steps or math.inf, name=f"learner {node.index}")
+            self.clock.spawn(task, node, steps or math.inf, name=f"learner {node.index}")
         if self.watch is not None:
             self.clock.spawn(self._observe, name="watch", daemon=True)
         self.clock.run(until=seconds)
@@ -180,12 +184,15 @@ class Simulation:
     def take_gradient(self, node: Node) -> None:
         """The node's gradient at its model, the mean over its learners, into its buffer."""
         self.show(node)
-        members = range(node.index * self.setting.size, (node.index + 1) * self.setting.size)
+        step, part = node.engine.steps, node.index
+        if node.block is not None:
+            step, part = divmod(node.block, len(self.nodes))
+        members = range(part * self.setting.size, (part + 1) * self.setting.size)
         losses, total = [], None
         for member in members:
             self.gradient.zero_()
             with torch.enable_grad():
-                losses.append(self.problem.gradient(learner=member, step=node.engine.steps))
+                losses.append(self.problem.gradient(learner=member, step=step))
             if len(members) > 1:
                 total = self.gradient.clone() if total is None else total.add_(self.gradient)
         if total is not None:
@@ -218,30 +225,56 @@ class Simulation:
         with node.engine as engine:
             while engine.steps < steps:
                 step = engine.steps
-                node.taken = None
-                self.clock.sleep(self._compute_seconds(node.index, step))
-                if self.setting.strategy.late:
-                    self.take_gradient(node)
-                report = engine.step(self.setting.rate(step), last=step + 1 == steps)
-                norm, skipped = node.taken or (report.norm, report.skipped)
-                done = Step(
-                    moment=self.clock.now(),
-                    node=node.index,
-                    step=step,
-                    loss=node.loss,
-                    staleness=report.staleness,
-                    exposed=report.exposed,
-                    norm=norm,
-                    skipped=skipped,
-                )
-                node.steps.append(done)
-                self.on_step(node, done)
+                self._step(node, rate=self.setting.rate(step), last=step + 1 == steps)
                 self._pause(node)
                 if engine.over:
                     return
-            while not engine.over:
-                engine.serve()
+            self._serve(node)
+
+    def _share(self, node: Node, _: float) -> None:
+        """As `_learn`, on blocks of the work that all share."""
+        nodes = len(self.nodes)
+        left = Left(total=self.setting.shared_steps * nodes)
+        ledger = Ledger(self.store, left, learner=node.index, learners=nodes)
+        with node.engine as engine:
+            while not (engine.over or ledger.all_done):
+                node.block = ledger.claim()
+                if node.block is None:
+                    ledger.tell()
+                    engine.rest()
+                else:
+                    self._step(node, rate=self.setting.rate(node.block // nodes), last=False)
+                    ledger.finish(node.block)
                 self._pause(node)
+            if not engine.over:
+                engine.no_more_gradients()
+            self._serve(node)
+
+    def _step(self, node: Node, *, rate: float, last: bool) -> None:
+        step = node.engine.steps
+        node.taken = None
+        self.clock.sleep(self._compute_seconds(node.index, step))
+        if self.setting.strategy.late:
+            self.take_gradient(node)
+        report = node.engine.step(rate, last=last, block=node.block)
+        norm, skipped = node.taken or (report.norm, report.skipped)
+        done = Step(
+            moment=self.clock.now(),
+            node=node.index,
+            step=step,
+            loss=node.loss,
+            staleness=report.staleness,
+            exposed=report.exposed,
+            norm=norm,
+            skipped=skipped,
+        )
+        node.steps.append(done)
+        self.on_step(node, done)
+
+    def _serve(self, node: Node) -> None:
+        while not node.engine.over:
+            node.engine.serve()
+            self._pause(node)
 
     def _pause(self, node: Node) -> None:
         if node.engine.paused:

@@ -92,6 +92,11 @@ class DdpEngine:
         """All ranks are one node."""
         return (0,)
 
+    @property
+    def living(self) -> tuple[int, Sequence[int]]:
+        """Always the same."""
+        return 0, self.alive
+
     def join(self, seconds: float) -> None:  # noqa: ARG002
         """DDP has no newcomers."""
         raise UserError("strategy ddp cannot go on with newcomers")
@@ -110,7 +115,7 @@ class DdpEngine:
         """All learners have one model."""
         return Observation()
 
-    def step(self, rate: float, *, last: bool = False) -> Report:
+    def step(self, rate: float, *, last: bool = False, block: int | None = None) -> Report:  # noqa: ARG002
         """Apply the averaged gradient; raises NotFiniteError."""
         limit = self.sgd.clip_norm or math.inf
         norm = float(nn.utils.clip_grad_norm_(self.parameters, limit))
@@ -128,6 +133,9 @@ class DdpEngine:
         self.over |= last
         self.paused |= last
         return Report(norm=norm, staleness=0, exposed=0.0, skipped=skip)
+
+    def rest(self) -> None:
+        """Nobody needs this rank without gradients."""
 
     def serve(self) -> None:
         """Nobody needs this rank without gradients."""

@@ -37,6 +37,11 @@ class Exchange(ABC):
         """Bytes of weights sent to partners so far."""
         return 0
 
+    @property
+    def living(self) -> tuple[int, Sequence[int]] | None:
+        """Number of the membership and its nodes; None where no newcomers come."""
+        return None
+
     @abstractmethod
     def snapshot(self) -> None:
         """Take the learner's weights of the moment."""

@@ -69,6 +69,7 @@ class DecentralizedEngine:
         self._close = close
         self._everyone = reducer.group.size == place.world
         self._wants_pause = self._wants_stop = False
+        self._entered = False
 
     def __enter__(self) -> DecentralizedEngine:
         """Begin to mix."""
@@ -76,6 +77,7 @@ class DecentralizedEngine:
             self.recorder.begin()
         self._choose_reduction()
         self.mixer.start()
+        self._entered = True
         if self.mixer.finished:  # resumed after its last gradient: partners may not be
             self._finish()
         return self
@@ -114,8 +116,10 @@ class DecentralizedEngine:
         """What there was to see of the mixes since the last call."""
         return self.mixer.exchange.observer.collect()
 
-    def step(self, rate: float, *, last: bool = False) -> Report:
+    def step(self, rate: float, *, last: bool = False, block: int | None = None) -> Report:
         """Apply the gradient that `backward` left, as the strategy says; `last`: none follows.
+
+        `block`: what it was taken on, for the record, where learners share their work.
 
         Raises:
             NotFiniteError: names the learner and the step.
@@ -131,7 +135,7 @@ class DecentralizedEngine:
         self._take_control()
         self.mixer.before_update()
         waited += self.clock.now() - begin
-        staleness = self.learner.update(rate=rate, norm=norm, skip=skipped)
+        staleness = self.learner.update(rate=rate, norm=norm, skip=skipped, block=block)
         begin = self.clock.now()
         if last:
             self._finish()
@@ -145,8 +149,11 @@ class DecentralizedEngine:
         )
 
     def no_more_gradients(self) -> None:
-        """Before entering: this learner's last gradient was applied before the checkpoint."""
-        self.mixer.finished = True
+        """This learner has applied its last gradient: just now, or before the checkpoint."""
+        if self._entered and not self.mixer.finished:
+            self._finish()
+        else:
+            self.mixer.finished = True
 
     @property
     def complete(self) -> bool:
@@ -178,6 +185,11 @@ class DecentralizedEngine:
             self.request_pause()
         while not self.paused:
             self.serve()
+
+    def rest(self) -> None:
+        """Take part in mixing for a while; gradients may follow. Between gradients only."""
+        self.learner.settle()  # or mixes that wait for an update would count as missed
+        self.serve()
 
     def serve(self) -> None:
         """Take part in mixing for a while, without gradients."""
@@ -250,6 +262,11 @@ class DecentralizedEngine:
     def alive(self) -> Sequence[int]:
         """The super-learners that take part."""
         return living(self.mixer.coordination.schedule)
+
+    @property
+    def living(self) -> tuple[int, Sequence[int]]:
+        """Number of the membership, and the super-learners that it has; the two belong together."""
+        return self.mixer.exchange.living or (0, self.alive)
 
     def join(self, seconds: float) -> None:
         """Instead of `load_state_dict`: take the place of a learner that died.

@@ -1,0 +1,173 @@
+"""Learners that share their work, in virtual time and as processes: each block once."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import crews
+import dense
+import numpy as np
+import pytest
+from processes import Process, collect, free_port, launch_rank, run
+from simulated_task import Small, small_gradient
+from training_data import write_config
+from training_runs import RUNS, slow_down, wait_for, write_examples
+
+from hadpsgd.config import load
+from hadpsgd.decentralized.core.buffers import flatten
+from hadpsgd.decentralized.core.events import blocks_of, ledger_faults
+from hadpsgd.decentralized.network import rendezvous
+from hadpsgd.decentralized.network.speeds import ComputeTimes
+from hadpsgd.decentralized.record.record import read
+from hadpsgd.decentralized.simulated.simulation import Setting, Simulation
+from hadpsgd.decentralized.strategies.registry import Choice
+from hadpsgd.decentralized.strategies.registry import create as create_strategy
+from hadpsgd.decentralized.topology.schedules import create
+from hadpsgd.training import replay_command
+from hadpsgd.training.job import assemble
+from hadpsgd.training.loop import train
+
+LEARNERS, STEPS = 8, 100
+
+
+def simulate(factors: dict[int, float], *, shared: bool, schedule: str = "ring") -> Simulation:
+    """100 steps of 8 learners, a second for each gradient but for those that are slower."""
+    setting = Setting(
+        strategy=create_strategy(Choice(strategy="adpsgd")),
+        schedule=create(schedule, learners=LEARNERS, seed=3),
+        compute=ComputeTimes(seconds=1.0, factors=factors),
+        shared_steps=STEPS if shared else 0,
+    )
+    simulation = Simulation(setting, Small(), record=True)
+    simulation.run(steps=0 if shared else STEPS)
+    return simulation
+
+
+def seconds(simulation: Simulation) -> float:
+    """Until the last update."""
+    return max(step.moment for node in simulation.nodes for step in node.steps)
+
+
+@pytest.mark.parametrize("schedule", ["ring", "random-ring"])
+def test_a_slow_learner_does_less(schedule: str) -> None:
+    """One of 8 is 5 times slower: the run takes 8 / 7.2 of the time and a little for its end."""
+    undisturbed = seconds(simulate({}, shared=True, schedule=schedule))
+    disturbed = simulate({3: 5.0}, shared=True, schedule=schedule)
+    assert undisturbed == pytest.approx(STEPS, rel=0.02)
+    assert seconds(disturbed) / undisturbed < 1.2
+    done = [len(blocks_of(node.events)) for node in disturbed.nodes]
+    assert done[3] < 0.25 * min(done[:3] + done[4:])
+    assert each_once([blocks_of(node.events) for node in disturbed.nodes]) == LEARNERS * STEPS
+
+
+def test_with_shares_of_their_own_all_wait_for_the_slow_one() -> None:
+    assert seconds(simulate({3: 5.0}, shared=False)) == pytest.approx(5 * STEPS, rel=0.02)
+
+
+def each_once(blocks: list[list[int]]) -> int:
+    """How many there are, if each of them is there once."""
+    counts = Counter(block for found in blocks for block in found)
+    assert counts == Counter(range(len(counts)))
+    return len(counts)
+
+
+def test_it_is_the_equation_on_those_blocks() -> None:
+    """Weights are those that NumPy makes of the record, a block's gradient wherever it was done."""
+    simulation = simulate({1: 3.0, 4: 2.0}, shared=True)
+    record = {node.index: node.events for node in simulation.nodes}
+    assert not ledger_faults(record)
+    blocks = {learner: blocks_of(events) for learner, events in record.items()}
+
+    def gradient(learner: int, step: int, at: np.ndarray) -> np.ndarray:
+        row, part = divmod(blocks[learner][step], LEARNERS)
+        return small_gradient(part, row, at)
+
+    start = flatten(Small().module).weights.numpy()
+    versions = dense.evaluate(record, dict.fromkeys(record, start), gradient)
+    for learner, weights in enumerate(simulation.weights().numpy()):
+        np.testing.assert_allclose(weights, versions[learner][-1], rtol=1e-10, atol=1e-12)
+
+
+def test_a_block_done_twice_is_a_fault() -> None:
+    record = {node.index: node.events for node in simulate({}, shared=True).nodes}
+    record[5] = record[2]
+    assert "blocks of the shared work done twice" in ledger_faults(record)[0]
+
+
+# --- processes ---
+
+
+@pytest.fixture
+def running() -> Iterator[dict[int, Process]]:
+    """Processes that a test leaves behind are ended."""
+    found: dict[int, Process] = {}
+    yield found
+    for process in found.values():
+        process.kill()
+
+
+def learner(_: int, config: Path, egs: Path, out: Path) -> int:
+    """`hadpsgd train` without its last words."""
+    job = assemble(load(config), "adpsgd-4", egs=egs / "train", dev_egs=egs / "dev", out=out)
+    slow_down(job, 0.03)
+    return int(train(job))
+
+
+def replay(_: int, config: Path, egs: Path) -> int:
+    """`hadpsgd replay`."""
+    parser = argparse.ArgumentParser()
+    replay_command.configure(parser)
+    names = ["--config", str(config), "--run-id", "adpsgd-4", "--egs", str(egs / "train")]
+    return replay_command.run(parser.parse_args(names))
+
+
+def work_done(config: Path) -> list[list[int]]:
+    """Blocks of the four learners' records, as they lie there."""
+    folder = next((config.parent / "results/checkpoints/tiny").iterdir())
+    schedule = create("ring", learners=4, seed=3)
+    return [blocks_of(read(folder / f"record/node-{n}.bin", schedule)) for n in range(4)]
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_the_work_of_the_dead_is_done(
+    replaced: bool, tmp_path: Path, running: dict[int, Process]
+) -> None:
+    """kill -9 in mid-epoch, with and without a newcomer: each block once, and it replays."""
+    egs = write_examples(tmp_path / "egs")
+    config = write_config(tmp_path, RUNS, epochs=8)
+    port = free_port()
+    running[-1] = launch_rank(0, 1, crews.serve, port, env={})  # a store that outlives them all
+    env = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        rendezvous.AGENTS_STORE: "True",
+    }
+    arguments = (config, egs, tmp_path / "out")
+
+    def start(rank: int, **more: str) -> None:
+        running[rank] = launch_rank(rank, 4, learner, *arguments, env=env | more)
+
+    for rank in range(4):
+        start(rank)
+    wait_for(tmp_path / "out/metrics.rank2.jsonl")
+    os.kill(running[2].pid, signal.SIGKILL)
+    victim = running.pop(2)
+    deadline = time.monotonic() + 120
+    while victim.reap() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    if replaced:
+        start(2, **{rendezvous.JOIN: "1"})
+    ranks = {rank: running.pop(rank) for rank in list(running) if rank >= 0}
+    outcomes = collect(ranks, 240)
+    errors = {rank: o.error for rank, o in outcomes.items() if o.error}
+    assert errors.keys() <= {2} and "TooLateError" in errors.get(2, "TooLateError"), errors
+    done = work_done(config)
+    assert each_once(done) == 8 * 10 * 4
+    assert run(1, replay, config, egs) == [0]

@@ -1,0 +1,284 @@
+"""Every block is done once, whoever dies when: the ledger of claims, one store call at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from hadpsgd.decentralized.core.supply import Supply
+from hadpsgd.decentralized.core.work import Ledger, Left, LocalStore
+
+
+class KilledError(Exception):
+    """kill -9."""
+
+
+class Turns:
+    """Threads of which one runs at a time, from one store call to the next, as a test says."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.waiting: set[int] = set()
+        self.doomed: set[int] = set()
+        self.turn: int | None = None
+        self.threads: dict[int, threading.Thread] = {}
+        self.errors: list[BaseException] = []
+
+    def start(self, number: int, work: Callable[[], None]) -> None:
+        """It stands still before its first store call."""
+
+        def run() -> None:
+            try:
+                work()
+            except KilledError:
+                pass
+            except BaseException as error:
+                self.errors.append(error)
+            with self.changed:
+                self.turn = None
+                self.changed.notify_all()
+
+        self.threads[number] = threading.Thread(target=run, daemon=True)
+        self.turn = number
+        self.threads[number].start()
+        self._settle(number)
+
+    def gate(self, number: int) -> None:
+        """Called by a thread: wait for its turn."""
+        with self.changed:
+            self.waiting.add(number)
+            self.turn = None
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: self.turn == number)
+            self.waiting.discard(number)
+            if number in self.doomed:
+                raise KilledError
+
+    def step(self, number: int) -> None:
+        """One store call of that thread, and what follows up to the next."""
+        with self.changed:
+            self.turn = number
+            self.changed.notify_all()
+        self._settle(number)
+
+    def kill(self, number: int) -> None:
+        """It dies where it stands."""
+        self.doomed.add(number)
+        self.step(number)
+
+    @property
+    def living(self) -> list[int]:
+        """Those that have not ended."""
+        return sorted(self.waiting)
+
+    def _settle(self, number: int) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.turn is None, 120), f"{number} hangs"
+        if number not in self.waiting:
+            self.threads[number].join()
+
+
+class Gated:
+    """A store whose calls wait for their turn."""
+
+    def __init__(self, store: LocalStore, turns: Turns, number: int) -> None:
+        self._store, self._turns, self._number = store, turns, number
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*args: Any) -> Any:
+            self._turns.gate(self._number)
+            return getattr(self._store, name)(*args)
+
+        return call
+
+
+class Crew:
+    """Learners who work on `total` blocks and note what they did."""
+
+    def __init__(self, learners: int, total: int, *, recorded: bool) -> None:
+        self.learners, self.total, self.recorded = learners, total, recorded
+        self.records: dict[int, list[int]] = {n: [] for n in range(learners)}
+        self.begin()
+
+    def begin(self) -> None:
+        """All start, with a new store, from what the records say."""
+        self.turns, self.store = Turns(), LocalStore()
+        done = [block for record in self.records.values() for block in record]
+        self.left = Left.after(done, self.total)
+        self.alive: set[int] = set()
+        self.generation = 0
+        self.owner: dict[int, int] = {}
+        for learner in range(self.learners):
+            self.start(learner)
+
+    def start(self, learner: int) -> None:
+        """A process; the first of a learner has generation 0."""
+        generation = 0
+        if learner in self.owner.values():
+            self.generation += 1
+            generation = self.generation
+        number = len(self.turns.threads)
+        self.alive.add(learner)
+        self.owner[number] = learner
+        self.turns.start(number, lambda: self.work(number, learner, generation))
+
+    def work(self, number: int, learner: int, generation: int) -> None:
+        """What a process does until all blocks are done."""
+        fresh: list[int] = []
+
+        def durable() -> None:
+            self.records[learner] += fresh
+            fresh.clear()
+
+        ledger = Ledger(
+            Gated(self.store, self.turns, number),
+            self.left,
+            learner=learner,
+            learners=self.learners,
+            generation=generation,
+            used=(lambda n: list(self.records[n])) if self.recorded else None,
+            durable=durable,
+        )
+        while True:
+            block = ledger.claim()
+            if block is not None:
+                fresh.append(block)
+                ledger.finish(block)
+                continue
+            ledger.tell()
+            dead, until = set(range(self.learners)) - self.alive, self.generation
+            for other in dead:
+                ledger.bury(other, until=until)
+            if ledger.all_done:
+                return
+
+    def kill(self, number: int) -> None:
+        """A process dies, and the others notice."""
+        self.turns.kill(number)
+        self.alive.discard(self.owner[number])
+        self.generation += 1
+
+    def everything(self) -> Counter[int]:
+        """How often each block is in a record."""
+        return Counter(block for record in self.records.values() for block in record)
+
+
+@settings(max_examples=150, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(data=st.data())
+def test_every_block_once_whatever_happens(data: st.DataObject) -> None:
+    """Any interleaving of store calls; deaths, newcomers and restarts between any two of them."""
+    crew = Crew(
+        data.draw(st.integers(1, 4), "learners"),
+        data.draw(st.integers(1, 14), "blocks"),
+        recorded=True,
+    )
+    for _ in range(data.draw(st.integers(0, 120), "moves")):
+        living = crew.turns.living
+        if not living:
+            break
+        move = data.draw(st.sampled_from(["step"] * 12 + ["kill", "replace", "restart"]))
+        who = data.draw(st.sampled_from(living))
+        if move == "step":
+            crew.turns.step(who)
+        elif move == "restart":
+            for number in living:
+                crew.turns.kill(number)
+            crew.begin()
+        elif len(living) > 1 or move == "replace":
+            crew.kill(who)
+            if move == "replace":
+                crew.start(crew.owner[who])
+    finish(crew)
+    assert crew.everything() == Counter(range(crew.total))
+
+
+def finish(crew: Crew) -> None:
+    """All who live go on to the end."""
+    for _ in range(5000):
+        living = crew.turns.living
+        if not living:
+            break
+        for number in living:
+            crew.turns.step(number)
+    assert not crew.turns.living and not crew.turns.errors, crew.turns.errors
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize("calls", range(1, 26))
+def test_a_death_after_any_store_call(calls: int, recorded: bool) -> None:
+    """Of two learners one dies after so many calls and nobody comes: the other does it all.
+
+    Without a record its last words count; then what it had done and not told is done again, so
+    only that nothing is lost can be asked.
+    """
+    crew = Crew(2, 9, recorded=recorded)
+    for _ in range(calls):
+        crew.turns.step(0)
+    crew.kill(0)
+    finish(crew)
+    if recorded:
+        assert crew.everything() == Counter(range(9))
+    else:
+        assert set(crew.everything()) == set(range(9))
+
+
+def test_old_claims_are_removed() -> None:
+    store = LocalStore()
+    ledgers = [Ledger(store, Left(total=1000), learner=n, learners=2) for n in range(2)]
+    for ledger in ledgers:
+        ledger.begin()
+    for _ in range(500):
+        for ledger in ledgers:
+            block = ledger.claim()
+            assert block is not None
+            ledger.finish(block)
+    claims = sum(key.startswith("claim/") for key in store._values)
+    assert claims < 200
+
+
+def test_what_is_left_has_holes() -> None:
+    left = Left.after([0, 1, 4, 6], 9)
+    assert [left.block(index) for index in range(len(left))] == [2, 3, 5, 7, 8]
+    assert [block for block in range(9) if block in left] == [2, 3, 5, 7, 8]
+    assert Left.from_json(left.to_json()) == left
+
+
+@pytest.mark.parametrize("make", [LocalStore, dist.HashStore])
+def test_threads_share_the_blocks(make: Callable[[], Any]) -> None:
+    """Supplies in threads, on torch's own store, too."""
+    store, learners, total = make(), 4, 200
+    did: list[list[int]] = [[] for _ in range(learners)]
+
+    def work(learner: int) -> None:
+        ledger = Ledger(store, Left(total=total), learner=learner, learners=learners)
+        with Supply(ledger, lambda block: block * 2) as supply:
+            while not supply.over:
+                piece = supply.take()
+                if piece is not None:
+                    block, content = piece
+                    assert content == 2 * block
+                    did[learner].append(block)
+                    supply.finish(block)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(learners)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert Counter(block for blocks in did for block in blocks) == Counter(range(total))
+
+
+def test_an_error_of_the_thread_is_the_callers() -> None:
+    def read(block: int) -> int:
+        raise OSError(f"block {block} cannot be read")
+
+    supply = Supply(Ledger(LocalStore(), Left(total=3), learner=0, learners=1), read)
+    with supply, pytest.raises(OSError, match="block 0 cannot be read"):
+        supply.take()

@@ -1,0 +1,140 @@
+"""Blocks for one learner, claimed and read a little ahead by a thread."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Collection
+from types import TracebackType
+from typing import Generic, TypeVar
+
+from hadpsgd.decentralized.core.work import Ledger
+
+T = TypeVar("T")
+LOOK_SECONDS = 0.2
+"""How often who has nothing to do looks for blocks that were given back."""
+Living = Callable[[], tuple[int, Collection[int]]]
+
+
+class Supply(Generic[T]):
+    """What a learner works on next; the gradients never wait for the store.
+
+    with Supply(ledger, read) as supply:
+        while not supply.over:
+            piece = supply.take()
+            if piece is None: ...nothing to do now: serve the others for a while...
+            block, examples = piece
+            ...a gradient, applied...
+            supply.finish(block)
+
+    Args:
+        ledger: this learner's claims.
+        read: makes a block's content, in the thread.
+        ahead: blocks that are claimed and read before they are asked for. Each one more makes the
+            end of a run longer, by a gradient of the slowest learner.
+        living: (generation, learners that live then); who is not among them is dead, and so were
+            all its processes up to that generation.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        read: Callable[[int], T],
+        *,
+        ahead: int = 1,
+        living: Living | None = None,
+    ) -> None:
+        self.ledger = ledger
+        self.read = read
+        self.ahead = ahead
+        self.living = living or (lambda: (0, range(ledger.learners)))
+        self.over = False
+        """Whether every block is done, by whomever."""
+        self._ready: deque[tuple[int, T]] = deque()
+        self._changed = threading.Condition()
+        self._idle = self._closed = False
+        self._seen = self.living()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._guarded, name="work", daemon=True)
+
+    def __enter__(self) -> Supply[T]:
+        """Begin to claim."""
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Claim no more; checkpoints know nothing of what is claimed and not done."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def take(self) -> tuple[int, T] | None:
+        """(block, content), or None if there is none now; waits while one is on its way.
+
+        Raises:
+            Exception: what went wrong in the thread.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._ready or self._idle or self.over or self._error)
+            if self._error is not None:
+                raise self._error
+            if not self._ready:
+                return None
+            piece = self._ready.popleft()
+            self._changed.notify_all()
+            return piece
+
+    def finish(self, block: int) -> None:
+        """Its gradient is applied, and in the record."""
+        self.ledger.finish(block)
+
+    def _guarded(self) -> None:
+        try:
+            self._claim()
+        except BaseException as error:
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+
+    def _claim(self) -> None:
+        while not self._closed and not self.over:
+            with self._changed:
+                if not self._changed.wait_for(self._wanted, LOOK_SECONDS):
+                    continue
+            self._look_at_the_living()
+            block = None if self._closed else self.ledger.claim()
+            piece = None if block is None else (block, self.read(block))
+            over = piece is None and self._look_about()
+            with self._changed:
+                self._idle, self.over = piece is None, over
+                if piece is not None:
+                    self._ready.append(piece)
+                self._changed.notify_all()
+                if piece is None and not over:
+                    self._changed.wait_for(lambda: self._closed, LOOK_SECONDS)
+
+    def _wanted(self) -> bool:
+        return self._closed or len(self._ready) < self.ahead
+
+    def _look_at_the_living(self) -> None:
+        """When somebody has died the first of the living gives back what it left."""
+        seen, self._seen = self._seen, self.living()
+        if self._seen != seen and self.ledger.learner == min(self._seen[1]):
+            self._bury()
+
+    def _look_about(self) -> bool:
+        """Nothing to claim: say what is done, bury the dead; whether all is done."""
+        self.ledger.tell()
+        self._bury()
+        return self.ledger.all_done
+
+    def _bury(self) -> None:
+        generation, alive = self.living()
+        for learner in set(range(self.ledger.learners)) - set(alive):
+            self.ledger.bury(learner, until=generation)

@@ -1,0 +1,335 @@
+"""Who does which block of the work: claims in a store that all learners share.
+
+A *block* is a number; what lies behind it (a minibatch) is the caller's matter. Whoever is free
+claims the next one, each block is done once, and what a dead learner claimed and did not do goes
+back. No learner asks another, and none serves the others: the store arbitrates by `add` and
+`compare_set` alone.
+
+One key decides who owns a block: `claim/<index>`, set by `compare_set`. A learner tells what it is
+about to claim (`state/<learner>`) before it does, so what a dead one owned is known from its last
+words. Between taking a number (`add`) and telling of it a death leaves a number that nobody owns:
+whoever buries the dead finds it, marks it lost and offers it. An offer names the owner that it
+takes the block from, so of all who want it, and however often it is offered, one gets it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Protocol
+
+LOST = "lost"
+"""Owner of a block whose claimer died before it could say so."""
+TIDY_EVERY = 64
+"""Claims after which a learner removes its old ones from the store."""
+
+
+Key = str
+
+
+class Store(Protocol):
+    """What is needed of `torch.distributed.Store`."""
+
+    def add(self, key: Key, amount: int, /) -> int: ...
+    def set(self, key: Key, value: str, /) -> None: ...
+    def get(self, key: Key, /) -> bytes: ...
+    def multi_get(self, keys: list[str], /) -> list[bytes]: ...
+    def check(self, keys: list[str], /) -> bool: ...
+    def compare_set(self, key: Key, old: str, new: str, /) -> bytes: ...
+    def delete_key(self, key: Key, /) -> bool: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Left:
+    """The blocks that are still to be done, in their order."""
+
+    total: int
+    """Blocks of the whole run: 0 to total - 1."""
+    frontier: int = 0
+    """No block from here on is done."""
+    holes: tuple[int, ...] = ()
+    """Blocks before it that are not done, ascending."""
+
+    def __len__(self) -> int:
+        return len(self.holes) + self.total - self.frontier
+
+    def __contains__(self, block: object) -> bool:
+        return isinstance(block, int) and (block >= self.frontier or block in self.holes)
+
+    def block(self, index: int) -> int:
+        """The block of that place in the order."""
+        at = index - len(self.holes)
+        return self.holes[index] if at < 0 else self.frontier + at
+
+    @classmethod
+    def after(cls, done: Iterable[int], total: int) -> Left:
+        """What is left when these blocks are done."""
+        found = set(done)
+        frontier = max(found, default=-1) + 1
+        holes = tuple(block for block in range(frontier) if block not in found)
+        return cls(total=total, frontier=frontier, holes=holes)
+
+    def to_json(self) -> str:
+        """For a store."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Left:
+        """Inverse of `to_json`."""
+        content = json.loads(text)
+        return cls(**{**content, "holes": tuple(content["holes"])})
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """What a learner last told."""
+
+    generation: int
+    """Which of the processes that were this learner."""
+    done: int
+    """Blocks that it, with its former selves, has done of those that were left at the start."""
+    low: int
+    """It will never again take a number below this, and holds none that it did not tell of."""
+    held: tuple[int, ...] = ()
+    """Places of the blocks that it has claimed, or is about to, and not done."""
+
+
+class Ledger:
+    """One learner's claims; but for `finish` the calls come from one thread.
+
+    Args:
+        store: shared by all learners; outlives them.
+        left: what is to be done; the same at all learners.
+        learner: this one.
+        learners: how many there are.
+        generation: larger than that of any process that was this learner before.
+        used: blocks that a learner has done, of which those count that outlive its death; without,
+            its own last words count.
+        durable: makes what this learner has done outlive its death; called before it is told.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        left: Left,
+        *,
+        learner: int,
+        learners: int,
+        generation: int = 0,
+        used: Callable[[int], Collection[int]] | None = None,
+        durable: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.store = store
+        self.left = left
+        self.learner = learner
+        self.learners = learners
+        self.generation = generation
+        self.used = used
+        self.durable = durable
+        self._lock = threading.Lock()
+        self._held: dict[int, int] = {}  # block -> its place
+        self._numbers: set[int] = set()  # of these, those taken by `add` and not offered
+        self._done = 0
+        self._next = 0
+        self._exhausted = False
+        self._offers: list[int] = []
+        self._seen_offers = 0
+        self._old: list[int] = []
+        self._begun = False
+
+    def begin(self) -> None:
+        """Before the first claim: bury this learner's former selves, and be known."""
+        if self.generation:
+            self.bury(self.learner, until=self.generation - 1)
+        former = self._states()[self.learner]
+        self._done = former.done if former else 0
+        self._next = min(self.store.add("next", 0), len(self.left)) if self.generation else 0
+        self._begun = True
+        self.tell()
+
+    def claim(self) -> int | None:
+        """A block for this learner alone; None: there is none now."""
+        if not self._begun:
+            self.begin()
+        for index, owner in self._offered():
+            if self._take(index, owner):
+                return self.left.block(index)
+        while not self._exhausted:
+            index = self.store.add("next", 1) - 1
+            self._exhausted = index >= len(self.left)
+            if not self._exhausted and self._take(index, ""):
+                return self.left.block(index)
+        return None
+
+    def finish(self, block: int) -> None:
+        """It is done; told with the next claim."""
+        with self._lock:
+            index = self._held.pop(block)
+            self._numbers.discard(index)
+            self._old.append(index)
+            self._done += 1
+
+    def tell(self) -> None:
+        """Let the others know what is done and what is held."""
+        with self._lock:
+            done, held = self._done, tuple(sorted(self._held.values()))
+            low = min(self._numbers, default=self._next)
+        self.durable()
+        state = State(generation=self.generation, done=done, low=low, held=held)
+        self.store.set(_of(self.learner), json.dumps(asdict(state)))
+        if len(self._old) >= TIDY_EVERY:
+            self._tidy()
+
+    @property
+    def all_done(self) -> bool:
+        """Whether every block is done, by whomever."""
+        return sum(state.done for state in self._states() if state) == len(self.left)
+
+    def bury(self, learner: int, *, until: int) -> None:
+        """A learner's processes up to generation `until` are dead: offer what they left undone.
+
+        Does no harm if others do so too, or did and died half-way.
+        """
+        words = self._get(_of(learner))
+        state = State(**json.loads(words)) if words else State(generation=until, done=0, low=0)
+        if state.generation > until or (not state.held and state.low >= len(self.left)):
+            return
+        owner = _owner(learner, state.generation)
+        used = self.used(learner) if words and self.used is not None else None
+        for index in state.held:
+            undone = used is None or self.left.block(index) not in used
+            if undone and self._get(_claim(index)) == owner:
+                self._offer(index, owner)
+        self._find_lost()
+        buried = State(
+            generation=until,
+            done=state.done if used is None else sum(block in self.left for block in used),
+            low=len(self.left),
+        )
+        self.store.compare_set(_of(learner), words, json.dumps(asdict(buried)))
+
+    def _take(self, index: int, owner: str) -> bool:
+        """Become the owner instead of `owner`; whether that worked."""
+        block, me = self.left.block(index), _owner(self.learner, self.generation)
+        with self._lock:
+            self._held[block] = index
+            if not owner:
+                self._numbers.add(index)
+                self._next = index + 1
+        self.tell()
+        won = self.store.compare_set(_claim(index), owner, me).decode() == me
+        if not won:
+            with self._lock:
+                del self._held[block]
+                self._numbers.discard(index)
+        return won
+
+    def _offered(self) -> Iterator[tuple[int, str]]:
+        """(place, owner) of blocks that were given back, each once."""
+        count = self.store.add("offers", 0)
+        self._offers += range(self._seen_offers, count)
+        self._seen_offers = count
+        for number in list(self._offers):
+            words = self._get(f"offer/{number}")  # not there: it is about to be written
+            if words:
+                self._offers.remove(number)
+                index, owner = words.split()
+                yield int(index), owner
+
+    def _offer(self, index: int, owner: str) -> None:
+        number = self.store.add("offers", 1) - 1
+        self.store.set(f"offer/{number}", f"{index} {owner}")
+
+    def _find_lost(self) -> None:
+        """Offer the numbers that somebody took and died before it told of them."""
+        for index in range(self._low(), min(self.store.add("next", 0), len(self.left))):
+            lost = self.store.compare_set(_claim(index), "", LOST).decode() == LOST
+            # a claim may have been done and tidied away meanwhile: then `low` is past it
+            if lost and index >= self._low():
+                self._offer(index, LOST)
+
+    def _low(self) -> int:
+        """Every number below it has an owner, or had one."""
+        return min(state.low if state else 0 for state in self._states())
+
+    def _tidy(self) -> None:
+        """Remove this learner's claims that nobody will look at any more."""
+        low = self._low()
+        with self._lock:
+            old, self._old = self._old, [index for index in self._old if index >= low]
+        for index in old:
+            if index < low:
+                self.store.delete_key(_claim(index))
+
+    def _states(self) -> list[State | None]:
+        """What all learners last told; None for those who never have."""
+        keys = [_of(learner) for learner in range(self.learners)]
+        if self.store.check(keys):
+            words = [value.decode() for value in self.store.multi_get(keys)]
+        else:
+            words = [self._get(key) for key in keys]
+        return [State(**json.loads(said)) if said else None for said in words]
+
+    def _get(self, key: str) -> str:
+        """The value; "" if there is none."""
+        return self.store.get(key).decode() if self.store.check([key]) else ""
+
+
+class LocalStore:
+    """A store inside one process."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, str] = {}
+        self._lock = threading.RLock()
+
+    def add(self, key: Key, amount: int, /) -> int:
+        """The new value."""
+        with self._lock:
+            value = int(self._values.get(key, "0")) + amount
+            self._values[key] = str(value)
+            return value
+
+    def set(self, key: Key, value: str, /) -> None:
+        """In place of a former one."""
+        with self._lock:
+            self._values[key] = value
+
+    def get(self, key: Key, /) -> bytes:
+        """The value; KeyError if there is none."""
+        with self._lock:
+            return self._values[key].encode()
+
+    def multi_get(self, keys: list[str], /) -> list[bytes]:
+        """Their values."""
+        return [self.get(key) for key in keys]
+
+    def check(self, keys: list[str], /) -> bool:
+        """Whether all are there."""
+        with self._lock:
+            return all(key in self._values for key in keys)
+
+    def compare_set(self, key: Key, old: str, new: str, /) -> bytes:
+        """As torch's: a missing key counts as ""; the value afterwards, or `old`."""
+        with self._lock:
+            if self._values.get(key, "") == old:
+                self._values[key] = new
+            return self._values.get(key, old).encode()
+
+    def delete_key(self, key: Key, /) -> bool:
+        """Whether it was there."""
+        with self._lock:
+            return self._values.pop(key, None) is not None
+
+
+def _claim(index: int) -> str:
+    return f"claim/{index}"
+
+
+def _of(learner: int) -> str:
+    return f"state/{learner}"
+
+
+def _owner(learner: int, generation: int) -> str:
+    return f"{learner}.{generation}"

@@ -1,0 +1,201 @@
+"""What a learner trains on next: a share of its own, or blocks of the work that all share.
+
+With a synchronous strategy, learner r does part r of every step. With an asynchronous one, parts
+of steps are blocks, claimed in their order by whoever is free (`decentralized/core/work.py`): block
+b is part b mod L of step b // L of the run, L the number of learners. The learning rate is that of
+the block's step, so it goes by the progress of all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol
+
+from hadpsgd.decentralized.core.supply import Supply
+from hadpsgd.decentralized.core.work import Ledger, Left
+from hadpsgd.decentralized.network.rendezvous import Meeting
+from hadpsgd.decentralized.record import record
+from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
+from hadpsgd.egs.dataset import Batch
+from hadpsgd.errors import UserError
+from hadpsgd.training.checkpoints import Saved
+from hadpsgd.training.data import Example, Feed
+from hadpsgd.training.job import Job, record_file
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """The minibatch of one gradient."""
+
+    example: Example
+    rank: int
+    """Whose part of the step it is."""
+    step: int
+    """Of the run."""
+    last: bool = False
+    """Whether it is this learner's last one."""
+    block: int | None = None
+    """Its number, where learners share their work."""
+
+
+class Work(AbstractContextManager["Work"], Protocol):
+    """Where a learner's minibatches come from."""
+
+    over: bool
+    """Whether this learner has nothing more to do, nor will have."""
+    progress: int
+    """Steps of the run that are done, as far as this learner has come across."""
+
+    def take(self) -> Piece | None:
+        """The next one; None: there is none now."""
+
+    def finish(self, piece: Piece) -> None:
+        """Its gradient is applied."""
+
+
+class OwnShare(Work):
+    """Learner r does part r of every step, from `start` to `total`."""
+
+    def __init__(self, feed: Feed, *, start: int, total: int) -> None:
+        self.feed = feed
+        self.total = total
+        self.progress = start
+        self.over = start >= total
+        self._batches: Iterator[Example] = feed.batches(start)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Nothing to let go of."""
+
+    def take(self) -> Piece:
+        """Never waits for other learners."""
+        return Piece(
+            example=next(self._batches),
+            rank=self.feed.rank,
+            step=self.progress,
+            last=self.progress + 1 == self.total,
+        )
+
+    def finish(self, piece: Piece) -> None:
+        """On to the next step."""
+        self.progress = piece.step + 1
+        self.over = piece.last
+
+
+class SharedWork(Work):
+    """Blocks from a supply, `total` steps in all; `progress` is that of a former start."""
+
+    def __init__(self, supply: Supply[Batch], feed: Feed, *, progress: int, total: int) -> None:
+        self.supply = supply
+        self.feed = feed
+        self.total = total
+        self.progress = progress
+        self.over = False
+
+    def __enter__(self) -> SharedWork:
+        """Begin to claim."""
+        self.supply.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Claim no more."""
+        self.supply.__exit__(kind, error, trace)
+
+    def take(self) -> Piece | None:
+        """None while others do what is left."""
+        self.over = self.supply.over
+        found = self.supply.take()
+        if found is None:
+            self.progress = self.total
+            return None
+        block, batch = found
+        step, part = divmod(block, self.feed.learners)
+        return Piece(example=self.feed.tensors(batch), rank=part, step=step, block=block)
+
+    def finish(self, piece: Piece) -> None:
+        """Blocks that were given back are of steps gone by."""
+        assert piece.block is not None
+        self.supply.finish(piece.block)
+        self.progress = max(self.progress, piece.step + 1)
+
+
+def shares(job: Job) -> bool:
+    """Whether the learners of a run share their work."""
+    engine = job.engine
+    return (
+        isinstance(engine, DecentralizedEngine)
+        and not engine.strategy.synchronous
+        and engine.place.size == 1
+    )
+
+
+def work_of(job: Job, saved: Saved | None) -> Work:
+    """What this learner does from here on: from the start, a checkpoint, or as a newcomer.
+
+    Raises:
+        UserError: a checkpoint lies behind the end, or nobody says what is left.
+    """
+    engine, place = job.engine, job.engine.place
+    if not shares(job):
+        return OwnShare(job.feed, start=engine.steps, total=job.total)
+    assert isinstance(engine, DecentralizedEngine) and engine.recorder is not None
+    folder, schedule, recorder = job.checkpoints.folder, engine.recorder.schedule, engine.recorder
+    store = job.meeting.prefixed("work")
+
+    def done_by(node: int, length: int | None = None) -> list[int]:
+        return record.blocks(record_file(folder, node), schedule, node=node, length=length)
+
+    begun = saved is not None or job.meeting.joining
+    own = done_by(place.rank) if begun else []
+    if place.rank == 0 and not job.meeting.joining:
+        lengths = saved.record_lengths() if saved is not None else {}
+        done = [block for node, length in lengths.items() for block in done_by(node, length)]
+        store.set("left", Left.after(done, job.total * place.world).to_json())
+    left = _what_is_left(job.meeting)
+    if left.frontier > left.total:
+        raise behind_the_end(job, left.frontier // place.world)
+    ledger = Ledger(
+        store,
+        left,
+        learner=place.rank,
+        learners=place.world,
+        generation=engine.living[0] if job.meeting.joining else 0,
+        used=lambda node: set(done_by(node)),
+        durable=recorder.flush,
+    )
+    supply = Supply(ledger, job.feed.block, living=lambda: engine.living)
+    progress = max(own, default=-1) // place.world + 1
+    return SharedWork(supply, job.feed, progress=progress, total=job.total)
+
+
+def behind_the_end(job: Job, step: int) -> UserError:
+    """A checkpoint that is not of this run."""
+    return UserError(
+        f"a checkpoint of step {step}, and the run ends at {job.total}",
+        where=job.checkpoints.folder,
+        fix="Remove it, or give the run the epochs that it was made with",
+    )
+
+
+def _what_is_left(meeting: Meeting) -> Left:
+    """As rank 0 says: it alone reads all records."""
+    store = meeting.prefixed("work")
+    deadline = time.monotonic() + meeting.timeout.total_seconds()
+    while not store.check(["left"]):
+        if time.monotonic() > deadline:
+            raise UserError("rank 0 came and then fell silent")
+        time.sleep(0.01)
+    return Left.from_json(store.get("left"))
