@@ -44,6 +44,9 @@ KINDS: dict[str, dict[str, Any]] = {
     "rand": {"learners": 4},
     "d1d": {"learners": 4},
     "local": {"learners": 4, "synchronous_epochs": 1, "average_every": 3},
+    "diloco": {"learners": 4, "average_every": 3},
+    "noloco": {"learners": 4, "average_every": 3},
+    "sgp": {"learners": 4},
     "hadpsgd": {"learners": 4, "super_learner": 2},
     "hadpsgd-dpsgd": {"learners": 4, "super_learner": 2, "among": "dpsgd"},
     "hadpsgd-d1d": {"learners": 4, "super_learner": 2, "among": "d1d"},
@@ -116,7 +119,7 @@ def test_learns_and_leaves_what_any_run_leaves(kind: str, egs: Path, tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["ssgd", "dpsgd", "d1d", "hadpsgd-dpsgd"])
+@pytest.mark.parametrize("kind", ["ssgd", "dpsgd", "d1d", "noloco", "hadpsgd-dpsgd"])
 def test_the_weights_are_those_of_real_processes(kind: str, egs: Path, tmp_path: Path) -> None:
     """On one schedule: the time that things take decides nothing of a synchronous strategy."""
     settings: dict[str, Any] = {"momentum": 0.9, "weight_decay": 1e-3, "clip_norm": 0.5}
@@ -148,7 +151,9 @@ def die() -> None:
     raise Died
 
 
-@pytest.mark.parametrize("kind", ["ssgd", "adpsgd", "adpsgd-drawn", "d1d", "local", "hadpsgd"])
+@pytest.mark.parametrize(
+    "kind", ["ssgd", "adpsgd", "adpsgd-drawn", "d1d", "local", "noloco", "sgp", "hadpsgd"]
+)
 def test_a_run_that_died_ends_with_the_bits_of_one_that_did_not(
     kind: str, egs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
