@@ -96,7 +96,12 @@ def test_rank_0_decides_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         def agree(rank: int, store: dist.Store = store) -> tuple[str, bool]:
             mine = model()
             choice = arithmetic.agree(
-                "bf16", mine, SIZE, run_id="r", meeting=meeting(rank, 3, store), folder=tmp_path
+                "bf16",
+                mine,
+                SIZE,
+                run_id="r",
+                meeting=meeting(rank, 3, store),
+                folder=tmp_path / str(rank),
             )
             return choice, mine.own_layers
 
