@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import dense
@@ -13,7 +14,10 @@ import pytest
 import torch
 from engine_task import Result, Setup, dense_gradient, rate, run_setup
 from simulated_task import RATE, SGDS, Small, oracle, small_gradient
+from training_data import write_config
+from training_runs import write_examples
 
+from hadpsgd.config import load
 from hadpsgd.decentralized.core.buffers import flatten
 from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.sgd import Sgd
@@ -24,6 +28,7 @@ from hadpsgd.decentralized.simulated.simulation import Node, Setting, Simulation
 from hadpsgd.decentralized.strategies.registry import Choice, create
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
 from hadpsgd.decentralized.topology.schedules import create as create_schedule
+from hadpsgd.training.job import assemble
 
 STEPS = 11
 LONGER = 20
@@ -205,6 +210,18 @@ def test_diloco_with_a_plain_outer_step_is_local() -> None:
         simulation.run(steps=STEPS, seconds=1000)
         ends.append(simulation.weights())
     torch.testing.assert_close(ends[0], ends[1], rtol=1e-12, atol=1e-12)
+
+
+def test_virtual_learners_bear_lost_messages(tmp_path: Path) -> None:
+    """The same schedule as processes have, which other strategies are refused."""
+    egs = write_examples(tmp_path / "egs")
+    run = {"name": "v", "strategy": "sgp", "learners": 4, "launcher": "virtual"}
+    config = load(write_config(tmp_path, [run | {"injected": {"drop": 0.3}}]))
+    job = assemble(config, "v", egs=egs / "train", dev_egs=egs / "dev", out=tmp_path / "out")
+    assert job.virtual is not None
+    made = [job.virtual.setting.schedule.round(k).matrix() for k in range(10)]
+    assert all(matrix.sum(axis=1) == pytest.approx(1) for matrix in made)
+    assert any(matrix.sum(axis=0).std() > 0.1 for matrix in made)
 
 
 MOMENTUM = Sgd(momentum=0.9)

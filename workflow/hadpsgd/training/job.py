@@ -29,8 +29,6 @@ from hadpsgd.decentralized.strategies.ddp import DdpEngine
 from hadpsgd.decentralized.strategies.registry import Choice, Strategy
 from hadpsgd.decentralized.strategies.strategy import check
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
-from hadpsgd.decentralized.topology.schedules import Complete
-from hadpsgd.decentralized.topology.schedules import create as create_schedule
 from hadpsgd.egs.dataset import Dataset, Plan
 from hadpsgd.errors import UserError
 from hadpsgd.files import sha256
@@ -280,12 +278,9 @@ def _virtual(
     strategy, injection = strategy_of(run, steps_per_epoch), injection_of(run, seed)
     size = run.super_learner
     nodes = run.learners // size
-    plan = (
-        create_schedule(run.schedule, learners=nodes, seed=seed)
-        if strategy.mixes
-        else Complete(learners=nodes)
+    schedule = assembly.schedule_of(
+        strategy, run.schedule, nodes=nodes, seed=seed, injection=injection
     )
-    schedule = injection.on(plan)
     check(strategy, schedule, learners=run.learners, size=size)
     header, training = _header(settings, nodes), settings.training
     setting = Setting(
