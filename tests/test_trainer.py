@@ -366,7 +366,7 @@ def test_what_cannot_work_is_refused_at_once() -> None:
         decentralize(linear.requires_grad_(False), torch.optim.SGD([torch.ones(1)], lr=0.1))
     with pytest.raises(UserError, match="needs the loss again"):
         decentralize(nn.Linear(2, 2), torch.optim.LBFGS(nn.Linear(2, 2).parameters()))
-    with pytest.raises(UserError, match="no strategy 'gossip'"):
+    with pytest.raises(UserError, match="no strategy 'gossip' here"):
         decentralize(nn.Linear(2, 2), torch.optim.SGD([torch.ones(1)], lr=0.1), strategy="gossip")
 
 

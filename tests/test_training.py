@@ -211,7 +211,10 @@ def test_the_command_says_what_to_do_about_it(
     monkeypatch.setattr(command, "train", fail)
     engine = SimpleNamespace(steps=4)
     job = SimpleNamespace(
-        run=SimpleNamespace(id="a-run"), out=tmp_path, identity="0", engine=engine
+        run=SimpleNamespace(id="a-run", simulated=False),
+        out=tmp_path,
+        identity="0",
+        engine=engine,
     )
     with pytest.raises(UserError, match=r"a-run: gradient of learner 3 .* at step 4. Lower the"):
         command._train(job)  # type: ignore[arg-type]

@@ -34,6 +34,8 @@ from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
 from hadpsgd.decentralized.strategies.registry import Choice, create, find
 from hadpsgd.errors import UserError
 
+OFFERED = ("adpsgd", "rand", "d1d", "dpsgd", "ssgd", "local", "hadpsgd")
+"""Strategies that are held against torch with its optimisers."""
 LEAVE_SECONDS = 60.0
 """How long the process that has the store waits for the others to leave."""
 
@@ -75,7 +77,9 @@ def decentralize(
         UserError: what cannot work; or a process did not come or runs something else.
     """
     check_module(model)
-    find(strategy, among=among)
+    for wanted in (strategy, among):
+        if wanted not in OFFERED:
+            raise UserError(f"no strategy '{wanted}' here", fix=f"There are: {', '.join(OFFERED)}")
     world = int(rendezvous.environment()["WORLD_SIZE"])
     name = strategy if world > 1 else "single"
     kind = find(name, among=among)
