@@ -17,12 +17,14 @@ from typing import Any
 
 from hadpsgd.decentralized.core.engine import Report
 from hadpsgd.decentralized.core.place import Place
+from hadpsgd.decentralized.core.work import Left
+from hadpsgd.decentralized.record import record
 from hadpsgd.decentralized.simulated.node import Node, Step
 from hadpsgd.training.board import SharedBoard
-from hadpsgd.training.checkpoints import Checkpoints, newest_sound
+from hadpsgd.training.checkpoints import Checkpoints, Saved, newest_sound
 from hadpsgd.training.evaluation import evaluate
 from hadpsgd.training.interrupt import Interrupt
-from hadpsgd.training.job import Job
+from hadpsgd.training.job import Job, record_file
 from hadpsgd.training.loop import End
 from hadpsgd.training.metrics import Meter, Metrics, say
 from hadpsgd.training.progress import Progress
@@ -94,6 +96,8 @@ class Part:
         self.simulation = learners.simulation(self._stepped)
         self.nodes = self.simulation.nodes
         self._lines: list[Line] = []
+        self._progress = [0] * len(self.nodes)
+        """Steps of the run that are done, as far as each node has come across."""
 
     def load(self) -> bool:
         """Put all nodes where the newest checkpoint has them, if any; whether it is the end."""
@@ -107,16 +111,32 @@ class Part:
             node.engine.load_state_dict(state)
             node.begins = state["virtual_seconds"]
             complete = state["complete"]
+            self._progress[node.index] = node.engine.steps
+        if self.learners.setting.shared_steps:
+            self._share(saved)
         self.learners.seconds = max(node.begins for node in self.nodes)
         if complete:
             self.simulation.show(self.nodes[0])
         return complete
+
+    def _share(self, saved: Saved) -> None:
+        """What is left of the work that all share: what no record has up to the checkpoint."""
+        folder, setting, nodes = self.job.checkpoints.folder, self.learners.setting, len(self.nodes)
+        done: list[int] = []
+        for node, length in saved.record_lengths().items():
+            file = record_file(folder, node)
+            own = record.blocks(file, setting.schedule, node=node, length=length)
+            self._progress[node] = max(own, default=-1) // nodes + 1
+            done += own
+        self.simulation.left = Left.after(done, setting.shared_steps * nodes)
 
     def run(self) -> None:
         """Train until all nodes stand still."""
         with self._telling():
             self.simulation.run(steps=self.job.total)
             if self._complete:
+                for node in self.nodes:
+                    self._evaluate(node, passed=self.job.settings.training.epochs)
                 for line in self._lines:
                     line.progress.finish()
 
@@ -135,7 +155,7 @@ class Part:
     @property
     def _complete(self) -> bool:
         """Whether all nodes have applied their last gradients."""
-        return all(node.engine.steps == self.job.total for node in self.nodes)
+        return all(node.engine.mixer.finished for node in self.nodes)
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
@@ -143,11 +163,12 @@ class Part:
         notices: dict[str, dict[int, Any]] = {}
         now = self.simulation.clock.now
         for node in self.nodes:
+            done = self._progress[node.index]
             progress = Progress(
                 SharedBoard(node.index, notices),
-                Metrics(self.job.out, rank=node.index, step=node.engine.steps),
+                Metrics(self.job.out, rank=node.index, step=done),
                 node.engine,
-                epoch=node.engine.steps // self.job.steps_per_epoch,
+                epoch=done // self.job.steps_per_epoch,
                 steps_per_epoch=self.job.steps_per_epoch,
                 epochs=self.job.settings.training.epochs,
                 every_seconds=self.job.every_seconds,
@@ -164,21 +185,31 @@ class Part:
         """After a node's update."""
         if self.asked.is_set():
             raise Stopped
-        job, line, steps = self.job, self._lines[node.index], step.step + 1
+        job, line, nodes = self.job, self._lines[node.index], len(self.nodes)
+        at = step.step if step.block is None else step.block // nodes
+        self._progress[node.index] = done = max(self._progress[node.index], at + 1)
         report = Report(
             norm=step.norm, staleness=step.staleness, exposed=step.exposed, skipped=step.skipped
         )
-        line.meter.add(loss=step.loss, frames=self._frames(node), report=report)
-        line.progress.tell(step=steps, lr=self.learners.setting.rate(step.step), meter=line.meter)
-        if steps % job.steps_per_epoch:
+        line.meter.add(loss=step.loss, frames=self._frames(node, step), report=report)
+        line.progress.tell(step=done, lr=self.learners.setting.rate(at), meter=line.meter)
+        passed = done // job.steps_per_epoch
+        if node.index == 0 and passed > line.progress.epoch and done < job.total:
+            self.simulation.request_stop()
+        self._evaluate(node, passed=passed)
+
+    def _evaluate(self, node: Node, *, passed: int) -> None:
+        """The node's share of the held-out scores of epochs that have been passed."""
+        progress = self._lines[node.index].progress
+        if progress.epoch >= passed:
             return
         self.simulation.show(node)
-        share = job.dev_feed.share(rank=node.index, learners=len(self.nodes))
-        score = self.learners.minibatches.compute(lambda: evaluate(job.model, share))
-        line.progress.evaluated(score, steps // job.steps_per_epoch)
-        if node.index == 0 and steps < job.total:
-            self.simulation.request_stop()
+        share = self.job.dev_feed.share(rank=node.index, learners=len(self.nodes))
+        score = self.learners.minibatches.compute(lambda: evaluate(self.job.model, share))
+        for epoch in range(progress.epoch + 1, passed + 1):
+            progress.evaluated(score, epoch)
 
-    def _frames(self, node: Node) -> int:
+    def _frames(self, node: Node, step: Step) -> int:
         size, frames = self.learners.setting.size, self.learners.minibatches.frames
-        return sum(frames[node.index * size + member] for member in range(size))
+        part = node.index if step.block is None else step.block % len(self.nodes)
+        return sum(frames[part * size + member] for member in range(size))

@@ -72,6 +72,8 @@ class Step:
     """Of the gradient."""
     skipped: bool
     """Whether the gradient was not finite and was left out."""
+    block: int | None
+    """What it was taken on, of the work that all share."""
 
 
 class LearnerOnDemand(Learner):

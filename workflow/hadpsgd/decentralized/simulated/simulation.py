@@ -69,7 +69,7 @@ class Simulation:
         flat: the buffers of the problem's module; made of it if None.
 
     To go on from a saved state, call `load_state_dict` of every node's engine before `run`, and set
-    the moment at which it begins (`Node.begins`).
+    the moment at which it begins (`Node.begins`); where nodes share their work, `left`, too.
     """
 
     def __init__(
@@ -101,6 +101,8 @@ class Simulation:
         self.gradient = flat.gradient
         self.network = Network(self.clock, setting.links, flat.weights, setting.model_bytes)
         self.store = LocalStore()
+        self.left = Left(total=setting.shared_steps * setting.schedule.learners)
+        """What is to be done of the work that all share."""
         self.gradients = self._assembly()
         self.averages = self._assembly()
         self.nodes = [self._node(i, flat) for i in range(setting.schedule.learners)]
@@ -116,9 +118,8 @@ class Simulation:
         """
         if not steps and not self.setting.shared_steps and math.isinf(seconds):
             raise ValueError("a simulation ends after some steps or seconds")
-        task = self._share if self.setting.shared_steps else self._learn
         for node in self.nodes:
-            self.clock.spawn(task, node, steps or math.inf, name=f"learner {node.index}")
+            self.clock.spawn(self._learn, node, steps or math.inf, name=f"learner {node.index}")
         if self.watch is not None:
             self.clock.spawn(self._observe, name="watch", daemon=True)
         self.clock.run(until=seconds)
@@ -218,7 +219,10 @@ class Simulation:
     def _learn(self, node: Node, steps: float) -> None:
         if node.begins:
             self.clock.sleep(node.begins)
-        self._steps(node, steps)
+        if self.setting.shared_steps:
+            self._share(node)
+        else:
+            self._steps(node, steps)
         node.ended = self.clock.now()
 
     def _steps(self, node: Node, steps: float) -> None:
@@ -231,11 +235,10 @@ class Simulation:
                     return
             self._serve(node)
 
-    def _share(self, node: Node, _: float) -> None:
-        """As `_learn`, on blocks of the work that all share."""
+    def _share(self, node: Node) -> None:
+        """As `_steps`, on blocks of the work that all share."""
         nodes = len(self.nodes)
-        left = Left(total=self.setting.shared_steps * nodes)
-        ledger = Ledger(self.store, left, learner=node.index, learners=nodes)
+        ledger = Ledger(self.store, self.left, learner=node.index, learners=nodes)
         with node.engine as engine:
             while not (engine.over or ledger.all_done):
                 node.block = ledger.claim()
@@ -267,6 +270,7 @@ class Simulation:
             exposed=report.exposed,
             norm=norm,
             skipped=skipped,
+            block=node.block,
         )
         node.steps.append(done)
         self.on_step(node, done)
