@@ -246,7 +246,7 @@ def test_asynchronous_learners_share_their_work(egs: Path, tmp_path: Path) -> No
     plan = create("random-ring", learners=4, seed=3)
     files = {int(path.stem[-1]): path for path in tmp_path.rglob("record/node-*.bin")}
     done = [record.blocks(files[node], plan, node=node) for node in range(4)]
-    assert sorted(sum(done, [])) == list(range(120))
+    assert sorted(block for own in done for block in own) == list(range(120))
     assert len(done[1]) < 20 and min(len(done[node]) for node in (0, 2, 3)) > 30
 
 
