@@ -6,6 +6,7 @@ import faulthandler
 import os
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from hadpsgd.decentralized.core.buffers import flatten
 from hadpsgd.decentralized.core.events import Event, Join, Mix, Update, ledger_faults
 from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.sgd import Sgd
+from hadpsgd.decentralized.core.sums import mean_of
 from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.decentralized.network.link import Link
 from hadpsgd.decentralized.record.record import Entry, Recorder, read
@@ -30,6 +32,8 @@ from hadpsgd.decentralized.strategies import registry as strategies
 from hadpsgd.decentralized.topology.schedules import create
 
 SEED = 5
+PATIENCE = 150.0
+"""Seconds that a busy machine is waited for."""
 
 
 def rate(step: int) -> float:
@@ -46,6 +50,8 @@ class Plan:
 
     folder: Path
     learners: int = 4
+    size: int = 1
+    """Learners of a super-learner."""
     schedule: str = "ring"
     steps: int = 60
     pause: float = 0.005
@@ -56,6 +62,15 @@ class Plan:
     """Steps after which a learner asks all for a pause, as for a checkpoint (0: never)."""
     die_after_bytes: int = 0
     """A process kills itself when it has sent so much, in the middle of a message."""
+
+    @property
+    def nodes(self) -> int:
+        """Super-learners."""
+        return self.learners // self.size
+
+    def members(self, node: int) -> range:
+        """Ranks of a super-learner."""
+        return range(node * self.size, (node + 1) * self.size)
 
 
 @dataclass
@@ -82,8 +97,11 @@ def learner(rank: int, plan: Plan) -> Done:
     """One process."""
     if plan.die_after_bytes:
         die_in_mid_message(plan.die_after_bytes)
-    meeting = rendezvous.meet(learners=plan.learners, size=1, agree_on="same", seconds=20)
-    model = make_model(torch.float64, seed=rank if plan.still else 0)
+    meeting = rendezvous.meet(
+        learners=plan.learners, size=plan.size, agree_on="same", seconds=PATIENCE
+    )
+    node = meeting.place.node
+    model = make_model(torch.float64, seed=node if plan.still else 0)
     engine = assembly.build(
         model,
         Sgd(momentum=0.0 if plan.still else 0.9),
@@ -91,10 +109,10 @@ def learner(rank: int, plan: Plan) -> Done:
         plan.schedule,
         meeting,
         seed=SEED,
-        recorder=lambda schedule: Recorder(file_of(plan, rank), {}, schedule, rank),
+        recorder=lambda schedule: Recorder(file_of(plan, node), {}, schedule, node),
     )
     if meeting.joining:
-        engine.join(20)
+        engine.join(PATIENCE)
     rounds, since, longest, pauses = engine.rounds, time.monotonic(), 0.0, 0
     with engine:
         while not engine.over:
@@ -174,29 +192,33 @@ class Crew:
         self.running: dict[int, Process] = {}
         self.done: dict[int, Outcome] = {}
 
-    def start(self, rank: int, plan: Plan | None = None, *, join: bool = False) -> None:
-        """A learner, from the beginning or as a newcomer."""
-        env = self.env | ({rendezvous.JOIN: "1"} if join else {})
+    def start(self, rank: int, plan: Plan | None = None, *, join: int = 0) -> None:
+        """A learner, from the beginning or a newcomer in life number `join` of its node."""
+        env = self.env | ({rendezvous.JOIN: str(int(join))} if join else {})
         self.running[rank] = launch_rank(
             rank, self.plan.learners, learner, plan or self.plan, env=env
         )
 
     def under_way(self, size: int = 300) -> None:
         """Wait until all have written so much of their records."""
-        self.wait_for_sizes(dict.fromkeys(self.running, size + 1))
+        self.wait_for_sizes(dict.fromkeys(self._nodes(), size + 1))
+
+    def _nodes(self) -> list[int]:
+        """Super-learners that run."""
+        return sorted({rank // self.plan.size for rank in self.running})
 
     def wait_until_all_mix(self) -> None:
         """Until everybody has written more of its record."""
-        self.wait_for_sizes({r: file_of(self.plan, r).stat().st_size + 30 for r in self.running})
+        self.wait_for_sizes({n: file_of(self.plan, n).stat().st_size + 30 for n in self._nodes()})
 
-    def wait_for_sizes(self, wanted: dict[int, int], seconds: float = 60.0) -> None:
+    def wait_for_sizes(self, wanted: dict[int, int], seconds: float = PATIENCE) -> None:
         """Until the records are so long."""
-        files = {rank: file_of(self.plan, rank) for rank in wanted}
+        files = {node: file_of(self.plan, node) for node in wanted}
         deadline = time.monotonic() + seconds
         while stuck := [
-            rank
-            for rank, file in files.items()
-            if not file.exists() or file.stat().st_size < wanted[rank]
+            node
+            for node, file in files.items()
+            if not file.exists() or file.stat().st_size < wanted[node]
         ]:
             assert time.monotonic() < deadline, f"learners {stuck} do not mix; {self.ended()}"
             time.sleep(0.01)
@@ -220,7 +242,7 @@ class Crew:
             victim = int(draws.integers(self.plan.learners))
             self.kill(victim)
             time.sleep(draws.uniform(0.0, 0.3))
-            self.start(victim, join=True)
+            self.start(victim, join=1)
             time.sleep(draws.uniform(0.0, 0.5))
 
     def enough(self) -> None:
@@ -233,7 +255,7 @@ class Crew:
         os.kill(self.running[rank].pid, signal.SIGKILL)
         self.wait([rank])
 
-    def wait(self, ranks: list[int], seconds: float = 30.0) -> None:
+    def wait(self, ranks: list[int], seconds: float = PATIENCE) -> None:
         """Until these have ended."""
         deadline = time.monotonic() + seconds
         while (left := [r for r in ranks if r in self.running]) and time.monotonic() < deadline:
@@ -241,7 +263,7 @@ class Crew:
             time.sleep(0.005)
         assert not left, f"ranks {left} hang"
 
-    def results(self, seconds: float = 30.0) -> dict[int, Done]:
+    def results(self, seconds: float = PATIENCE) -> dict[int, Done]:
         """Of those that came to their end."""
         self.wait(list(self.running), seconds)
         failed = {r: o.error for r, o in self.done.items() if o.error and o.error != "died"}
@@ -256,8 +278,8 @@ class Crew:
 
 def entries(plan: Plan) -> dict[int, list[Entry]]:
     """Records of all learners, the dead included."""
-    schedule = create(plan.schedule, learners=plan.learners, seed=SEED)
-    return {n: read(file_of(plan, n), schedule) for n in range(plan.learners)}
+    schedule = create(plan.schedule, learners=plan.nodes, seed=SEED)
+    return {n: read(file_of(plan, n), schedule) for n in range(plan.nodes)}
 
 
 def records(plan: Plan) -> dict[int, list[Event]]:
@@ -271,13 +293,36 @@ def starts(plan: Plan) -> dict[int, np.ndarray]:
         n: flatten(
             make_model(torch.float64, seed=n if plan.still else 0), shards=plan.learners
         ).weights.numpy()
-        for n in range(plan.learners)
+        for n in range(plan.nodes)
     }
 
 
 def nothing(learner: int, step: int, weights: np.ndarray) -> np.ndarray:  # noqa: ARG001
     """No gradient."""
     return np.zeros_like(weights)
+
+
+def mean_gradient(plan: Plan) -> Callable[[int, int, np.ndarray], np.ndarray]:
+    """The oracle's gradients of super-learners."""
+    of_learner = dense_gradient()
+
+    def gradient(node: int, step: int, weights: np.ndarray) -> np.ndarray:
+        return np.mean([of_learner(rank, step, weights) for rank in plan.members(node)], axis=0)
+
+    return gradient
+
+
+def of_nodes(plan: Plan, results: dict[int, Done]) -> dict[int, Done]:
+    """Results by super-learner, whose members' copies are equal, bit for bit."""
+    found = {}
+    for node in {rank // plan.size for rank in results}:
+        first, *others = (results[rank] for rank in plan.members(node))
+        for other in others:
+            np.testing.assert_array_equal(first.weights, other.weights)
+            np.testing.assert_array_equal(first.velocity, other.velocity)
+            assert (first.alive, first.steps) == (other.alive, other.steps)
+        found[node] = first
+    return found
 
 
 def check(plan: Plan, results: dict[int, Done]) -> None:
@@ -287,7 +332,7 @@ def check(plan: Plan, results: dict[int, Done]) -> None:
     """
     record = records(plan)
     assert not ledger_faults(record)
-    gradient = nothing if plan.still else dense_gradient()
+    gradient = nothing if plan.still else mean_gradient(plan)
     versions = dense.evaluate(
         record, starts(plan), gradient, dense.Sgd(momentum=0 if plan.still else 0.9)
     )
@@ -316,17 +361,22 @@ def replayed(plan: Plan) -> tuple[dict[int, Learner], dict[int, list[float]]]:
     """All learners after their records, and the losses of their minibatches, step by step."""
     model = make_model(torch.float64)
     flat = flatten(model, shards=plan.learners)
-    losses: dict[int, list[float]] = {n: [] for n in range(plan.learners)}
+    losses: dict[int, list[float]] = {n: [] for n in range(plan.nodes)}
 
     def gradient(node: int, learner: Learner) -> float:
         flat.point_to(learner.model)
-        flat.gradient.zero_()
-        loss = model.loss(*batch(node, learner.steps, torch.float64))
-        loss.backward()
-        losses[node].append(float(loss.detach()))
+        rows, told = [], 0.0
+        for rank in plan.members(node):
+            flat.gradient.zero_()
+            loss = model.loss(*batch(rank, learner.steps, torch.float64))
+            loss.backward()
+            told += float(loss.detach()) / plan.size
+            rows.append(flat.gradient.clone())
+        mean_of(rows, flat.gradient)
+        losses[node].append(told)
         return float(flat.gradient.norm())
 
-    learners = {n: Learner(flat.another(), Sgd(momentum=0.9)) for n in range(plan.learners)}
+    learners = {n: Learner(flat.another(), Sgd(momentum=0.9)) for n in range(plan.nodes)}
     Replay(entries(plan), learners, gradient).run()
     return learners, losses
 

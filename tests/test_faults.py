@@ -97,7 +97,7 @@ def test_a_newcomer_takes_the_place_of_the_dead(tmp_path: Path, crews: list[Crew
     crew = under_way(plan, crews)
     crew.kill(2)
     time.sleep(0.3)
-    crew.start(2, join=True)
+    crew.start(2, join=1)
     results = crew.results()
     assert sorted(results) == [0, 1, 2, 3]
     assert all(done.alive == (0, 1, 2, 3) for done in results.values())
@@ -116,7 +116,7 @@ def test_a_death_near_the_end(
     crew = under_way(plan, crews)
     time.sleep(after)
     crew.kill(1)
-    crew.start(1, join=True)
+    crew.start(1, join=1)
     crew.wait([0, 1, 2, 3])
     errors = {rank: outcome.error for rank, outcome in crew.done.items() if outcome.error}
     assert errors.keys() <= {1} and "TooLateError" in errors.get(1, "TooLateError"), errors

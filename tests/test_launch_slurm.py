@@ -102,17 +102,34 @@ def test_the_end_that_a_requeue_brings_is_waited_for_no_longer(
 
 
 @pytest.mark.parametrize(
-    ("strategy", "lost", "stays"),
-    [("adpsgd", "replace", True), ("adpsgd", "stop", False), ("ssgd", "replace", False)],
+    ("run", "lost", "stays"),
+    [
+        ({"strategy": "adpsgd"}, "replace", True),
+        ({"strategy": "adpsgd"}, "stop", False),
+        ({"strategy": "ssgd"}, "replace", False),
+    ],
 )
 def test_srun_goes_on_without_a_host_where_the_strategy_can(
-    strategy: str, lost: str, stays: bool, tmp_path: Path
+    run: dict[str, object], lost: str, stays: bool, tmp_path: Path
 ) -> None:
-    wanted = launch_of(tmp_path, {"strategy": strategy, "learners": 4}, lost_learner=lost)
+    wanted = launch_of(tmp_path, run | {"learners": 4}, lost_learner=lost)
     command = srun_command(wanted, 2)
     assert ("--no-kill" in command) == stays
     assert f"--kill-on-bad-exit={int(not stays)}" in command
     assert {"--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--cpus-per-task=2"} <= set(command)
+
+
+@pytest.mark.parametrize(
+    ("size", "among", "heals"), [(2, "adpsgd", True), (2, "dpsgd", False), (4, "adpsgd", False)]
+)
+def test_srun_lets_super_learners_of_one_host_heal(
+    size: int, among: str, heals: bool, tmp_path: Path
+) -> None:
+    """They are replaced on their host, 2 learners here; a host that is lost ends the step."""
+    run = {"strategy": "hadpsgd", "learners": 8, "super_learner": size, "among": among}
+    command = srun_command(launch_of(tmp_path, run), 4)
+    assert f"--kill-on-bad-exit={int(not heals)}" in command
+    assert "--no-kill" not in command
 
 
 def test_too_few_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from hadpsgd.decentralized.elastic.membership import (
     Decision,
     ExcludedError,
     Membership,
+    Newcomer,
     Report,
     TooLateError,
 )
@@ -43,7 +44,7 @@ def reports_only(store: dist.Store, node: int, report: Report) -> None:
 def together(*calls: Callable[[], Decision]) -> list[Decision]:
     """What they return, called at the same time."""
     with ThreadPoolExecutor(len(calls)) as pool:
-        return [future.result(30) for future in [pool.submit(call) for call in calls]]
+        return [future.result(120) for future in [pool.submit(call) for call in calls]]
 
 
 def changes(store: dist.Store, nodes: Iterable[int], dead: Iterable[int]) -> list[Decision]:
@@ -152,3 +153,79 @@ def test_no_round_is_done_twice(store: dist.Store, reports: list[Report], round_
         *(lambda m=m, r=r: m.change(r) for m, r in zip(views, reports, strict=True))
     )
     assert {decision.round for decision in decisions} == {round_}
+
+
+def members(store: dist.Store, nodes: Iterable[int], dead: Iterable[int] = ()) -> list[Membership]:
+    """What the ranks of some of four super-learners of two know; `dead` ranks do not listen."""
+    base = create("ring", learners=4, seed=0)
+    return [
+        Membership(store, base, rank, lambda r: r not in dead, seconds=60, size=2)
+        for node in nodes
+        for rank in (2 * node, 2 * node + 1)
+    ]
+
+
+def test_a_super_learner_leaves_as_a_whole(store: dist.Store) -> None:
+    """Rank 3 is dead: rank 2 is told to end, and may have reported or not."""
+    colleague = members(store, [1], [3])[0]
+    with ThreadPoolExecutor(1) as pool:
+        told = pool.submit(colleague.change, Report(round=7), [3])
+        rest = members(store, [0, 2, 3], [3])
+        decisions = together(*(lambda m=m: m.change(Report(round=7)) for m in rest))
+        assert {decision.alive for decision in decisions} == {(0, 2, 3)}
+        with pytest.raises(ExcludedError, match="took super-learner 1 for dead"):
+            told.result(60)
+
+
+def test_a_round_counts_if_all_members_of_both_have_it() -> None:
+    """Of nodes 0 and 1 all four hold the other's shard, of 0 and 3 one of them does not."""
+    held = [(1, 3), (1,), (0, 2), (0, 2), (1, 3), (1, 3), (0, 2), (0, 2)]
+    reports = {
+        rank: Report(round=7, exchanging=True, holds=holds) for rank, holds in enumerate(held)
+    }
+    decision = Decision(1, (0, 1, 2, 3), 8, reports=reports, size=2)
+    assert [decision.settled(rank) for rank in range(8)] == [
+        *([1], [1], [0, 2], [0, 2]),
+        *([1, 3], [1, 3], [2], [2]),
+    ]
+
+
+def test_who_has_all_shards_of_a_mix_has_done_the_round() -> None:
+    """Rank 0 has; rank 1 was broken off while it gathered them, and holds what they are made of."""
+    reports = {0: Report(round=8), 1: Report(round=7, exchanging=True, holds=(1,))}
+    reports |= {2: Report(round=7, exchanging=True, holds=(0,)), 3: Report(round=8)}
+    assert [Decision(1, (0, 1), 8, reports=reports, size=2).settled(r) for r in (1, 2)] == [
+        [1],
+        [0],
+    ]
+
+
+def test_all_members_apply_what_one_has_decided_on() -> None:
+    reports = {rank: Report(round=7, steps=steps) for rank, steps in enumerate((5, 6, 9, 9))}
+    decision = Decision(1, (0, 1), 7, reports=reports, size=2)
+    assert (decision.steps(0), decision.steps(1)) == (6, 9)
+
+
+def test_members_join_in_one_decision_and_one_life(store: dist.Store) -> None:
+    """Its second life: the decision that let the first one in is not theirs."""
+    everybody = members(store, range(4))
+    for life in (1, 2):
+        others = [view for view in everybody if view.node != 2]
+        changing = [lambda m=m: m.change(Report(round=7)) for m in others]
+        told = Newcomer(life=life, steps=30 + life, version=50)
+        joining = [lambda m=m, t=told: m.join(60, t) for m in members(store, [2])]
+        decisions = together(*changing, *joining)
+        assert {decision.epoch for decision in decisions} == {life}
+        assert all(decision.alive == (0, 1, 2, 3) for decision in decisions)
+        assert all(decision.newcomers == {2: told} for decision in decisions)
+        assert all(decision.sources == {2: 3} for decision in decisions)
+
+
+@pytest.mark.parametrize("answers", [(True, True), (True, False)])
+def test_newcomers_join_when_all_of_them_have_the_weights(
+    answers: tuple[bool, bool], store: dist.Store
+) -> None:
+    asked = zip(members(store, [1]), answers, strict=True)
+    with ThreadPoolExecutor(2) as pool:
+        said = [pool.submit(view.all_have_it, mine, seconds=60) for view, mine in asked]
+        assert [future.result(60) for future in said] == [all(answers)] * 2

@@ -191,6 +191,83 @@ def test_a_rank_that_always_crashes_alike_is_given_up(
     assert given_up == (times == ALIKE)
 
 
+# of ranks 2 and 3 one dies in the first life, of the death of the other or of itself; all others
+# live until both have come again
+TOGETHER = """
+import os, sys, time
+rank, life = int(os.environ['RANK']), int(os.environ.get('HADPSGD_JOIN', '0'))
+print('life', life, flush=True)
+if rank == 3 and life < {lives}:
+    {end}
+def text(rank):
+    log = os.path.join({folder!r}, f'rank-{{rank}}.log')
+    return open(log).read() if os.path.exists(log) else ''
+while not all('life {lives}' in text(r) for r in (2, 3)) or life < {lives} and rank == 2:
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.parametrize("end", [KILL, "os.kill(os.getpid(), 11)", "sys.exit(7)"])
+def test_a_super_learner_is_replaced_as_a_whole(end: str, tmp_path: Path) -> None:
+    """Rank 2 would never end by itself; each life is told its number."""
+    script = TOGETHER.format(folder=str(tmp_path), lives=2, end=end)
+    started = ranks(tmp_path, script, 4, alone=True, replacements=5, size=2)
+    assert started.run() == 0
+    assert started.replacements == 3
+    for rank in range(4):
+        lives = (tmp_path / f"rank-{rank}.log").read_text().count("\nlife")
+        assert lives == (3 if rank > 1 else 1)
+
+
+def test_others_go_on_without_a_super_learner(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = f"""
+import os, time
+rank, log = os.environ['RANK'], os.path.join({str(tmp_path)!r}, 'rank-2.log')
+if rank == '2': print('pid', os.getpid(), flush=True); time.sleep(3600)
+def pid():
+    lines = open(log).read().split('\\n') if os.path.exists(log) else []
+    return next((line.split()[1] for line in lines[:-1] if line.startswith('pid')), None)
+while pid() is None:
+    time.sleep(0.02)
+if rank == '3': {KILL}
+while os.path.exists('/proc/' + pid()):
+    time.sleep(0.02)
+"""
+    started = ranks(tmp_path, script, 4, alone=True, size=2)
+    assert started.run() == 1
+    assert {r.number: r.code for r in started.ranks.values()} == {0: 0, 1: 0, 2: 1, 3: 1}
+    said = capsys.readouterr().err
+    assert "rank 3 died (SIGKILL), and super-learner 1 with it: the others go on without" in said
+
+
+def test_bad_input_of_a_member_counts_though_its_colleague_died_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 3 loses rank 2, which is about to say what is wrong."""
+    monkeypatch.setattr("hadpsgd.training.ranks.SETTLE_SECONDS", PATIENCE)
+    monkeypatch.setattr("hadpsgd.training.ranks.GRACE_SECONDS", 0.5)
+    script = """
+import os, sys, time
+rank = os.environ['RANK']
+if rank == '3': sys.exit(1)
+if rank == '2': time.sleep(0.3); print('no such phone'); sys.exit(2)
+time.sleep(900)
+"""
+    started = ranks(tmp_path, script, 4, alone=True, replacements=5, size=2)
+    assert started.run() == 2
+    assert started.reason == "no such phone" and started.replacements == 5
+
+
+def test_who_cannot_go_on_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = f"import os, time\nif os.environ['RANK'] == '1': {KILL}\ntime.sleep(900)"
+    started = ranks(tmp_path, script, needs_all="every step of ssgd needs all")
+    assert started.run() == 1
+    said = "rank 1 died (SIGKILL), and so the others end (every step of ssgd needs all); log: "
+    assert said in capsys.readouterr().err
+
+
 def test_a_signal_between_the_starts_reaches_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

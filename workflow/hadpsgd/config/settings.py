@@ -70,8 +70,8 @@ class Settings(Section):
         "replace", json_schema_extra=DECIDES_NOTHING
     )
     """When a learner dies: a new process joins the others, which go on (replace); the others go
-    on without it (continue); or the job fails, to be tried again (stop). Where the strategy cannot
-    go on without one (all but adpsgd and rand), replace and continue start all learners again
-    from the last checkpoint; where learners draw partners (random-partner), replace is continue.
-    A host that dies takes its learners with it: with replace and continue the other hosts go
-    on."""
+    on without it (continue); or the job fails, to be tried again (stop). A super-learner leaves and
+    joins as a whole. Where the strategy cannot go on without one (all but adpsgd, rand and hadpsgd
+    among adpsgd), replace and continue start all learners again from the last checkpoint; where
+    learners draw partners (random-partner), replace is continue. A host that dies takes its
+    learners with it: with replace and continue the other hosts go on (adpsgd, rand)."""

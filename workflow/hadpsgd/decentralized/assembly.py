@@ -17,6 +17,7 @@ from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.optimiser import Optimiser
 from hadpsgd.decentralized.core.threads import RealClock
 from hadpsgd.decentralized.elastic.exchange import ElasticExchange
+from hadpsgd.decentralized.elastic.members import ElasticMemberMixer, MemberExchange
 from hadpsgd.decentralized.elastic.membership import Membership
 from hadpsgd.decentralized.network.collectives import Averaging, Group, Reducer
 from hadpsgd.decentralized.network.injectors import Injection
@@ -29,7 +30,6 @@ from hadpsgd.decentralized.strategies.exchange import (
     PeerAverageExchange,
     PeerExchange,
 )
-from hadpsgd.decentralized.strategies.members import MemberMixer
 from hadpsgd.decentralized.strategies.mixer import Mixer
 from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
 from hadpsgd.decentralized.strategies.parts import Parts
@@ -47,7 +47,7 @@ class Groups:
     gradients: Group
     """Over which gradients are averaged."""
     members: Group
-    """The super-learner, for the communication thread."""
+    """The super-learner, for the communication thread of a synchronous strategy."""
     everyone: Group
     """All ranks, for averages of weights."""
 
@@ -69,13 +69,13 @@ def groups(
     name, rank, size = (
         ("everyone", place.rank, place.world)
         if whole
-        else (f"super-learner/{place.node}", place.member, place.size)
+        else (f"super-learner/{place.node}/{meeting.life}", place.member, place.size)
     )
     process_group(name, meeting, rank=rank, size=size, by_host=by_host)
     apart = meeting.apart(range(place.rank - rank, place.rank - rank + size))
     first = Group(dist.group.WORLD, apart=apart, by_host=by_host)
     second = alone
-    if strategy.mixes:
+    if strategy.mixes and strategy.synchronous:
         made = keep(dist.new_group(timeout=meeting.timeout))
         second = Group(made, apart=apart, by_host=by_host or (on_gpu and not whole))
     return Groups(first, alone, second) if whole else Groups(first, second, alone)
@@ -126,30 +126,29 @@ class ProcessParts(Parts):
 
     @override
     def free(self) -> Mixer:
-        """Of members that keep equal copies, or of learners that may die and come back."""
+        """Of learners, or of members that keep equal copies; both may die and come back."""
         transport = self.transport()
-        if self.place.size > 1:
-            return MemberMixer(
-                self.learner,
-                self.strategy,
-                self.peers(),
-                self.coordination,
-                self.clock,
-                wait=transport.wait,
-                wake=transport.wake,
-                gradients=self.groups.gradients,
-            )
         membership = Membership(
             self.meeting.prefixed("mixing"),
             self.schedule,
-            self.place.node,
+            self.place.rank,
             transport.lives,
             self.meeting.timeout.total_seconds(),
+            size=self.place.size,
         )
-        elastic = ElasticExchange(
-            self.learner, self.schedule, transport, self.coordination, self.place, membership
+        what = (self.learner, self.schedule, transport, self.coordination, self.place, membership)
+        if self.place.size == 1:
+            return self.freely(ElasticExchange(*what, life=self.meeting.life))
+        return ElasticMemberMixer(
+            self.learner,
+            self.strategy,
+            MemberExchange(*what, life=self.meeting.life),
+            self.coordination,
+            self.clock,
+            wait=transport.wait,
+            wake=transport.wake,
+            gradients=self.groups.gradients,
         )
-        return self.freely(elastic)
 
 
 def schedule_of(
@@ -224,8 +223,10 @@ def build(
 
     if transport is not None and injection is not None and injection.slows_links:
         slow = injection
-        transport.delay = lambda partner, size: slow.delay(
-            learner=place.rank, partner=partner, size=size
+        transport.delay = lambda partner, size: (
+            0.0
+            if partner in place.others
+            else slow.delay(learner=place.rank, partner=partner, size=size)
         )
 
     def close() -> None:

@@ -27,6 +27,7 @@ import torch.distributed as dist
 from hadpsgd.config import Config, RunSettings, settings_of, shape_of
 from hadpsgd.config.training import Run
 from hadpsgd.decentralized.network import rendezvous
+from hadpsgd.decentralized.strategies.registry import find
 from hadpsgd.errors import UserError
 from hadpsgd.files import explain_os_errors, write_text
 from hadpsgd.locks import locked, myself
@@ -85,14 +86,33 @@ class Launch:
         ]
 
 
-def elastic(run: Run) -> bool:
+def elastic(run: Run, per_host: int) -> bool:
     """Whether the others can go on when a rank dies."""
-    return run.strategy in ("adpsgd", "rand") and not run.simulated
+    return not needs_all(run, per_host)
+
+
+def needs_all(run: Run, per_host: int) -> str:
+    """Why the others cannot go on when a rank dies; empty if they can.
+
+    A super-learner must be on one host, whose launcher ends and starts its ranks together.
+    """
+    what, size = run.strategy, run.shared_gradients
+    if run.learners == 1:
+        return "there is no other"
+    if run.simulated:
+        return "one process trains all learners"
+    if what == "ddp" or size == run.learners:
+        return f"every step of {what} averages the gradients of all learners"
+    if find(what, among=run.among).synchronous:
+        return f"{run.among if what == 'hadpsgd' else what} waits for others in every round"
+    if per_host % size:
+        return "a super-learner that spans hosts is not replaced alone"
+    return ""
 
 
 def admits(run: Run) -> bool:
-    """Whether a newcomer can join them then."""
-    return elastic(run) and run.schedule != "random-partner"
+    """Whether a newcomer can join those that go on."""
+    return run.schedule != "random-partner"
 
 
 def launch(wanted: Launch) -> int:
@@ -167,15 +187,20 @@ def _stopped_key(attempt: int | None = None) -> str:
 
 
 def srun_command(wanted: Launch, nodes: int) -> list[str]:
-    """One process on each host, with all that the job has there."""
+    """One process on each host, with all that the job has there.
+
+    A job of super-learners goes back into the queue when it loses a host, which has a large share
+    of them; learners by themselves go on without those of the host.
+    """
     laid = shape_of(wanted.config, wanted.run_id)
-    go_on = elastic(wanted.run) and wanted.settings.training.lost_learner != "stop"
+    go_on = elastic(wanted.run, laid.per_node) and wanted.settings.training.lost_learner != "stop"
     return [
         *("srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"),
         f"--cpus-per-task={laid.per_node * laid.cpus}",
         *([f"--gres={laid.gres}"] if laid.gres else []),
         *("--mem=0", "--overlap", "--mpi=none", "--export=ALL", "--input=none", "--wait=0"),
-        *(["--kill-on-bad-exit=0", "--no-kill"] if go_on else ["--kill-on-bad-exit=1"]),
+        f"--kill-on-bad-exit={int(not go_on)}",
+        *(["--no-kill"] if go_on and wanted.run.shared_gradients == 1 else []),
         *(sys.executable, "-m", "hadpsgd", "launch", "--node", *wanted.arguments),
         *("--logs", str(wanted.logs), "--restarts", str(wanted.restarts)),
     ]
@@ -262,7 +287,8 @@ def _serve(address: str) -> dist.TCPStore:
 
 def _ranks(wanted: Launch, env: dict[str, str], numbers: range, descriptors: list[int]) -> Ranks:
     """The ranks that this host runs."""
-    lost = wanted.settings.training.lost_learner if elastic(wanted.run) else "stop"
+    can, wants = elastic(wanted.run, len(numbers)), wanted.settings.training.lost_learner
+    lost = wants if can else "stop"
     return Ranks(
         [sys.executable, "-m", "hadpsgd", "train", *wanted.arguments],
         env,
@@ -271,6 +297,8 @@ def _ranks(wanted: Launch, env: dict[str, str], numbers: range, descriptors: lis
         wanted.logs,
         replacements=wanted.restarts if lost == "replace" and admits(wanted.run) else 0,
         alone=lost != "stop",
+        size=wanted.run.shared_gradients if can else 1,
+        needs_all=needs_all(wanted.run, len(numbers)),
         descriptors=descriptors,
     )
 

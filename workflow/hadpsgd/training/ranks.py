@@ -67,6 +67,8 @@ class Ranks:
         logs: folder of `rank-<r>.log`.
         replacements: how many that die are started again by themselves, to join the others.
         alone: let the others go on without one that died; if not, all end.
+        needs_all: why all end, where the strategy cannot go on without one.
+        size: ranks of a super-learner. It ends as a whole when one of them dies, and joins so.
         descriptors: open files that they keep open, too.
     """
 
@@ -80,6 +82,8 @@ class Ranks:
         *,
         replacements: int = 0,
         alone: bool = False,
+        size: int = 1,
+        needs_all: str = "",
         descriptors: Sequence[int] = (),
     ) -> None:
         self.command = command
@@ -89,6 +93,8 @@ class Ranks:
         self.logs = logs
         self.replacements = replacements
         self.alone = alone
+        self.size = size
+        self.needs_all = needs_all
         self.descriptors = descriptors
         self.ranks: dict[int, Rank] = {}
         self.stopping = False
@@ -102,6 +108,8 @@ class Ranks:
         self._kill_at = float("inf")
         self._told = 0
         self._statuses: dict[int, list[int]] = {}
+        self._lives: dict[int, int] = {}
+        """How often each was started again as a newcomer."""
 
     def run(self) -> int:
         """Start them, wait for the end of all: 2 (bad input), or the largest exit status.
@@ -132,11 +140,11 @@ class Ranks:
     def _running(self) -> list[Rank]:
         return [rank for rank in self.ranks.values() if rank.code is None]
 
-    def _start(self, number: int, *, newcomer: bool = False) -> None:
+    def _start(self, number: int, *, life: int = 0) -> None:
         place = {"RANK": number, "LOCAL_RANK": number - self.numbers.start}
         place |= {"WORLD_SIZE": self.world, "LOCAL_WORLD_SIZE": len(self.numbers)}
         env = {**os.environ, **self.env, **{name: str(value) for name, value in place.items()}}
-        env |= {JOIN: "1"} if newcomer else {}
+        env |= {JOIN: str(life)} if life else {}
         log = self.logs / f"rank-{number}.log"
         with log.open("ab") as stream:
             now = time.strftime("%Y-%m-%d %H:%M:%S")
@@ -153,15 +161,16 @@ class Ranks:
                 start_new_session=True,  # Ctrl-C reaches us alone, and we pass it on once
                 preexec_fn=_prepare_rank(),  # noqa: PLW1509  no lock is taken in it
             )
-        joins_until = time.monotonic() + JOIN_SECONDS if newcomer else 0.0
+        joins_until = time.monotonic() + JOIN_SECONDS if life else 0.0
         self.ranks[number] = Rank(
             number=number, process=process, log=log, begin=begin, joins_until=joins_until
         )
 
     def _look(self) -> None:
-        for rank in self._running():
-            status = rank.process.poll()
-            if status is not None:
+        ended = [(rank, rank.process.poll()) for rank in self._running()]
+        # of two that ended, the one that a signal killed did not die of the other's death
+        for rank, status in sorted(ended, key=lambda one: one[1] or 0):
+            if status is not None and rank.code is None:
                 self._ended(rank, status)
         if 0 in self.ranks:
             self._follow(self.ranks[0])
@@ -169,29 +178,73 @@ class Ranks:
     def _ended(self, rank: Rank, status: int) -> None:
         known = (End.DONE, BAD_INPUT, End.REQUEUE)
         rank.code = status if status in known else CRASHED
-        if status == BAD_INPUT and not self.refused:
-            self.refused = True
-            self.reason = rank.last_line()
-            self._signal(signal.SIGTERM)
-            self._kill_at = time.monotonic() + GRACE_SECONDS
+        if status == BAD_INPUT:
+            self._refuse(rank)
         if status in known or self.refused or self._why:
             return
         how = signal.Signals(-status).name if status < 0 else f"status {status}"
         if self.stopping:
             say(f"rank {rank.number} died ({how}); its log: {rank.log}")
-        elif self._always_alike(rank, status) and self.alone and self._others_take_part():
-            say(f"rank {rank.number} died ({how}) {ALIKE} times: the others go on without it")
-        elif self.alone and self.replacements and self._others_take_part():
-            self.replacements -= 1
-            say(f"rank {rank.number} died ({how}): the others go on, it joins again")
-            self._start(rank.number, newcomer=True)
-        elif self.alone and self._others_take_part():
-            say(f"rank {rank.number} died ({how}): the others go on without it")
+        elif self.alone and self._others_take_part(rank):
+            self._fall(rank, status, how)
         else:
-            self._why = f"rank {rank.number} died ({how}), and so the others end; log: {rank.log}"
+            because = f" ({self.needs_all})" if self.needs_all else ""
+            self._why = (
+                f"rank {rank.number} died ({how}), and so the others end{because}; log: {rank.log}"
+            )
             said = rank.last_line() if status > 0 else ""  # a signal leaves no words
             self.reason = f"rank {rank.number} died ({how})" + (said and f": {said}")
             self._kill_at = time.monotonic() + SETTLE_SECONDS
+
+    def _fall(self, rank: Rank, status: int, how: str) -> None:
+        """The others go on without it, and without its super-learner; newcomers join, if wanted."""
+        died, it = f"rank {rank.number} died ({how})", "it"
+        colleagues = self._colleagues(rank)
+        if colleagues:
+            first, it = rank.number // self.size, "the super-learner"
+            died += f", and super-learner {first} with it"
+        alike = self._always_alike(rank, status)
+        for colleague in colleagues:
+            self._end(colleague)
+        if self.refused:  # one of them found bad input, of which this one died
+            return
+        if alike:
+            say(f"{died} {ALIKE} times: the others go on without {it}")
+        elif self.replacements:
+            self.replacements -= 1
+            say(f"{died}: the others go on, {it} joins again")
+            for number in sorted(one.number for one in (rank, *colleagues)):
+                self._lives[number] = self._lives.get(number, 0) + 1
+                self._start(number, life=self._lives[number])
+        else:
+            say(f"{died}: the others go on without {it}")
+
+    def _colleagues(self, rank: Rank) -> list[Rank]:
+        """The other ranks of its super-learner."""
+        group = rank.number // self.size
+        return [r for n, r in self.ranks.items() if n // self.size == group and r is not rank]
+
+    def _end(self, rank: Rank) -> None:
+        """End a rank that cannot go on; it may be about to say why."""
+        if rank.code is not None:
+            return
+        try:
+            status = rank.process.wait(SETTLE_SECONDS)
+        except subprocess.TimeoutExpired:
+            rank.process.kill()
+            status = rank.process.wait()
+        rank.code = CRASHED
+        if status == BAD_INPUT:
+            self._refuse(rank)
+
+    def _refuse(self, rank: Rank) -> None:
+        """Bad input of one ends all."""
+        rank.code = BAD_INPUT
+        if not self.refused:
+            self.refused = True
+            self.reason = rank.last_line()
+            self._signal(signal.SIGTERM)
+            self._kill_at = time.monotonic() + GRACE_SECONDS
 
     def _always_alike(self, rank: Rank, status: int) -> bool:
         """Whether another start would end as the last ones did; kill -9 comes from outside."""
@@ -201,10 +254,11 @@ class Ranks:
         statuses.append(status)
         return statuses[-ALIKE:] == [status] * ALIKE and status != -signal.SIGKILL
 
-    def _others_take_part(self) -> bool:
+    def _others_take_part(self, dead: Rank) -> bool:
         """Whether there is somebody to go on with; other hosts are trusted to have someone."""
-        now = time.monotonic()
-        here = any(now > rank.joins_until for rank in self._running())
+        now, colleagues = time.monotonic(), self._colleagues(dead)
+        others = (rank for rank in self._running() if rank not in colleagues)
+        here = any(now > rank.joins_until for rank in others)
         return here or self.world > len(self.numbers)
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002

@@ -122,9 +122,18 @@ class Coordination:
             return self._reported
 
     def begin_anew(
-        self, schedule: MixingSchedule, round_: int, *, pause: bool, stop: bool, finished: int
+        self,
+        schedule: MixingSchedule,
+        round_: int,
+        *,
+        pause: bool,
+        stop: bool,
+        finished: int,
+        first: int = 0,
     ) -> None:
         """Other learners, from round `round_` on; all say the same, so what was picked is now.
+
+        `first`: rounds that come before it.
 
         What this learner has picked since it reported the others do not know: it picks it again.
         """
@@ -134,10 +143,10 @@ class Coordination:
             wants_stop = self._stop != NEVER and not stopped
             news = self._finished & ~known
             self.schedule = schedule
-            self._pause = round_ if pause else NEVER
+            self._pause = round_ + first if pause else NEVER
             self._finished = finished
             everybody = all(finished >> i & 1 for i in living(schedule))
-            self._stop = round_ if stop or everybody else NEVER
+            self._stop = round_ + first if stop or everybody else NEVER
             self._spread = round_
         self._learn_of(news, round_)
         if wants_pause:

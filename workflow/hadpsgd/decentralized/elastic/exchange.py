@@ -6,7 +6,9 @@ import contextlib
 import time
 from collections.abc import Mapping, Sequence
 
+import torch
 import torch.distributed as dist
+from torch import Tensor
 from typing_extensions import override
 
 from hadpsgd.decentralized.core.coordination import Coordination, living
@@ -14,7 +16,13 @@ from hadpsgd.decentralized.core.events import Join
 from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.note import Note
 from hadpsgd.decentralized.core.place import Place
-from hadpsgd.decentralized.elastic.membership import LOOK_SECONDS, Decision, Membership, Report
+from hadpsgd.decentralized.elastic.membership import (
+    LOOK_SECONDS,
+    Decision,
+    Membership,
+    Newcomer,
+    Report,
+)
 from hadpsgd.decentralized.network.collectives import Group
 from hadpsgd.decentralized.network.tcp import TcpTransport
 from hadpsgd.decentralized.network.transport import Arrival, UnsettledError
@@ -28,12 +36,13 @@ IDLE_SECONDS = 3.0
 
 
 class ElasticExchange(PeerExchange):
-    """A `PeerExchange` among learners that may die and come; super-learners of one.
+    """A `PeerExchange` among learners that may die and come (`members` has that of super-learners).
 
     Args:
         base: the schedule on all nodes.
         membership: who takes part.
         transport: as for `PeerExchange`; interrupted by changes of the membership.
+        life: which start of this node's processes this is, for one that joins.
     """
 
     def __init__(
@@ -44,11 +53,14 @@ class ElasticExchange(PeerExchange):
         coordination: Coordination,
         place: Place,
         membership: Membership,
+        *,
+        life: int = 1,
     ) -> None:
         super().__init__(learner, base, transport, coordination, place, Group(None))
         self.base = base
         self.links = transport
         self.membership = membership
+        self.life = life
         self._decision: Decision | None = None
         self._active = time.monotonic()
         """When the last round ended."""
@@ -68,7 +80,7 @@ class ElasticExchange(PeerExchange):
         except UnsettledError as error:
             report = self._report(round_, exchanging=True, holds=error.arrived)
             self._decision = self.membership.change(report, error.lost)
-            settled = self._decision.settled(self.place.node)
+            settled = self._decision.settled(self.place.rank)
             self._take({j: error.arrived[j] for j in settled}, round_)
 
     @override
@@ -83,29 +95,29 @@ class ElasticExchange(PeerExchange):
     @override
     def between_rounds(self) -> None:
         """Take part in a change that somebody proposed, or propose one: a partner is gone."""
-        lost = self._lost_while_idle()
+        lost = self._lost_while_idle(self.learner.rounds)
         if lost or self.membership.changing():
             report = self._report(self.learner.rounds, exchanging=False, holds={})
             self._go_over(self.membership.change(report, lost))
 
-    def _lost_while_idle(self) -> set[int]:
+    def _lost_while_idle(self, round_: int) -> set[int]:
         """Who has finished starts no rounds: let partners reach it, and see whether they live.
 
         Whoever has come to the end of the run closes its connections as the dead do, but does not
         leave others waiting.
         """
         idle = time.monotonic() - self._active
-        round_ = self.learner.rounds
         if idle < LOOK_SECONDS or self.coordination.pauses(round_):
             return set()
         lost, node = self.links.ended(), self.place.node
         # others may be rounds ahead: whoever it is that waits, the higher rank connects
         lower = [j for j in living(self.schedule) if j < node]
-        for j in {*lower, *self.schedule.round(round_).receives(node)}:
+        partners = {*lower, *self.schedule.round(round_).receives(node)}
+        for rank in {*map(self.place.counterpart, partners), *self.place.others}:
             try:
-                self.links.reach(j)
+                self.links.reach(rank)
             except OSError:
-                lost.add(j)
+                lost.add(rank)
         return lost if idle > IDLE_SECONDS else set()
 
     def join(self, *, seconds: float, steps: int, version: int) -> None:
@@ -117,15 +129,26 @@ class ElasticExchange(PeerExchange):
             version: its last version.
         """
         deadline = time.monotonic() + seconds
+        told = Newcomer(life=self.life, steps=steps, version=version)
+        weights = torch.empty_like(self.learner.weights, device="cpu")
         while True:
-            decision = self.membership.join(deadline - time.monotonic())
+            decision = self.membership.join(deadline - time.monotonic(), told)
             source = decision.sources[self.place.node]
+            giver = self.place.counterpart(source)
             self.links.reset(decision.epoch)
+            came: dict[int, Arrival] = {}
             with contextlib.suppress(UnsettledError):  # the source died, or another change came
-                gift = self.links.exchange(GIFT + decision.epoch, [source], [], Note())[source]
+                came = self.links.exchange(
+                    GIFT + decision.epoch, [giver], [], Note(), into=[weights]
+                )
+            if self.membership.all_have_it(bool(came), seconds=deadline - time.monotonic()):
                 break
-        self.learner.restore(steps=steps, rounds=decision.round, version=version, read=version)
-        self.learner.join(Join(source=source, version=gift.note.version), self._on_device(gift))
+        if self.place.member:  # the first member alone has read the record
+            told = decision.newcomers[self.place.node]
+        self.learner.restore(
+            steps=told.steps, rounds=decision.round, version=told.version, read=told.version
+        )
+        self.learner.join(Join(source=source, version=came[giver].note.version), weights)
         self._follow(decision)
 
     def leave(self) -> None:
@@ -137,19 +160,36 @@ class ElasticExchange(PeerExchange):
     def _go_over(self, decision: Decision) -> None:
         """The new membership begins, for this node, with the decision's round."""
         self.links.reset(decision.epoch)
-        for newcomer, source in sorted(decision.sources.items()):
-            if source == self.place.node:
-                self._give(newcomer, decision.epoch)
+        gift = self._gift(decision)
         self.learner.skip_to(decision.round)
         self._follow(decision)
+        self._give(decision, gift)
 
-    def _give(self, newcomer: int, epoch: int) -> None:
-        """This learner's weights to a newcomer; if that dies first, the next round will tell."""
-        self.snapshot()
-        try:
-            self.links.exchange(GIFT + epoch, [], [newcomer], self.note)
-        except UnsettledError:  # the rest must not be sent from a buffer that is used again
-            self.links.drop(newcomer)
+    def _newcomers(self, decision: Decision) -> list[int]:
+        """To whom this node gives its weights."""
+        node = self.place.node
+        return [new for new, source in sorted(decision.sources.items()) if source == node]
+
+    def _gift(self, decision: Decision) -> tuple[Tensor, Note] | None:
+        """A copy of this learner's weights for newcomers, and what is to be said of it."""
+        if not self._newcomers(decision):
+            return None
+        weights = torch.empty_like(self.learner.weights)
+        version = self.learner.snapshot(weights)
+        note = self.coordination.note(version=version, steps=self.learner.steps)
+        self.before_sending()
+        return weights.cpu(), note
+
+    def _give(self, decision: Decision, gift: tuple[Tensor, Note] | None) -> None:
+        """The copy to the newcomers; if one dies first, the next round will tell."""
+        for newcomer in self._newcomers(decision) if gift is not None else []:
+            assert gift is not None
+            weights, note = gift
+            rank = self.place.counterpart(newcomer)
+            try:
+                self.links.exchange(GIFT + decision.epoch, [], [rank], note, payload=weights)
+            except UnsettledError:  # the rest of it is of no use any more
+                self.links.drop(rank)
 
     def _follow(self, decision: Decision) -> None:
         self._active = time.monotonic()
@@ -161,9 +201,13 @@ class ElasticExchange(PeerExchange):
             pause=any(report.pause for report in reports),
             stop=any(report.stop for report in reports),
             finished=decision.finished,
+            # a round's mix has its place before the same update at all members: so has the pause
+            first=int(self.place.size > 1),
         )
 
-    def _report(self, round_: int, *, exchanging: bool, holds: Mapping[int, Arrival]) -> Report:
+    def _report(
+        self, round_: int, *, exchanging: bool, holds: Mapping[int, Arrival], steps: int = 0
+    ) -> Report:
         pause, stop, finished = self.coordination.state()
         return Report(
             round=round_,
@@ -172,4 +216,5 @@ class ElasticExchange(PeerExchange):
             pause=pause,
             stop=stop,
             finished=finished,
+            steps=steps,
         )

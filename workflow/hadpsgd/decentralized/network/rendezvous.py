@@ -24,7 +24,7 @@ from hadpsgd.errors import UserError
 RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 AGENTS_STORE = "TORCHELASTIC_USE_AGENT_STORE"
 JOIN = "HADPSGD_JOIN"
-"""Set for a process that takes the place of one that died."""
+"""Set for a process that takes the place of one that died: how many had its rank before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +39,16 @@ class Meeting:
     store: dist.Store | None
     """Shared by all ranks; None for a single one."""
     timeout: timedelta
-    joining: bool = False
-    """Whether this process takes the place of one that died (HADPSGD_JOIN)."""
+    life: int = 0
+    """How many processes had this rank before (HADPSGD_JOIN): over 0, it takes a dead one's place.
+    The ranks of a super-learner are started, and counted, together."""
     hosts_store: bool = False
     """Whether the store ends with this process."""
+
+    @property
+    def joining(self) -> bool:
+        """Whether this process takes the place of one that died."""
+        return self.life > 0
 
     def prefixed(self, name: str) -> dist.Store:
         """A part of the store with names of its own."""
@@ -111,7 +117,7 @@ def environment(env: Mapping[str, str] = os.environ) -> dict[str, str]:
             where="environment",
             fix="Start learners with torchrun",
         )
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT"):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT", JOIN):
         if not env.get(name, "1").isdecimal():
             raise UserError(f"{name}={env[name]} is not a number", where="environment")
     others = ("LOCAL_WORLD_SIZE", RESTARTS, AGENTS_STORE, JOIN)
@@ -143,8 +149,8 @@ def meet(*, learners: int, size: int, agree_on: str, seconds: float = 300.0) -> 
         return Meeting(place=place, local_world=1, host="127.0.0.1", store=None, timeout=timeout)
     store = _store(env, rank, timeout)
     shared = of_attempt(store, env.get(RESTARTS, "0"))
-    joining = JOIN in env
-    if joining:
+    life = int(env.get(JOIN, "0"))
+    if life:
         _check_hash(shared, rank, agree_on)
     else:
         _greet(shared, rank, world, agree_on, seconds)
@@ -154,7 +160,7 @@ def meet(*, learners: int, size: int, agree_on: str, seconds: float = 300.0) -> 
         host=own_address(env["MASTER_ADDR"]),
         store=shared,
         timeout=timeout,
-        joining=joining,
+        life=life,
         hosts_store=rank == 0 and not _agents_store(env),
     )
 

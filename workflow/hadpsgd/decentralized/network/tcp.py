@@ -29,9 +29,16 @@ class _Round:
     """How far an exchange is."""
 
     def __init__(
-        self, number: int, receives: Sequence[int], sends: Sequence[int], buffers: Sequence[Tensor]
+        self,
+        number: int,
+        receives: Sequence[int],
+        sends: Sequence[int],
+        *,
+        payload: Tensor,
+        buffers: Sequence[Tensor],
     ) -> None:
         self.number = number
+        self.payload = payload
         self.begin = time.monotonic()
         self.receives, self.sends = set(receives), set(sends)
         self.partners = sorted(self.receives | self.sends)
@@ -112,10 +119,27 @@ class TcpTransport:
         )
 
     def exchange(
-        self, round_: int, receives: Sequence[int], sends: Sequence[int], note: Note
+        self,
+        round_: int,
+        receives: Sequence[int],
+        sends: Sequence[int],
+        note: Note,
+        *,
+        payload: Tensor | None = None,
+        into: Sequence[Tensor] | None = None,
     ) -> dict[int, Arrival]:
-        """One round with all partners at once."""
-        current = _Round(round_, receives, sends, self._buffers(len(receives)))
+        """One round with all partners at once.
+
+        `payload` is sent and `into` filled (in the order of `receives`; contiguous, on the CPU) in
+        place of the transport's own buffers.
+        """
+        current = _Round(
+            round_,
+            receives,
+            sends,
+            payload=self._snapshot if payload is None else payload,
+            buffers=self._buffers(len(receives)) if into is None else into,
+        )
         deadline = time.monotonic() + self.timeout
         while True:
             lost = {j for j in sorted(current.open) if not self._proceed(current, j, note)}
@@ -179,7 +203,7 @@ class TcpTransport:
                 return [heard[j] for j in others]
             if time.monotonic() > deadline:
                 lost = waiting
-            if lost:
+            if lost or self.interrupted():
                 raise UnsettledError(rank=self.rank, round_=round_, arrived={}, lost=lost)
             self._connections.events(LOOK_UP_SECONDS)
 
@@ -209,7 +233,7 @@ class TcpTransport:
     def _proceed(self, current: _Round, j: int, note: Note) -> bool:
         """Do with partner `j` what can be done now; False if it is lost."""
         if self.delay is not None:
-            size = self._snapshot.nbytes * (1 + current.partners.index(j))
+            size = current.payload.nbytes * (1 + current.partners.index(j))
             if time.monotonic() < current.begin + self.delay(j, size):
                 return True
         try:
@@ -220,7 +244,7 @@ class TcpTransport:
             return True
         if j in current.unsent:
             current.unsent.discard(j)
-            payload = _bytes(self._snapshot)
+            payload = _bytes(current.payload)
             header = Header(
                 kind=Kind.WEIGHTS,
                 sender=self.rank,

@@ -149,7 +149,7 @@ class PeerExchange(Exchange):
         )
         if came:
             self._combine(came)
-            self.members.gather(self.delta, self.delta[self.part])
+            self._gather()
         notes = {j: arrival.note for j, arrival in came.items()}
         self.observer.exchanged(self.note, notes)
         for note in notes.values():
@@ -182,6 +182,10 @@ class PeerExchange(Exchange):
         others = ((self._on_device(came[j]), share) for j, share, _ in self.mix.takes)
         total = sum(share for _, share, _ in self.mix.takes)
         combine(self.own, total, others, self.delta[self.part])
+
+    def _gather(self) -> None:
+        """The other shards of delta, from the other members."""
+        self.members.gather(self.delta, self.delta[self.part])
 
     def _on_device(self, arrival: Arrival) -> Tensor:
         return self.taken.copy_(arrival.weights) if self.own.is_cuda else arrival.weights

@@ -119,15 +119,19 @@ class MemberMixer(FreeMixer):
     @override
     def _communicate(self) -> None:
         while not self._closed:
-            if not self._start_round():
-                self._idle(IDLE_SECONDS)
-                continue
-            self._round()
-            with self.learner.changed:
-                self._arrived = True
-                if self.finished:
-                    self._place()
-                self.learner.changed.notify_all()
+            self._turn()
+
+    def _turn(self) -> None:
+        """A round, or a while without one."""
+        if not self._start_round():
+            self._idle(IDLE_SECONDS)
+            return
+        self._round()
+        with self.learner.changed:
+            self._arrived = True
+            if self.finished:
+                self._place()
+            self.learner.changed.notify_all()
 
     @override
     def _start_round(self) -> bool:
