@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,7 +30,8 @@ from hadpsgd.planning.recommend import advise, teams
 from hadpsgd.planning.traffic import allreduce, mixing
 from hadpsgd.training.rate import rate
 
-DOC = Path(__file__).parents[1] / "docs" / "time-model.md"
+ROOT = Path(__file__).resolve().parents[1]
+DOC = ROOT / "docs" / "time-model.md"
 MODEL = papers.MODEL_BYTES
 EXAMPLE = ["--nodes", "8", "--gpus", "8", "--bandwidth", "12.5e9", "--compute", "0.12"]
 FAST = Link(bandwidth=1e15)
@@ -484,7 +486,7 @@ def test_measured_is_what_the_machine_does(
 ) -> None:
     """The larger batch is halved until it fits the time."""
     clock = [0.0]
-    monkeypatch.setattr(measure.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(measure, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     task = Known(shape=Model(), clock=clock)
     found = measure.measure_compute(task, batch=wanted, seconds=seconds)
     assert found.batches == (largest // 4, largest)
@@ -516,7 +518,7 @@ def test_lost_share_is_that_of_the_speed() -> None:
 
 def test_a_short_measurement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All of it, on a small model."""
-    source = yaml.safe_load(Path("config/tiny.yaml").read_text(encoding="utf-8"))
+    source = yaml.safe_load((ROOT / "config/tiny.yaml").read_text(encoding="utf-8"))
     source["model"] = {"layers": 1, "cells": 8, "projection": 8}
     path = tmp_path / "small.yaml"
     path.write_text(yaml.safe_dump(source))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import crews
 import dense
@@ -14,6 +17,7 @@ import pytest
 from crews import Crew, Done, Plan, check, check_bits, records, replayed
 from engine_task import Setup, dense_gradient, run_setup
 
+from hadpsgd.decentralized import assembly
 from hadpsgd.decentralized.core.events import Mix, ledger_faults
 from hadpsgd.decentralized.network.injectors import Injection
 from hadpsgd.decentralized.network.link import Link
@@ -61,6 +65,32 @@ def test_the_others_go_on_without_one_that_dies(tmp_path: Path) -> None:
         assert done.steps == plan.steps
 
 
+def gone_early(rank: int, plan: Plan) -> Done:
+    """A learner; the last one dies before it has connected to anybody."""
+    build = assembly.build
+
+    def build_and_die(*args: Any, **settings: Any) -> Any:
+        build(*args, **settings)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    if rank == plan.learners - 1:
+        assembly.build = build_and_die
+    return LEARNER(rank, plan)
+
+
+def test_the_others_go_on_without_one_that_never_connected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crews, "learner", gone_early)
+    plan = Plan(tmp_path, learners=4, schedule="random-partner", steps=40, pause_every=15)
+    with crew(plan) as running:
+        results = running.results(SECONDS)
+    assert results.keys() == {0, 1, 2}
+    for done in results.values():
+        assert done.alive == (0, 1, 2)
+        assert done.steps == plan.steps
+
+
 def test_a_slow_link_over_tcp() -> None:
     """Learner 1's messages are delayed: questions are answered meanwhile, weights are exact."""
     slow = LinkTimes(latency=0.001, bandwidth=1e6, factors={1: 20.0})
@@ -79,7 +109,7 @@ def test_a_slow_link_over_tcp() -> None:
 
 def cut_off(rank: int, plan: Plan) -> Done:
     """A learner; number 1 cuts a connection while it sends weights, and lives on."""
-    send, left = Link.send, 8_000
+    send, left = Link.send, 2_000
 
     def cutting(link: Link) -> int:
         nonlocal left

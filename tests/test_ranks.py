@@ -197,11 +197,13 @@ TOGETHER = """
 import os, sys, time
 rank, life = int(os.environ['RANK']), int(os.environ.get('HADPSGD_JOIN', '0'))
 print('life', life, flush=True)
-if rank == 3 and life < {lives}:
-    {end}
 def text(rank):
     log = os.path.join({folder!r}, f'rank-{{rank}}.log')
     return open(log).read() if os.path.exists(log) else ''
+if rank == 3 and life < {lives}:
+    while f'life {{life}}\\n' not in text(2):  # the other would be killed before it has said so
+        time.sleep(0.02)
+    {end}
 while not all('life {lives}' in text(r) for r in (2, 3)) or life < {lives} and rank == 2:
     time.sleep(0.02)
 """

@@ -170,4 +170,4 @@ def test_the_work_of_the_dead_is_done(
     assert errors.keys() <= {2} and "TooLateError" in errors.get(2, "TooLateError"), errors
     done = work_done(config)
     assert each_once(done) == 8 * 10 * 4
-    assert run(1, replay, config, egs) == [0]
+    assert run(1, replay, config, egs, seconds=240) == [0]

@@ -105,7 +105,7 @@ def start(
 
 def wait_for(file: Path) -> None:
     """Until a row is written: training is under way."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not (file.exists() and file.stat().st_size):
         assert time.monotonic() < deadline, f"{file}: no row"
         time.sleep(0.01)

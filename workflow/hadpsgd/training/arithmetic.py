@@ -123,7 +123,7 @@ def _agreed(model: BLSTM, size: Size, *, run_id: str, meeting: Meeting, folder: 
     if meeting.place.rank:
         store = meeting.prefixed("arithmetic")
         if not wait_for_keys(store, ["choice"], meeting.timeout.total_seconds() + 60):
-            raise UserError("rank 0 came and then fell silent")
+            raise TimeoutError("rank 0 came and then fell silent")
         return store.get("choice").decode()
     choice = kept(folder)
     if choice is None:
@@ -131,7 +131,7 @@ def _agreed(model: BLSTM, size: Size, *, run_id: str, meeting: Meeting, folder: 
         choice = fastest(found)
         keep(folder, choice, found)
         frames = size.subsequences * size.frames
-        speeds = ", ".join(f"{name} {frames / found[name]:.0f}" for name in found)
+        speeds = ", ".join(f"{name} {frames / max(found[name], 1e-9):.0f}" for name in found)
         say(f"{run_id}: computes by {choice}; measured frames/s: {speeds}")
     else:
         say(f"{run_id}: computes by {choice}, as chosen before")

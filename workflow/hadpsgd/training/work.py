@@ -196,6 +196,6 @@ def _what_is_left(meeting: Meeting) -> Left:
     deadline = time.monotonic() + meeting.timeout.total_seconds()
     while not store.check(["left"]):
         if time.monotonic() > deadline:
-            raise UserError("rank 0 came and then fell silent")
+            raise TimeoutError("rank 0 came and then fell silent")
         time.sleep(0.01)
     return Left.from_json(store.get("left"))

@@ -255,6 +255,7 @@ class PartnerMixer(FreeMixer):
         while not (self.transport.said or self._closed):  # at the end connections are closed
             self._idle(IDLE_SECONDS)
             self._listen()
+            self._look_for_deaths()
         with self.learner.changed:
             self.coordination.fallen_quiet(self.node, note)
             self.learner.changed.notify_all()
@@ -279,9 +280,15 @@ class PartnerMixer(FreeMixer):
         waited = self.clock.now() - self._asked_at
         if self._asked is not None and waited > self.transport.timeout:
             raise ConnectionError(f"learner {self._asked[0]} has not answered for {waited:.0f} s")
-        alive = living(self.coordination.schedule)
-        for j in sorted(self.transport.ended()):
-            if j in alive and not self.coordination.is_quiet(j):
+        ended = self.transport.ended()
+        for j in living(self.coordination.schedule):
+            if j == self.node or self.coordination.is_quiet(j):
+                continue
+            try:
+                self.transport.reach(j)  # one that died before it connected ends no connection
+            except OSError:
+                ended.add(j)
+            if j in ended:
                 self._part_with(j)
 
     def _part_with(self, j: int) -> None:
