@@ -87,3 +87,26 @@ def test_super_learners_die_and_come_among_pauses(tmp_path: Path, crews: list[Cr
     assert min(done.pauses for done in nodes.values()) > 1
     check(plan, nodes)
     check_bits(nodes, replayed(plan)[0])
+
+
+@pytest.mark.parametrize("steps", [60, 10**6])
+def test_the_last_super_learner_pauses_and_ends_alone(
+    steps: int, tmp_path: Path, crews: list[Crew]
+) -> None:
+    """Of itself, or because it is asked to: there is nobody left to agree with."""
+    plan = Plan(tmp_path, learners=4, size=2, steps=steps, pause=0.02, pause_every=5)
+    crew = Crew(plan)
+    crews.append(crew)
+    for rank in range(4):  # those that die would never end
+        crew.start(rank, replace(plan, steps=10**6) if rank > 1 else plan)
+    crew.under_way(60)
+    crew.kill(2)
+    crew.wait([3])
+    del crew.done[3]
+    if steps > 60:
+        crew.wait_until_all_mix()
+        crew.enough()
+    nodes = of_nodes(plan, crew.results())
+    assert nodes[0].alive == (0,) and nodes[0].pauses > 0
+    check(plan, nodes)
+    check_bits(nodes, replayed(plan)[0])

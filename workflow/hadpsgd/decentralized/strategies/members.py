@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import torch
 from typing_extensions import override
 
+from hadpsgd.decentralized.core.coordination import living
 from hadpsgd.decentralized.network.collectives import Group, wait
 from hadpsgd.decentralized.strategies.mixer import IDLE_SECONDS, FreeMixer
 from hadpsgd.decentralized.strategies.strategy import Counters
@@ -156,12 +157,15 @@ class MemberMixer(FreeMixer):
 
     def _tell(self) -> None:
         """Put wishes into the next note: all members begin this round, and hear it."""
+        # alone there is nobody to tell, and what is picked could be this round, which begins now
+        alone = len(living(self.coordination.schedule)) == 1
+        first = self.started + alone
         if self._pause:
-            self.coordination.request_pause(self.started)
+            self.coordination.request_pause(first)
         if self._stop:
-            self.coordination.request_stop(self.started)
+            self.coordination.request_stop(first)
         if self._done:
-            self.coordination.finish(self.started)
+            self.coordination.finish(first)
         self._pause = self._stop = self._done = False
 
     def _place(self) -> None:
