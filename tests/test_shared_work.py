@@ -17,7 +17,7 @@ import pytest
 from processes import Process, collect, free_port, launch_rank, run
 from simulated_task import Small, small_gradient
 from training_data import write_config
-from training_runs import RUNS, slow_down, wait_for, write_examples
+from training_runs import RUNS, finish, slow_down, wait_for, write_examples
 
 from hadpsgd.config import load
 from hadpsgd.decentralized.core.buffers import flatten
@@ -112,33 +112,48 @@ def running() -> Iterator[dict[int, Process]]:
         process.kill()
 
 
-def learner(_: int, config: Path, egs: Path, out: Path) -> int:
+def learner(_: int, config: Path, run_id: str, egs: Path, out: Path) -> int:
     """`hadpsgd train` without its last words."""
-    job = assemble(load(config), "adpsgd-4", egs=egs / "train", dev_egs=egs / "dev", out=out)
+    job = assemble(load(config), run_id, egs=egs / "train", dev_egs=egs / "dev", out=out)
     slow_down(job, 0.03)
     return int(train(job))
 
 
-def replay(_: int, config: Path, egs: Path) -> int:
+def replay(_: int, config: Path, run_id: str, egs: Path) -> int:
     """`hadpsgd replay`."""
     parser = argparse.ArgumentParser()
     replay_command.configure(parser)
-    names = ["--config", str(config), "--run-id", "adpsgd-4", "--egs", str(egs / "train")]
+    names = ["--config", str(config), "--run-id", run_id, "--egs", str(egs / "train")]
     return replay_command.run(parser.parse_args(names))
 
 
-def work_done(config: Path) -> list[list[int]]:
-    """Blocks of the four learners' records, as they lie there."""
+def work_done(config: Path, nodes: int) -> list[list[int]]:
+    """Blocks of the (super-)learners' records, as they lie there."""
     folder = next((config.parent / "results/checkpoints/tiny").iterdir())
-    schedule = create("ring", learners=4, seed=3)
-    return [blocks_of(read(folder / f"record/node-{n}.bin", schedule)) for n in range(4)]
+    schedule = create("ring", learners=nodes, seed=3)
+    return [blocks_of(read(folder / f"record/node-{n}.bin", schedule)) for n in range(nodes)]
 
 
-@pytest.mark.parametrize("replaced", [True, False])
+def test_super_learners_share_their_work(tmp_path: Path) -> None:
+    """Each block is done once, by both members of a super-learner, and it replays."""
+    egs = write_examples(tmp_path / "egs")
+    finish(tmp_path, egs, "hadpsgd-2x2")
+    config = tmp_path / "config.yaml"
+    assert each_once(work_done(config, 2)) == 3 * 10 * 2
+    assert run(1, replay, config, "hadpsgd-2x2", egs) == [0]
+
+
+@pytest.mark.parametrize(
+    ("run_id", "size", "replaced"),
+    [("adpsgd-4", 1, True), ("adpsgd-4", 1, False), ("hadpsgd-2x2", 2, True)],
+)
 def test_the_work_of_the_dead_is_done(
-    replaced: bool, tmp_path: Path, running: dict[int, Process]
+    run_id: str, size: int, replaced: bool, tmp_path: Path, running: dict[int, Process]
 ) -> None:
-    """kill -9 in mid-epoch, with and without a newcomer: each block once, and it replays."""
+    """kill -9 in mid-epoch, with and without a newcomer: each block once, and it replays.
+
+    Of a super-learner the first member, which decides for both: the other one ends of itself.
+    """
     egs = write_examples(tmp_path / "egs")
     config = write_config(tmp_path, RUNS, epochs=8)
     port = free_port()
@@ -148,7 +163,7 @@ def test_the_work_of_the_dead_is_done(
         "MASTER_PORT": str(port),
         rendezvous.AGENTS_STORE: "True",
     }
-    arguments = (config, egs, tmp_path / "out")
+    arguments = (config, run_id, egs, tmp_path / "out")
 
     def start(rank: int, **more: str) -> None:
         running[rank] = launch_rank(rank, 4, learner, *arguments, env=env | more)
@@ -157,17 +172,19 @@ def test_the_work_of_the_dead_is_done(
         start(rank)
     wait_for(tmp_path / "out/metrics.rank2.jsonl")
     os.kill(running[2].pid, signal.SIGKILL)
-    victim = running.pop(2)
+    dead = range(2, 2 + size)
     deadline = time.monotonic() + 120
-    while victim.reap() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    for victim in [running.pop(rank) for rank in dead]:
+        while victim.reap() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
     if replaced:
-        start(2, **{rendezvous.JOIN: "1"})
+        for rank in dead:
+            start(rank, **{rendezvous.JOIN: "1"})
     ranks = {rank: running.pop(rank) for rank in list(running) if rank >= 0}
     outcomes = collect(ranks, 240)
     errors = {rank: o.error for rank, o in outcomes.items() if o.error}
-    assert errors.keys() <= {2} and "TooLateError" in errors.get(2, "TooLateError"), errors
-    done = work_done(config)
-    assert each_once(done) == 8 * 10 * 4
-    assert run(1, replay, config, egs, seconds=240) == [0]
+    assert errors.keys() <= set(dead)
+    assert all("TooLateError" in error for error in errors.values()), errors
+    assert each_once(work_done(config, 4 // size)) == 8 * 10 * 4 // size
+    assert run(1, replay, config, run_id, egs, seconds=240) == [0]

@@ -59,7 +59,7 @@ def test_learns_and_leaves_its_files(run_id: str, egs: Path, tmp_path: Path) -> 
     scores = [row for row in rows if "heldout_loss" in row]
     assert [row["epoch"] for row in scores] == [*range(1, epochs + 1)]
     assert scores[-1]["heldout_loss"] < scores[0]["heldout_loss"]
-    if run_id == "hadpsgd-2x2":  # of adpsgd a learner does as much as its speed allows
+    if run_id == "hadpsgd-2x2-dpsgd":  # of adpsgd a learner does as much as its speed allows
         sees_its_mixes([row for row in rows if "loss" in row])
     _, meta = load_model(out / "final.pt")
     counts = np.load(egs / "train" / "pdf_counts.npy")

@@ -55,7 +55,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-SHARED = ("adpsgd", "adpsgd-drawn", "rand")
+SHARED = ("adpsgd", "adpsgd-drawn", "rand", "hadpsgd")
 """Their learners share their work: the slow one does less."""
 
 
@@ -111,8 +111,10 @@ def test_learns_and_leaves_what_any_run_leaves(kind: str, egs: Path, tmp_path: P
     assert summary["simulated"] is True and (summary["steps"] == 30 or shared)
     assert summary["heldout_accuracy"] > (0.3 if "d1d" in kind else 0.5)
     # 30 gradients of 0.5 s, of the slow learner 1.5 s, and whatever was waited for; or 120
-    # gradients of three learners that make 2 a second and one that makes 2/3
-    least = 30 * 0.5 if kind == "single" else 120 / (6 + 2 / 3) if shared else 30 * 1.5
+    # gradients of three learners that make 2 a second and one that makes 2/3; of super-learners,
+    # 60 of one that makes 2 and one that makes 2/3
+    blocks, speed = (60, 2 + 2 / 3) if kind == "hadpsgd" else (120, 6 + 2 / 3)
+    least = 30 * 0.5 if kind == "single" else blocks / speed if shared else 30 * 1.5
     assert 0.8 * least < summary["virtual_seconds"] < 2 * least
     found = rows(tmp_path)
     scores = [row for row in found if "heldout_loss" in row]

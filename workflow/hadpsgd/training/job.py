@@ -294,7 +294,7 @@ def _virtual(
         rate=lambda step: rate(
             training.learning_rate, batch=training.batch, epoch=step / steps_per_epoch
         ),
-        shared_steps=0 if strategy.synchronous or size > 1 else training.epochs * steps_per_epoch,
+        shared_steps=0 if strategy.synchronous else training.epochs * steps_per_epoch,
         model_bytes=times.model_mib * 2**20 or None,
     )
     return VirtualLearners(

@@ -132,8 +132,9 @@ def replay(settings: RunSettings, egs: Path, saved: Saved, meeting: Meeting) -> 
 
     def gradient(node: int, learner: Learner) -> float:
         if shared_work := blocks[node]:
-            step, part = divmod(shared_work[learner.steps], run_.learners)
-            return _average_gradient(flat, learner, gradients, feed, range(part, part + 1), step)
+            step, part = divmod(shared_work[learner.steps], nodes)
+            members = range(part * size, (part + 1) * size)
+            return _average_gradient(flat, learner, gradients, feed, members, step)
         shared = learner.steps < strategy.shared_steps and size == 1
         members = range(run_.learners) if shared else range(node * size, (node + 1) * size)
         return _average_gradient(flat, learner, gradients, feed, members, learner.steps)

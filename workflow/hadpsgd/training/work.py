@@ -3,7 +3,8 @@
 With a synchronous strategy, learner r does part r of every step. With an asynchronous one, parts
 of steps are blocks, claimed in their order by whoever is free (`decentralized/core/work.py`): block
 b is part b mod L of step b // L of the run, L the number of learners. The learning rate is that of
-the block's step, so it goes by the progress of all.
+the block's step, so it goes by the progress of all. Of super-learners, L is their number; each
+member does its own part of the super-learner's block (`decentralized/core/following.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
-from hadpsgd.decentralized.core.supply import Supply
+from hadpsgd.decentralized.core.following import Following, Given, Leading, MemberSupply
+from hadpsgd.decentralized.core.place import Place
+from hadpsgd.decentralized.core.supply import Claims, Supply
 from hadpsgd.decentralized.core.work import Ledger, Left
 from hadpsgd.decentralized.network.rendezvous import Meeting
 from hadpsgd.decentralized.record import record
@@ -93,9 +96,18 @@ class OwnShare(Work):
 class SharedWork(Work):
     """Blocks from a supply, `total` steps in all; `progress` is that of a former start."""
 
-    def __init__(self, supply: Supply[Batch], feed: Feed, *, progress: int, total: int) -> None:
+    def __init__(
+        self,
+        supply: Supply[Batch] | MemberSupply[Batch],
+        feed: Feed,
+        place: Place,
+        *,
+        progress: int,
+        total: int,
+    ) -> None:
         self.supply = supply
         self.feed = feed
+        self.place = place
         self.total = total
         self.progress = progress
         self.over = False
@@ -116,14 +128,15 @@ class SharedWork(Work):
 
     def take(self) -> Piece | None:
         """None while others do what is left."""
-        self.over = self.supply.over
         found = self.supply.take()
         if found is None:
+            self.over = self.supply.over
             self.progress = self.total
             return None
         block, batch = found
-        step, part = divmod(block, self.feed.learners)
-        return Piece(example=self.feed.tensors(batch), rank=part, step=step, block=block)
+        step, part = divmod(block, self.place.nodes)
+        rank = part * self.place.size + self.place.member
+        return Piece(example=self.feed.tensors(batch), rank=rank, step=step, block=block)
 
     def finish(self, piece: Piece) -> None:
         """Blocks that were given back are of steps gone by."""
@@ -135,50 +148,74 @@ class SharedWork(Work):
 def shares(job: Job) -> bool:
     """Whether the learners of a run share their work."""
     engine = job.engine
-    return (
-        isinstance(engine, DecentralizedEngine)
-        and not engine.strategy.synchronous
-        and engine.place.size == 1
-    )
+    return isinstance(engine, DecentralizedEngine) and not engine.strategy.synchronous
 
 
 def work_of(job: Job, saved: Saved | None) -> Work:
     """What this learner does from here on: from the start, a checkpoint, or as a newcomer.
 
     Raises:
-        UserError: a checkpoint lies behind the end, or nobody says what is left.
+        UserError: a checkpoint lies behind the end, or nobody says what is left, or where a
+            super-learner begins.
     """
     engine, place = job.engine, job.engine.place
     if not shares(job):
         return OwnShare(job.feed, start=engine.steps, total=job.total)
-    assert isinstance(engine, DecentralizedEngine) and engine.recorder is not None
-    folder, schedule, recorder = job.checkpoints.folder, engine.recorder.schedule, engine.recorder
+    assert isinstance(engine, DecentralizedEngine)
+    supply: Supply[Batch] | MemberSupply[Batch]
+    if place.size == 1:
+        claims, progress = _claims(job, engine, saved)
+        supply = Supply(claims.ledger, job.feed.block, living=claims.living)
+    else:
+        given = Given(
+            job.meeting.prefixed("work"),
+            f"given/{place.node}/{job.meeting.life}",
+            seconds=job.meeting.timeout.total_seconds(),
+        )
+        decisions: Leading | Following
+        if place.member == 0:
+            claims, progress = _claims(job, engine, saved)
+            given.write("progress", str(progress))
+            decisions = Leading(claims, given)
+        else:
+            decisions, progress = Following(given), int(given.read("progress"))
+        supply = MemberSupply(
+            decisions,
+            lambda block: job.feed.block(block * place.size + place.member),
+            check=engine.mixer.check,
+        )
+    return SharedWork(supply, job.feed, place, progress=progress, total=job.total)
+
+
+def _claims(job: Job, engine: DecentralizedEngine, saved: Saved | None) -> tuple[Claims, int]:
+    """Those of a (super-)learner, and the steps of the run that it has come across."""
+    assert engine.recorder is not None
+    folder, recorder, place = job.checkpoints.folder, engine.recorder, engine.place
     store = job.meeting.prefixed("work")
 
     def done_by(node: int, length: int | None = None) -> list[int]:
-        return record.blocks(record_file(folder, node), schedule, node=node, length=length)
+        file = record_file(folder, node)
+        return record.blocks(file, recorder.schedule, node=node, length=length)
 
     begun = saved is not None or job.meeting.joining
-    own = done_by(place.rank) if begun else []
+    own = done_by(place.node) if begun else []
     if place.rank == 0 and not job.meeting.joining:
         lengths = saved.record_lengths() if saved is not None else {}
         done = [block for node, length in lengths.items() for block in done_by(node, length)]
-        store.set("left", Left.after(done, job.total * place.world).to_json())
+        store.set("left", Left.after(done, job.total * place.nodes).to_json())
     left = _what_is_left(job.meeting)
     if left.frontier > left.total:
-        raise behind_the_end(job, left.frontier // place.world)
+        raise behind_the_end(job, left.frontier // place.nodes)
     ledger = Ledger(
         store,
         left,
-        learner=place.rank,
-        learners=place.world,
+        learner=place.node,
+        learners=place.nodes,
         generation=engine.living[0] if job.meeting.joining else 0,
         used=lambda node: set(done_by(node)),
         durable=recorder.flush,
     )
-    supply = Supply(ledger, job.feed.block, living=lambda: engine.living)
-    progress = max(own, default=-1) // place.world + 1
-    return SharedWork(supply, job.feed, progress=progress, total=job.total)
+    return Claims(ledger, lambda: engine.living), max(own, default=-1) // place.nodes + 1
 
 
 def behind_the_end(job: Job, step: int) -> UserError:

@@ -16,6 +16,38 @@ LOOK_SECONDS = 0.2
 Living = Callable[[], tuple[int, Collection[int]]]
 
 
+class Claims:
+    """A learner's next block, with regard to those who have died; asked by one thread.
+
+    Args:
+        ledger: this learner's claims.
+        living: as of `Supply`.
+    """
+
+    def __init__(self, ledger: Ledger, living: Living | None = None) -> None:
+        self.ledger = ledger
+        self.living = living or (lambda: (0, range(ledger.learners)))
+        self._seen = self.living()
+
+    def next(self) -> int | None:
+        """A block; None: there is none now. What the dead left goes back first."""
+        seen, self._seen = self._seen, self.living()
+        if self._seen != seen and self.ledger.learner == min(self._seen[1]):
+            self._bury()
+        return self.ledger.claim()
+
+    def over(self) -> bool:
+        """Nothing to claim: say what is done, bury the dead; whether all is done."""
+        self.ledger.tell()
+        self._bury()
+        return self.ledger.all_done
+
+    def _bury(self) -> None:
+        generation, alive = self.living()
+        for learner in set(range(self.ledger.learners)) - set(alive):
+            self.ledger.bury(learner, until=generation)
+
+
 class Supply(Generic[T]):
     """What a learner works on next; the gradients never wait for the store.
 
@@ -47,13 +79,12 @@ class Supply(Generic[T]):
         self.ledger = ledger
         self.read = read
         self.ahead = ahead
-        self.living = living or (lambda: (0, range(ledger.learners)))
         self.over = False
         """Whether every block is done, by whomever."""
         self._ready: deque[tuple[int, T]] = deque()
         self._changed = threading.Condition()
         self._idle = self._closed = False
-        self._seen = self.living()
+        self._claims = Claims(ledger, living)
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._guarded, name="work", daemon=True)
 
@@ -107,10 +138,9 @@ class Supply(Generic[T]):
             with self._changed:
                 if not self._changed.wait_for(self._wanted, LOOK_SECONDS):
                     continue
-            self._look_at_the_living()
-            block = None if self._closed else self.ledger.claim()
+            block = None if self._closed else self._claims.next()
             piece = None if block is None else (block, self.read(block))
-            over = piece is None and self._look_about()
+            over = piece is None and self._claims.over()
             with self._changed:
                 self._idle, self.over = piece is None, over
                 if piece is not None:
@@ -121,20 +151,3 @@ class Supply(Generic[T]):
 
     def _wanted(self) -> bool:
         return self._closed or len(self._ready) < self.ahead
-
-    def _look_at_the_living(self) -> None:
-        """When somebody has died the first of the living gives back what it left."""
-        seen, self._seen = self._seen, self.living()
-        if self._seen != seen and self.ledger.learner == min(self._seen[1]):
-            self._bury()
-
-    def _look_about(self) -> bool:
-        """Nothing to claim: say what is done, bury the dead; whether all is done."""
-        self.ledger.tell()
-        self._bury()
-        return self.ledger.all_done
-
-    def _bury(self) -> None:
-        generation, alive = self.living()
-        for learner in set(range(self.ledger.learners)) - set(alive):
-            self.ledger.bury(learner, until=generation)

@@ -23,7 +23,7 @@ from typing import Protocol
 LOST = "lost"
 """Owner of a block whose claimer died before it could say so."""
 TIDY_EVERY = 64
-"""Claims after which a learner removes its old ones from the store."""
+"""Claims after which a learner removes its old ones from the store, at least."""
 
 
 Key = str
@@ -137,6 +137,7 @@ class Ledger:
         self._offers: list[int] = []
         self._seen_offers = 0
         self._old: list[int] = []
+        self._tidy_at = TIDY_EVERY
         self._begun = False
 
     def begin(self) -> None:
@@ -179,7 +180,7 @@ class Ledger:
         self.durable()
         state = State(generation=self.generation, done=done, low=low, held=held)
         self.store.set(_of(self.learner), json.dumps(asdict(state)))
-        if len(self._old) >= TIDY_EVERY:
+        if len(self._old) >= self._tidy_at:
             self._tidy()
 
     @property
@@ -255,10 +256,14 @@ class Ledger:
         return min(state.low if state else 0 for state in self._states())
 
     def _tidy(self) -> None:
-        """Remove this learner's claims that nobody will look at any more."""
+        """Remove this learner's claims that nobody will look at any more.
+
+        A slow learner keeps those of the others; they look again when they have twice as many.
+        """
         low = self._low()
         with self._lock:
             old, self._old = self._old, [index for index in self._old if index >= low]
+            self._tidy_at = max(TIDY_EVERY, 2 * len(self._old))
         for index in old:
             if index < low:
                 self.store.delete_key(_claim(index))

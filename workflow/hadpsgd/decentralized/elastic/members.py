@@ -3,8 +3,8 @@
 All members of all super-learners take part in a change. The copies of a super-learner stay equal
 though its members hear of the change at different moments:
 
-- Each reports how many updates it has decided on; all apply the largest of these numbers, and go
-  over to the new membership at this point. What was mixed in before has its place before it.
+- Each reports how many updates (and rests) it has decided on; all do the largest of these numbers,
+  and go over to the new membership at this point. What was mixed in before has its place before it.
 - A round that was broken off counts if all members held their partner's shard, and all counterparts
   theirs. A member that has all shards of the mix knows that no other member lacks this one's: those
   who were broken off while they gathered shards finish it among themselves.
@@ -166,13 +166,13 @@ class ElasticMemberMixer(MemberMixer):
     def _change(self, lost: Collection[int]) -> None:
         changed, learner, exchange = self.learner.changed, self.learner, self.exchange
         with changed:
-            self._limit = max(learner.steps, self._decided)
+            self._limit = max(self._turns, self._decided)
             round_, steps = self._next, int(self._limit)
         decision = exchange.change(lost, round_=round_, steps=steps)
         with changed:
             self._limit = decision.steps(exchange.place.node)
             changed.notify_all()
-            changed.wait_for(lambda: learner.steps >= self._limit or self._closed)
+            changed.wait_for(lambda: self._turns >= self._limit or self._closed)
             if self._arrived:
                 self._place()
         if exchange.settle(decision):

@@ -75,7 +75,7 @@ class Report:
     finished: int = 0
     """Bit i: node i is known to have applied its last gradient."""
     steps: int = 0
-    """Updates applied, or decided on."""
+    """Updates applied, or decided on; rests count."""
 
     def has(self, *, other: int, round_: int) -> bool:
         """Whether it holds the snapshot of `other` of that round, or has used it already."""
@@ -107,7 +107,7 @@ class Decision:
         return [self.reports[r] for r in ranks] if self.reports.keys() >= set(ranks) else []
 
     def steps(self, node: int) -> int:
-        """Updates that a rank of the node has decided on: all its ranks apply so many."""
+        """Updates and rests that a rank of the node has decided on: all its ranks do so many."""
         return max(report.steps for report in self.of_node(node))
 
     def settled(self, rank: int) -> list[int]:

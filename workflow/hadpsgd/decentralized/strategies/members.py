@@ -7,7 +7,9 @@ decide otherwise:
 - After how many updates the snapshot of a round is taken. All tell each other how many they have
   decided on (applied, or about to apply), and take it after the largest of these numbers: who is
   behind has all members' gradients at hand already. Who begins a round invites the others by this.
-- Which mixes an update folds in: those that have arrived at all members when their gradients have.
+  A rest counts as an update.
+- Which mixes an update folds in, or a rest (a turn without a gradient): those that have arrived at
+  all members when their gradients have.
   A mix that has arrived, but not everywhere, waits until the next update or snapshot.
 
 While members talk about a snapshot, none decides on an update; a gradient under way goes on.
@@ -45,10 +47,11 @@ class MemberMixer(FreeMixer):
         self.gradients = gradients
         self._arrived = False
         """Whether a round's mix is here and has no place among the events yet."""
+        self._rests = 0
         self._decided = 0
-        """Updates applied, or about to be with mixes that are settled."""
+        """Turns taken, or about to be with mixes that are settled."""
         self._limit = math.inf
-        """Updates from this number on must not be decided on now."""
+        """Turns from this number on must not be decided on now."""
         self._pause = self._stop = self._done = False
         """What this member wants to tell when the next round begins."""
         device = torch.device("cpu") if gradients.by_host else self.learner.weights.device
@@ -59,8 +62,8 @@ class MemberMixer(FreeMixer):
     def decide(self) -> None:
         """Tell the other members which mixes are here, beside the rest of the allreduce."""
         with self.learner.changed:
-            self._wait(lambda: self.learner.steps < self._limit)
-            self._decided = self.learner.steps + 1
+            self._wait(lambda: self._turns < self._limit)
+            self._decided = self._turns + 1
             self._count.fill_(self._next)
         self._telling = self.gradients.begin_gather(self._counts, self._count)
 
@@ -72,6 +75,16 @@ class MemberMixer(FreeMixer):
         with self.learner.changed:
             if self.learner.rounds < everywhere:
                 self._place()
+
+    @override
+    def settle(self) -> None:
+        """All members do so in the same place among their updates: a turn without a gradient."""
+        self.decide()
+        self.before_update()
+        with self.learner.changed:
+            self.learner.settle()
+            self._rests += 1
+            self.learner.changed.notify_all()
 
     @override
     def request_pause(self, *, now: bool = False) -> None:
@@ -96,6 +109,11 @@ class MemberMixer(FreeMixer):
         """A mix that has arrived counts as missed."""
         counters = super().counters()
         return Counters(**{**counters.__dict__, "missed": counters.missed + self._arrived})
+
+    @property
+    def _turns(self) -> int:
+        """Updates and rests so far: the same number at all members at the same point."""
+        return self.learner.steps + self._rests
 
     @property
     def _next(self) -> int:
@@ -136,18 +154,18 @@ class MemberMixer(FreeMixer):
 
     @override
     def _start_round(self) -> bool:
-        changed, learner = self.learner.changed, self.learner
+        changed = self.learner.changed
         with changed:
             if not self._may_start():
                 return False
             self._tell()
-            self._limit = max(learner.steps, self._decided)
+            self._limit = max(self._turns, self._decided)
             note = self.coordination.note(version=0, steps=int(self._limit))
         notes = self.exchange.agree(self.started, note)
         with changed:
             self._limit = max(note.steps, *(other.steps for other in notes))
             changed.notify_all()
-            changed.wait_for(lambda: learner.steps >= self._limit or self._closed)
+            changed.wait_for(lambda: self._turns >= self._limit or self._closed)
             if self._arrived:
                 self._place()
             self._begin_round()

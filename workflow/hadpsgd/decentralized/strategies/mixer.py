@@ -76,6 +76,15 @@ class Mixer(ABC):
     def after_update(self) -> None:
         """Wait until the next gradient may begin."""
 
+    def settle(self) -> None:
+        """Fold in what was mixed; between gradients."""
+        self.learner.settle()
+
+    def check(self) -> None:
+        """Raise what went wrong in the communication thread."""
+        if self._error is not None:
+            raise self._error
+
     def request_pause(self, *, now: bool = False) -> None:
         """Ask all learners for a pause; `now`: all ask at this same moment."""
         self.coordination.request_pause(self.started, now=now)
@@ -183,8 +192,7 @@ class Mixer(ABC):
         """Compute thread: wait for the communication thread, and fail with it."""
         with self.learner.changed:
             self.learner.changed.wait_for(lambda: until() or self._error is not None, seconds)
-        if self._error is not None:
-            raise self._error
+        self.check()
 
 
 class FreeMixer(Mixer):

@@ -187,8 +187,11 @@ class DecentralizedEngine:
             self.serve()
 
     def rest(self) -> None:
-        """Take part in mixing for a while; gradients may follow. Between gradients only."""
-        self.learner.settle()  # or mixes that wait for an update would count as missed
+        """Take part in mixing for a while; gradients may follow. Between gradients only.
+
+        The members of a super-learner all do so in the same place among their gradients.
+        """
+        self.mixer.settle()  # or mixes that wait for an update would count as missed
         self.serve()
 
     def serve(self) -> None:
