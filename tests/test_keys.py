@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -187,7 +188,23 @@ def test_any_config_can_be_planned(
     _, _, config = found
     folder = tmp_path_factory.mktemp("planned")
     planned = StandIn(folder, yaml.safe_load(resolved(config)))
-    assert "train" in {job.split(".")[0] for job in planned.planned(results="results")}
+    assert "train" in {job.split(".")[0] for job in with_sources(planned)}
+
+
+def with_sources(workflow: StandIn) -> set[str]:
+    """What would be made, once the files that the config names are there."""
+    for _ in range(20):
+        try:
+            return workflow.planned(results="results")
+        except AssertionError as error:
+            missing = re.search(r"affected files:\n((?: +\S+\n)+)", str(error))
+            if missing is None:
+                raise
+            for name in missing[1].split():
+                path = workflow.folder / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.touch()
+    raise AssertionError("files are missing without end")
 
 
 if __name__ == "__main__":

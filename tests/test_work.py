@@ -229,6 +229,26 @@ def test_a_death_after_any_store_call(calls: int, recorded: bool) -> None:
         assert set(crew.everything()) == set(range(9))
 
 
+def test_a_block_that_is_offered_twice_is_done_once() -> None:
+    """Two who bury the dead both offer what was lost, and one learner takes both offers."""
+    store = LocalStore()
+    dead, first, second = (
+        Ledger(store, Left(total=3), learner=n, learners=3, generation=0) for n in range(3)
+    )
+    for ledger in (dead, first, second):
+        ledger.begin()
+    store.add("next", 1)  # the dead one took a number, and died before it told of it
+    first.bury(0, until=1)
+    store.set("state/0", store.get("state/0").decode().replace('"low": 3', '"low": 0'))
+    second.bury(0, until=1)
+    assert store.add("offers", 0) == 2
+    done = []
+    while (block := first.claim()) is not None:
+        done.append(block)
+        first.finish(block)
+    assert sorted(done) == [0, 1, 2]
+
+
 def test_old_claims_are_removed() -> None:
     store = LocalStore()
     ledgers = [Ledger(store, Left(total=1000), learner=n, learners=2) for n in range(2)]

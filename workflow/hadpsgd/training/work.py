@@ -175,7 +175,7 @@ def work_of(job: Job, saved: Saved | None) -> Work:
         decisions: Leading | Following
         if place.member == 0:
             claims, progress = _claims(job, engine, saved)
-            given.write("progress", str(progress))
+            given.write("progress", word=str(progress))
             decisions = Leading(claims, given)
         else:
             decisions, progress = Following(given), int(given.read("progress"))

@@ -41,7 +41,7 @@ class Given:
         self.prefix = prefix
         self.seconds = seconds
 
-    def write(self, name: str, word: str) -> None:
+    def write(self, name: str, *, word: str) -> None:
         """For all members to read."""
         self.store.set(f"{self.prefix}/{name}", word)
 
@@ -95,7 +95,7 @@ class Leading(Decisions):
         """Decided now."""
         block = self.claims.next()
         word = str(block) if block is not None else OVER if self.claims.over() else REST
-        self.given.write(str(self._number), word)
+        self.given.write(str(self._number), word=word)
         # this member has begun on number - ahead, so all have read the one before that
         if self._number > self.ahead:
             self.given.remove(str(self._number - self.ahead - 1))

@@ -139,6 +139,7 @@ class Ledger:
         self._old: list[int] = []
         self._tidy_at = TIDY_EVERY
         self._begun = False
+        self._owned: set[int] = set()  # places of all blocks that were ever this process's
 
     def begin(self) -> None:
         """Before the first claim: bury this learner's former selves, and be known."""
@@ -213,6 +214,8 @@ class Ledger:
 
     def _take(self, index: int, owner: str) -> bool:
         """Become the owner instead of `owner`; whether that worked."""
+        if index in self._owned:  # offered twice, and had the first time
+            return False
         block, me = self.left.block(index), _owner(self.learner, self.generation)
         with self._lock:
             self._held[block] = index
@@ -221,7 +224,9 @@ class Ledger:
                 self._next = index + 1
         self.tell()
         won = self.store.compare_set(_claim(index), owner, me).decode() == me
-        if not won:
+        if won:
+            self._owned.add(index)
+        else:
             with self._lock:
                 del self._held[block]
                 self._numbers.discard(index)
