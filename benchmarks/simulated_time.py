@@ -13,21 +13,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from hadpsgd.decentralized.commands.simulate import RUNS
 from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
 from hadpsgd.decentralized.simulated.study import HEADER, Contest, Outcome, play, plot, row
 from hadpsgd.files import write_text
 
-RUNS = (
-    "ssgd",
-    "d1d",
-    "local",
-    "dpsgd",
-    "adpsgd",
-    "adpsgd:pairwise",
-    "adpsgd:random-partner",
-    "rand",
-    "hadpsgd",
-)
 SECONDS = 60.0
 COMPUTE = 0.5
 MODEL_BYTES = 43_154_944 * 4

@@ -155,8 +155,8 @@ def work_of(job: Job, saved: Saved | None) -> Work:
     """What this learner does from here on: from the start, a checkpoint, or as a newcomer.
 
     Raises:
-        UserError: a checkpoint lies behind the end, or nobody says what is left, or where a
-            super-learner begins.
+        UserError: a checkpoint lies behind the end.
+        TimeoutError: nobody says what is left, or where a super-learner begins.
     """
     engine, place = job.engine, job.engine.place
     if not shares(job):

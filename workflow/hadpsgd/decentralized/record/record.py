@@ -245,7 +245,8 @@ def _sound(content: bytes, schedule: MixingSchedule, node: int) -> tuple[list[En
     entries: list[Entry] = []
     whole = 0
     reader = _Bytes(content)
-    with contextlib.suppress(IndexError, struct.error):  # a kill may have cut the last one
+    # a kill may have cut the last one; a host that failed may have left zeros (ValueError)
+    with contextlib.suppress(IndexError, struct.error, ValueError):
         for entry in _entries(reader, schedule, node):
             entries.append(entry)
             whole = reader.at

@@ -173,8 +173,7 @@ class DecentralizedEngine:
         strategy is synchronous.
         """
         self.mixer.complete_round()
-        with self.learner.changed:
-            self.mixer.finish()
+        self._finish()
 
     def stand_still(self) -> None:
         """Let all learners pause, for `state_dict`; all call it, as `finish`; then `go_on`."""
