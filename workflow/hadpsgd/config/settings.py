@@ -75,3 +75,7 @@ class Settings(Section):
     among adpsgd), replace and continue start all learners again from the last checkpoint; where
     learners draw partners (random-partner), replace is continue. A host that dies takes its
     learners with it: with replace and continue the other hosts go on (adpsgd, rand)."""
+    silence_limit: float = Field(30.0, ge=0, json_schema_extra=DECIDES_NOTHING)
+    """Seconds without a sign of life after which `hadpsgd launch` ends the process of a learner
+    (stopped, or hanging); `lost_learner` says what then. For a gradient that does not end, 10 times
+    as many, and 10 times the longest gradient before. 0 waits for ever."""

@@ -300,6 +300,7 @@ def _ranks(wanted: Launch, env: dict[str, str], numbers: range, descriptors: lis
         size=wanted.run.shared_gradients if can else 1,
         needs_all=needs_all(wanted.run, len(numbers)),
         descriptors=descriptors,
+        silence=wanted.settings.training.silence_limit,
     )
 
 

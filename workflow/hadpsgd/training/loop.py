@@ -6,6 +6,7 @@ import time
 from enum import IntEnum
 from typing import Any
 
+from hadpsgd.training import pulse
 from hadpsgd.training.board import Board
 from hadpsgd.training.checkpoints import Saved
 from hadpsgd.training.evaluation import evaluate
@@ -47,11 +48,13 @@ def train(job: Job) -> End:
     with interrupt, engine, work:
         lr = 0.0
         while not (work.over or engine.over):
+            pulse.works()
             with meter.waiting_for_data():
                 piece = work.take()
             if piece is None:  # others do what is left, and may need this learner's mixes
                 if meter.steps:
                     progress.tell(step=work.progress, lr=lr, meter=meter)
+                pulse.waits()
                 engine.rest()
             else:
                 lr = rate(
@@ -89,6 +92,7 @@ def step(job: Job, piece: Piece, lr: float, meter: Meter) -> None:
     loss = job.gradients.take(x, y, rank=piece.rank, step=piece.step)
     seconds = time.monotonic() - begin
     time.sleep(job.injection.pause(learner=rank, step=engine.steps, seconds=seconds))
+    pulse.waits()
     report = engine.step(lr, last=piece.last, block=piece.block)
     meter.add(loss=loss, frames=y.numel(), report=report)
 

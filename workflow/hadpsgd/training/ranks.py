@@ -18,6 +18,8 @@ from hadpsgd.decentralized.network.rendezvous import JOIN
 from hadpsgd.training import interrupt
 from hadpsgd.training.loop import End
 from hadpsgd.training.metrics import say
+from hadpsgd.training.pulse import PULSE
+from hadpsgd.training.vigil import Vigil
 
 BAD_INPUT = 2
 CRASHED = 1
@@ -47,6 +49,8 @@ class Rank:
     joins_until: float
     """Until then it is not counted on."""
     code: int | None = None
+    silent: str = ""
+    """Why it was ended as one that hangs."""
 
     def last_line(self) -> str:
         """Of what this attempt wrote."""
@@ -70,6 +74,7 @@ class Ranks:
         needs_all: why all end, where the strategy cannot go on without one.
         size: ranks of a super-learner. It ends as a whole when one of them dies, and joins so.
         descriptors: open files that they keep open, too.
+        silence: seconds after which one that gives no sign of life is ended (`Vigil`; 0: never).
     """
 
     def __init__(
@@ -85,6 +90,7 @@ class Ranks:
         size: int = 1,
         needs_all: str = "",
         descriptors: Sequence[int] = (),
+        silence: float = 0.0,
     ) -> None:
         self.command = command
         self.env = env
@@ -96,6 +102,7 @@ class Ranks:
         self.size = size
         self.needs_all = needs_all
         self.descriptors = descriptors
+        self.vigil = Vigil(silence)
         self.ranks: dict[int, Rank] = {}
         self.stopping = False
         """Whether a signal, or bad input of one, asked them to stop."""
@@ -145,6 +152,8 @@ class Ranks:
         place |= {"WORLD_SIZE": self.world, "LOCAL_WORLD_SIZE": len(self.numbers)}
         env = {**os.environ, **self.env, **{name: str(value) for name, value in place.items()}}
         env |= {JOIN: str(life)} if life else {}
+        signs = [self.vigil.open(number)] if self.vigil.limit else []
+        env |= {PULSE: str(signs[0])} if signs else {}
         log = self.logs / f"rank-{number}.log"
         with log.open("ab") as stream:
             now = time.strftime("%Y-%m-%d %H:%M:%S")
@@ -157,16 +166,23 @@ class Ranks:
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=stream,
-                pass_fds=self.descriptors,
+                pass_fds=[*self.descriptors, *signs],
                 start_new_session=True,  # Ctrl-C reaches us alone, and we pass it on once
                 preexec_fn=_prepare_rank(),  # noqa: PLW1509  no lock is taken in it
             )
+        for pipe in signs:
+            os.close(pipe)
         joins_until = time.monotonic() + JOIN_SECONDS if life else 0.0
         self.ranks[number] = Rank(
             number=number, process=process, log=log, begin=begin, joins_until=joins_until
         )
 
     def _look(self) -> None:
+        for number, why in self.vigil.silent().items():
+            rank = self.ranks[number]
+            if rank.code is None and not rank.silent:
+                rank.silent = why
+                rank.process.kill()  # for good: it never wakes up again
         ended = [(rank, rank.process.poll()) for rank in self._running()]
         # of two that ended, the one that a signal killed did not die of the other's death
         for rank, status in sorted(ended, key=lambda one: one[1] or 0):
@@ -178,11 +194,13 @@ class Ranks:
     def _ended(self, rank: Rank, status: int) -> None:
         known = (End.DONE, BAD_INPUT, End.REQUEUE)
         rank.code = status if status in known else CRASHED
+        self.vigil.close(rank.number)
         if status == BAD_INPUT:
             self._refuse(rank)
         if status in known or self.refused or self._why:
             return
         how = signal.Signals(-status).name if status < 0 else f"status {status}"
+        how = rank.silent or how
         if self.stopping:
             say(f"rank {rank.number} died ({how}); its log: {rank.log}")
         elif self.alone and self._others_take_part(rank):
@@ -234,6 +252,7 @@ class Ranks:
             rank.process.kill()
             status = rank.process.wait()
         rank.code = CRASHED
+        self.vigil.close(rank.number)
         if status == BAD_INPUT:
             self._refuse(rank)
 
@@ -275,6 +294,7 @@ class Ranks:
             rank.process.kill()
             rank.process.wait()
             rank.code = CRASHED
+            self.vigil.close(rank.number)
 
     def _follow(self, rank: Rank) -> None:
         """What rank 0 says is said here, too."""
