@@ -130,7 +130,7 @@ def test_newcomer_goes_on_after_the_last_whole_event(tmp_path: Path) -> None:
 def test_newcomer_goes_on_before_what_is_no_event(tail: bytes, tmp_path: Path) -> None:
     """A host that fails in the middle of a write may leave zeros where bytes were announced."""
     path = tmp_path / "node-2.bin"
-    sound = [Update(step=0, read=0, rate=0.5), Update(step=1, read=1, rate=0.5)]
+    sound: list[Entry] = [Update(step=0, read=0, rate=0.5), Update(step=1, read=1, rate=0.5)]
     write(path, sound).flush()
     path.write_bytes(path.read_bytes() + tail)
     again = Recorder(path, {"run": "x"}, RING, 2)
