@@ -21,7 +21,7 @@ from hadpsgd.decentralized.core.events import Event, Join, Mix, Update, ledger_f
 from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.note import Note
 from hadpsgd.decentralized.core.sgd import Sgd
-from hadpsgd.decentralized.elastic.membership import Decision, Report
+from hadpsgd.decentralized.elastic.decision import Decision, Report
 from hadpsgd.decentralized.network import link
 from hadpsgd.decentralized.network.connections import Address
 from hadpsgd.decentralized.network.tcp import TcpTransport

@@ -11,14 +11,8 @@ import pytest
 import torch.distributed as dist
 
 from hadpsgd.decentralized.elastic import membership
-from hadpsgd.decentralized.elastic.membership import (
-    Decision,
-    ExcludedError,
-    Membership,
-    Newcomer,
-    Report,
-    TooLateError,
-)
+from hadpsgd.decentralized.elastic.decision import Decision, Newcomer, Report
+from hadpsgd.decentralized.elastic.membership import ExcludedError, Membership, TooLateError
 from hadpsgd.decentralized.topology.schedules import create
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -16,13 +15,8 @@ from hadpsgd.decentralized.core.events import Join
 from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.note import Note
 from hadpsgd.decentralized.core.place import Place
-from hadpsgd.decentralized.elastic.membership import (
-    LOOK_SECONDS,
-    Decision,
-    Membership,
-    Newcomer,
-    Report,
-)
+from hadpsgd.decentralized.elastic.decision import Decision, Newcomer, Report
+from hadpsgd.decentralized.elastic.membership import LOOK_SECONDS, Membership
 from hadpsgd.decentralized.network.collectives import Group
 from hadpsgd.decentralized.network.tcp import TcpTransport
 from hadpsgd.decentralized.network.transport import Arrival, UnsettledError
@@ -62,7 +56,7 @@ class ElasticExchange(PeerExchange):
         self.membership = membership
         self.life = life
         self._decision: Decision | None = None
-        self._active = time.monotonic()
+        self._active = membership.clock.now()
         """When the last round ended."""
         transport.interrupted = membership.changing
 
@@ -87,7 +81,7 @@ class ElasticExchange(PeerExchange):
     def apply(self) -> None:
         """Mix; then go over to the new membership, if there is one."""
         super().apply()
-        self._active = time.monotonic()
+        self._active = self.membership.clock.now()
         if self._decision is not None:
             decision, self._decision = self._decision, None
             self._go_over(decision)
@@ -106,7 +100,7 @@ class ElasticExchange(PeerExchange):
         Whoever has come to the end of the run closes its connections as the dead do, but does not
         leave others waiting.
         """
-        idle = time.monotonic() - self._active
+        idle = self.membership.clock.now() - self._active
         if idle < LOOK_SECONDS or self.coordination.pauses(round_):
             return set()
         lost, node = self.links.ended(), self.place.node
@@ -128,11 +122,11 @@ class ElasticExchange(PeerExchange):
             steps: gradients that this learner's former self applied.
             version: its last version.
         """
-        deadline = time.monotonic() + seconds
+        deadline = self.membership.clock.now() + seconds
         told = Newcomer(life=self.life, steps=steps, version=version)
         weights = torch.empty_like(self.learner.weights, device="cpu")
         while True:
-            decision = self.membership.join(deadline - time.monotonic(), told)
+            decision = self.membership.join(deadline - self.membership.clock.now(), told)
             source = decision.sources[self.place.node]
             giver = self.place.counterpart(source)
             self.links.reset(decision.epoch)
@@ -141,7 +135,9 @@ class ElasticExchange(PeerExchange):
                 came = self.links.exchange(
                     GIFT + decision.epoch, [giver], [], Note(), into=[weights]
                 )
-            if self.membership.all_have_it(bool(came), seconds=deadline - time.monotonic()):
+            if self.membership.all_have_it(
+                bool(came), seconds=deadline - self.membership.clock.now()
+            ):
                 break
         if self.place.member:  # the first member alone has read the record
             told = decision.newcomers[self.place.node]
@@ -192,7 +188,7 @@ class ElasticExchange(PeerExchange):
                 self.links.drop(rank)
 
     def _follow(self, decision: Decision) -> None:
-        self._active = time.monotonic()
+        self._active = self.membership.clock.now()
         reports = decision.reports.values()
         self.schedule = self.base.over(decision.alive)
         self.coordination.begin_anew(

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from hadpsgd.decentralized.elastic.decision import Decision
 from hadpsgd.decentralized.elastic.exchange import ElasticExchange
-from hadpsgd.decentralized.elastic.membership import Decision
 from hadpsgd.decentralized.network.transport import Arrival, UnsettledError
 from hadpsgd.decentralized.strategies.exchange import PeerExchange
 from hadpsgd.decentralized.strategies.members import MemberMixer

@@ -16,24 +16,28 @@ like this, in the communication threads; gradients go on meanwhile:
 5. Newcomers get the weights of a neighbour. A super-learner joins as a whole: its first rank asks,
    the others look for the decision that lets this *life* of it in.
 
-The store must outlive the learners: torchrun's agent or `hadpsgd launch` hosts it.
+The store must outlive the learners: torchrun's agent or `hadpsgd launch` hosts it. All of them ask
+it, so nobody asks about everybody: who waits asks for the decision, and once in a while whether the
+rank that writes it lives; that one alone looks after the others, and gives signs of life meanwhile.
+However many there are, each asks a few times a second.
 """
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict
 
-import torch.distributed as dist
-
+from hadpsgd.decentralized.core.threads import Clock, RealClock
+from hadpsgd.decentralized.core.work import Store
+from hadpsgd.decentralized.elastic.decision import Decision, Newcomer, Report, report_of
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
 
 LOOK_SECONDS = 0.25
 PATIENCE_SECONDS = 1.0
-"""A node that is waited for so long (for its report, or its decision) is asked whether it lives."""
-
+"""A rank that is waited for so long (for its report, or its decision) is asked whether it lives."""
+FIRST_POLL_SECONDS, LAST_POLL_SECONDS = 0.005, 0.05
+"""Who waits for a word in the store asks again after so long, each time after twice as long."""
 
 OVER = "over"
 
@@ -46,112 +50,6 @@ class TooLateError(RuntimeError):
     """The others have come to their end."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Newcomer:
-    """What a node that joins says of itself."""
-
-    life: int = 1
-    """Which start of its processes this is."""
-    steps: int = 0
-    """Gradients that its former self applied."""
-    version: int = 0
-    """Its former self's last version."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Report:
-    """Where a rank stands when the membership changes."""
-
-    round: int
-    """The round that it is in, or would start next."""
-    exchanging: bool = False
-    """Whether it is in the middle of that round."""
-    holds: tuple[int, ...] = ()
-    """Nodes whose snapshots of that round it has whole."""
-    pause: bool = False
-    """Whether a pause was picked that it has not reached."""
-    stop: bool = False
-    """Whether an end was picked."""
-    finished: int = 0
-    """Bit i: node i is known to have applied its last gradient."""
-    steps: int = 0
-    """Updates applied, or decided on; rests count."""
-
-    def has(self, *, other: int, round_: int) -> bool:
-        """Whether it holds the snapshot of `other` of that round, or has used it already."""
-        if self.round == round_:
-            return self.exchanging and other in self.holds
-        return self.round > round_
-
-
-@dataclass(frozen=True)
-class Decision:
-    """A new membership."""
-
-    epoch: int
-    alive: tuple[int, ...]
-    round: int
-    """The round that all go on with."""
-    sources: dict[int, int] = field(default_factory=dict)
-    """Newcomer -> whose weights it gets."""
-    reports: dict[int, Report] = field(default_factory=dict)
-    """By rank: of those who go on, and the last words of those who have come to their end."""
-    newcomers: dict[int, Newcomer] = field(default_factory=dict)
-    """Newcomer -> what it says of itself."""
-    size: int = 1
-    """Ranks of a node."""
-
-    def of_node(self, node: int) -> list[Report]:
-        """The reports of its ranks; none if some are missing."""
-        ranks = range(node * self.size, (node + 1) * self.size)
-        return [self.reports[r] for r in ranks] if self.reports.keys() >= set(ranks) else []
-
-    def steps(self, node: int) -> int:
-        """Updates and rests that a rank of the node has decided on: all its ranks do so many."""
-        return max(report.steps for report in self.of_node(node))
-
-    def settled(self, rank: int) -> list[int]:
-        """Nodes with whom the round that `rank` was in counts."""
-        mine, node = self.reports[rank], rank // self.size
-        return [
-            j
-            for j in mine.holds
-            if (theirs := self.of_node(j))
-            and all(report.has(other=node, round_=mine.round) for report in theirs)
-            and all(report.has(other=j, round_=mine.round) for report in self.of_node(node))
-        ]
-
-    @property
-    def finished(self) -> int:
-        """All who are known to have applied their last gradients."""
-        bits = 0
-        for report in self.reports.values():
-            bits |= report.finished
-        return bits
-
-    def to_json(self) -> str:
-        """For the store."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Decision:
-        """Inverse of `to_json`."""
-        content = json.loads(text)
-        return cls(
-            content["epoch"],
-            tuple(content["alive"]),
-            content["round"],
-            {int(node): source for node, source in content["sources"].items()},
-            {int(rank): _report(report) for rank, report in content["reports"].items()},
-            {int(node): Newcomer(**told) for node, told in content["newcomers"].items()},
-            content["size"],
-        )
-
-
-def _report(content: dict[str, object]) -> Report:
-    return Report(**{**content, "holds": tuple(content["holds"])})  # type: ignore[arg-type]
-
-
 class Membership:
     """One rank's view.
 
@@ -162,19 +60,22 @@ class Membership:
         lives: whether another rank listens; asked when it does not report.
         seconds: who does not report for so long is out, even if it listens.
         size: ranks of a node.
+        clock: in which all this happens.
     """
 
     def __init__(
         self,
-        store: dist.Store,
+        store: Store,
         base: MixingSchedule,
         rank: int,
         lives: Callable[[int], bool],
         seconds: float = 300.0,
         *,
         size: int = 1,
+        clock: Clock | None = None,
     ) -> None:
         self.store = store
+        self.clock = clock or RealClock()
         self.base = base
         self.rank = rank
         self.node = rank // size
@@ -185,11 +86,11 @@ class Membership:
         self.alive = tuple(range(base.learners))
         self.view = self.epoch, self.alive
         """Both, for another thread: they belong together."""
-        self._looked = 0.0
+        self._looked = self.clock.now() - LOOK_SECONDS
 
     def changing(self) -> bool:
         """Whether a change is proposed; looks into the store now and then only."""
-        now = time.monotonic()
+        now = self.clock.now()
         if now - self._looked < LOOK_SECONDS:
             return False
         self._looked = now
@@ -224,21 +125,22 @@ class Membership:
             TimeoutError: nobody answered.
         """
         newcomer = newcomer or Newcomer()
-        deadline = time.monotonic() + seconds
+        deadline = self.clock.now() + seconds
         first = self.rank == self.node * self.size
         while first and self._there("decision"):
             self.adopt(self._read())
-        while time.monotonic() < deadline:
+        while self.clock.now() < deadline:
             if first:
                 # its former selves, if nobody has noticed yet
                 for rank in self._ranks([self.node]):
                     self._put(f"dead/{rank}")
                 self._put(f"join/{self.node}", json.dumps(asdict(newcomer)))
                 self._put("proposed")
-            while not self._there("decision") and time.monotonic() < deadline:
+            for _ in self._polls(deadline):
+                if self._there("decision"):
+                    break
                 if self.store.check([OVER]):
                     raise TooLateError(f"the others ended before learner {self.rank} joined them")
-                time.sleep(0.01)
             if self._there("decision"):
                 decision = self._read()
                 self.adopt(decision)
@@ -254,15 +156,12 @@ class Membership:
         """
         if self.size == 1:
             return mine
-        part = dist.PrefixStore(f"members/{self.epoch}/got", self.store)
-        part.set(str(self.rank), "yes" if mine else "no")
-        deadline = time.monotonic() + seconds
-        ranks = self._ranks([self.node])
-        while not all(part.check([str(rank)]) for rank in ranks):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"other ranks of super-learner {self.node} fell silent")
-            time.sleep(0.01)
-        return all(part.get(str(rank)) == b"yes" for rank in ranks)
+        keys = {r: f"members/{self.epoch}/got/{r}" for r in self._ranks([self.node])}
+        self.store.set(keys[self.rank], "yes" if mine else "no")
+        for _ in self._polls(self.clock.now() + seconds):
+            if self.store.check(list(keys.values())):
+                return all(self.store.get(key) == b"yes" for key in keys.values())
+        raise TimeoutError(f"other ranks of super-learner {self.node} fell silent")
 
     def end(self, report: Report) -> None:
         """This rank's last word: all its rounds are done. Newcomers come too late."""
@@ -272,7 +171,7 @@ class Membership:
     def adopt(self, decision: Decision) -> None:
         """Live by it."""
         self.view = self.epoch, self.alive = decision.epoch, decision.alive
-        self._looked = time.monotonic()
+        self._looked = self.clock.now()
 
     def _lets_in(self, decision: Decision, life: int) -> bool:
         """Whether this node, in this life, is one of its newcomers."""
@@ -281,36 +180,87 @@ class Membership:
 
     def _decided(self) -> Decision:
         """Wait for the decision, or make it if it is this rank's turn."""
-        patience = time.monotonic() + PATIENCE_SECONDS
-        since: dict[tuple[int, bool], float] = {}
         while not self._there("decision"):
-            living = self._living()
-            missing = [rank for rank in living if not self._there(f"report/{rank}")]
-            awaited = missing or living[:1]
-            # each from when it was awaited: one that hangs must not take the one who decides along
-            now = time.monotonic()
-            since = {key: since.get(key, now) for key in ((r, r in missing) for r in awaited)}
-            if awaited == [self.rank]:
-                self._decide(living)
-            elif now > patience:
-                patience = now + PATIENCE_SECONDS
-                for (rank, _), begin in since.items():
-                    if now > begin + self.seconds or not self.lives(rank):
-                        self._put(f"dead/{rank}")
-            time.sleep(0.005)
+            decider = self._decider()
+            if decider == self.rank:
+                self._collect()
+            else:
+                self._await(decider)
         return self._read()
+
+    def _await(self, decider: int | None) -> None:
+        """Until there is a decision, or another rank's turn to make it."""
+        begin, signs = self.clock.now(), 0
+        while self._decider() == decider:
+            if self._comes("decision", self.clock.now() + PATIENCE_SECONDS):
+                return
+            if decider is None:
+                continue
+            given = self.store.add(self._key(f"signs/{decider}"), 0)
+            now = self.clock.now()
+            if given != signs:  # it waits for others itself
+                begin, signs = now, given
+            self._ask(decider, silent=now - begin)
+
+    def _collect(self) -> None:
+        """Wait for the reports of all who live, part with those who do not, and decide."""
+        begin = self.clock.now()
+        look = begin + PATIENCE_SECONDS
+        missing: Sequence[int] = ()
+        while not self._there("decision"):
+            if not missing:
+                living = list(self._living())
+                missing = [rank for rank in living if not self._there(f"report/{rank}")]
+                if not missing:
+                    self._decide(living)
+                    return
+            if not all(self._settled(rank, look) for rank in missing):
+                for rank in missing:
+                    if not self._settled(rank):
+                        self.store.add(self._key(f"signs/{self.rank}"), 1)
+                        self._ask(rank, silent=self.clock.now() - begin)
+                look = self.clock.now() + PATIENCE_SECONDS
+                if self._decider() != self.rank:
+                    return  # the others have given this rank up
+            missing = [rank for rank in missing if not self._settled(rank)]
+
+    def _settled(self, rank: int, deadline: float = 0.0) -> bool:
+        """Whether it need not be waited for: it reports, has ended or is dead; waits until then."""
+        if self._ended(rank) or self._dead(rank):
+            return True
+        return self._comes(f"report/{rank}", deadline)
+
+    def _ask(self, rank: int, *, silent: float) -> None:
+        """Whether it lives, though it has been silent for so long; if not, all are told so."""
+        if silent > self.seconds or not self.lives(rank):
+            self._put(f"dead/{rank}")
+
+    def _comes(self, name: str, deadline: float) -> bool:
+        """Whether there is such a key by then."""
+        return any(self._there(name) for _ in self._polls(deadline))
+
+    def _polls(self, deadline: float) -> Iterator[None]:
+        """Moments to ask the store, until `deadline`; at least one."""
+        pause = FIRST_POLL_SECONDS
+        yield
+        while (now := self.clock.now()) < deadline:
+            self.clock.sleep(min(pause, deadline - now))
+            pause = min(2 * pause, LAST_POLL_SECONDS)
+            yield
 
     def _ranks(self, nodes: Iterable[int]) -> list[int]:
         return [rank for n in nodes for rank in range(n * self.size, (n + 1) * self.size)]
 
-    def _living(self) -> list[int]:
+    def _living(self) -> Iterator[int]:
         """Ranks of nodes none of whose ranks is dead, without those that have come to the end."""
-        living = []
         for node in self.alive:
             going_on = [rank for rank in self._ranks([node]) if not self._ended(rank)]
             if not any(map(self._dead, going_on)):
-                living += going_on
-        return living
+                yield from going_on
+
+    def _decider(self) -> int | None:
+        """The lowest living rank, found without a look at the others."""
+        return next(self._living(), None)
 
     def _dead(self, rank: int) -> bool:
         """Whether the others go on without it."""
@@ -323,9 +273,9 @@ class Membership:
         return self.store.check([_last_word(rank)])
 
     def _decide(self, living: list[int]) -> None:
-        reports = {rank: _report(json.loads(self._get(f"report/{rank}"))) for rank in living}
+        reports = {rank: report_of(json.loads(self._get(f"report/{rank}"))) for rank in living}
         for rank in filter(self._ended, self._ranks(self.alive)):
-            reports[rank] = _report(json.loads(self.store.get(_last_word(rank))))
+            reports[rank] = report_of(json.loads(self.store.get(_last_word(rank))))
         going_on = sorted({rank // self.size for rank in living})
         nodes = self.base.learners
         newcomers = {
