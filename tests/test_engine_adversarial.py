@@ -20,6 +20,7 @@ from hadpsgd.decentralized.core.buffers import flatten
 from hadpsgd.decentralized.core.events import Event, Join, Mix, Update, ledger_faults, staleness
 from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.note import Note
+from hadpsgd.decentralized.core.pieces import Pieces
 from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.elastic.decision import Decision, Report
 from hadpsgd.decentralized.network import link
@@ -93,14 +94,17 @@ def test_any_interleaving_is_the_equation(data: st.DataObject, learners: int, sg
     schedule = SCHEDULES[data.draw(st.sampled_from(["ring", "random-ring", "pairwise"]))](
         learners=learners, seed=1
     )
-    snapshots: list[dict[int, tuple[int, Tensor]]] = [{} for _ in nodes]  # node: round -> snapshot
+    # node: round -> snapshot; it may be whole long after it was begun
+    snapshots: list[dict[int, tuple[int, Tensor]]] = [{} for _ in nodes]
+    copying: list[dict[int, Pieces]] = [{} for _ in nodes]
 
     def start(i: int) -> bool:
         learner, k = nodes[i].learner, nodes[i].learner.rounds
         if k in snapshots[i]:
             return False
         out = torch.empty_like(learner.weights)
-        snapshots[i][k] = (learner.snapshot(out), out)
+        version, copying[i][k] = learner.begin_snapshot(out)
+        snapshots[i][k] = version, out
         return True
 
     def mix(i: int) -> bool:
@@ -108,6 +112,8 @@ def test_any_interleaving_is_the_equation(data: st.DataObject, learners: int, sg
         takes = schedule.round(k).partners(i)
         if any(k not in snapshots[j] for j in (i, *takes)):
             return False
+        for j in (i, *takes):
+            copying[j][k].finish()
         version, own = snapshots[i][k]
         others = [(j, share) for j, share in takes.items() if j != i]
         delta = delta_of(own, [(snapshots[j][k][1], share) for j, share in others])

@@ -9,6 +9,10 @@ deltas of all learners sum to zero, so their mean is kept; and the result is W T
 older than W (arXiv 2002.01119, Eq. 2). While a gradient is computed its weights must stand still:
 a mix waits in `pending`, which belongs to the learner's weights for everybody else, and is folded
 in at the next update.
+
+What is long and changes nothing for others is only begun under the lock: a snapshot, and a mix that
+is added to one that waits. It is done outside, piece by piece. Whoever would change what it reads
+does the pieces that are left first: a snapshot holds one version, whole.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from hadpsgd.decentralized.core.buffers import Flat
 from hadpsgd.decentralized.core.events import Event, Join, Mix, Update
 from hadpsgd.decentralized.core.optimiser import Optimiser
 from hadpsgd.decentralized.core.outer import Outer
+from hadpsgd.decentralized.core.pieces import Pieces
 from hadpsgd.decentralized.core.threads import Condition, RealClock
 
 
@@ -76,6 +81,8 @@ class Learner:
         self._averaged = 0
         self._phi: Tensor | None = None  # where the gradient was taken, if the model has moved on
         self._spare: Tensor | None = None
+        self._under_way: list[Pieces] = []
+        """Begun outside of the lock, and not known to be done."""
         self._fence = torch.cuda.Event() if flat.weights.is_cuda else None
         self._statistics = [slot.parameter.detach().clone() for slot in flat.statistics]
         """As they were when the gradient began."""
@@ -121,12 +128,32 @@ class Learner:
 
     def snapshot(self, out: Tensor, part: slice = slice(None)) -> int:
         """Copy the weights (or a part), pending mixes included, into `out`; their version."""
+        version, copying = self.begin_snapshot(out, part)
+        copying.finish()
+        return version
+
+    def begin_snapshot(self, out: Tensor, part: slice = slice(None)) -> tuple[int, Pieces]:
+        """As `snapshot`, of the weights of this moment; `out` holds them when the pieces are done.
+
+        Who waits for them need not hold the lock.
+        """
         with self._alone():
-            if self.pending is None:
-                out.copy_(self.weights[part])
-            else:
-                torch.add(self.weights[part], self.pending[part], out=out)
-            return self.version
+            first, pending, held = part.indices(len(self.weights))[0], self.pending, self._held()
+
+            def take(weights: Tensor, begin: int, end: int) -> None:
+                into, where = out[begin - first : end - first], slice(begin, end)
+                if pending is None:
+                    into.copy_(weights[where])
+                else:
+                    torch.add(weights[where], pending[where], out=into)
+
+            def copy(piece: slice) -> None:
+                begin, end = first + piece.start, first + piece.stop
+                middle = min(max(begin, len(held)), end)
+                take(held, begin, middle)
+                take(self.weights, middle, end)
+
+            return self.version, self._begin(Pieces(len(out), copy))
 
     def mix(self, mix: Mix, delta: Tensor) -> Tensor:
         """Add `delta` to the weights; returns a buffer of its shape for the next delta."""
@@ -134,13 +161,18 @@ class Learner:
             if self.outer is not None:
                 self._replace(mix, delta.add_(self.weights))
                 return delta
-            if self.pending is None:
+            pending, adding = self.pending, None
+            if pending is None:
                 self.pending = delta
                 delta = self._spare if self._spare is not None else torch.empty_like(delta)
                 self._spare = None
             else:
-                self.pending.add_(delta)
+                adding = self._begin(
+                    Pieces(len(delta), lambda piece: pending[piece].add_(delta[piece]))
+                )
             self._mixed(mix)
+        if adding is not None:
+            adding.finish()
         return delta
 
     def sit_out(self, mix: Mix) -> None:
@@ -236,6 +268,24 @@ class Learner:
         if not self.late:
             self.read = self.version
 
+    def _held(self) -> Tensor:
+        """Statistics as they count: the model's move with the forward passes of a gradient."""
+        if self.apart:
+            return self.weights[:0]
+        held = self.weights[: self.flat.first].clone()
+        for slot, before in zip(self.flat.statistics, self._statistics, strict=True):
+            if self.flat.is_view(slot):
+                slot.of(held).copy_(before)
+        return held
+
+    def _begin(self, pieces: Pieces) -> Pieces:
+        """Let them be done outside of the lock; on a GPU they are only asked for, at once."""
+        if self._fence is None:
+            self._under_way.append(pieces)
+        else:
+            pieces.finish()
+        return pieces
+
     def _mixed(self, mix: Mix) -> None:
         self._happened(mix)
         self.rounds += 1
@@ -255,6 +305,9 @@ class Learner:
     def _alone(self) -> Iterator[None]:
         """One method at a time; on a GPU the threads' streams wait for each other as well."""
         with self.changed, torch.no_grad():
+            for pieces in self._under_way:
+                pieces.finish()
+            self._under_way.clear()
             if self._fence is None:
                 yield
             else:  # the stream of the weights' device, whichever is this thread's current one

@@ -44,7 +44,7 @@ class Exchange(ABC):
 
     @abstractmethod
     def snapshot(self) -> None:
-        """Take the learner's weights of the moment."""
+        """Begin to take the learner's weights of the moment; what is long is left to `run`."""
 
     @abstractmethod
     def run(self, round_: int) -> None:
@@ -122,17 +122,21 @@ class PeerExchange(Exchange):
 
     def snapshot(self) -> None:
         """The own shard."""
-        if self.own.is_cuda:
-            version = self.learner.snapshot(self.own, self.part)
-            self.transport.outgoing().copy_(self.own)  # to pinned memory, on this thread's stream
-        else:
+        if not self.own.is_cuda:
             self.own = self.transport.outgoing()
-            version = self.learner.snapshot(self.own, self.part)
+        version, self._copying = self.learner.begin_snapshot(self.own, self.part)
         self.note = self.coordination.note(version=version, steps=self.learner.steps)
+
+    def _ready(self) -> None:
+        """The snapshot is whole, and may be sent."""
+        self._copying.finish()
+        if self.own.is_cuda:
+            self.transport.outgoing().copy_(self.own)  # to pinned memory, on this thread's stream
         self.before_sending()
 
     def run(self, round_: int) -> None:
         """Exchange; make delta of what came, gathered from all shards."""
+        self._ready()
         current = self.schedule.round(round_)
         receives = {self.place.counterpart(j): j for j in current.receives(self.place.node)}
         sends = [self.place.counterpart(j) for j in current.sends(self.place.node)]
@@ -248,10 +252,12 @@ class AverageExchange(Exchange):
         following = self.learner.rounds + 1
         self.control[0] = float(self.coordination.pauses(following))
         self.control[1] = float(self.coordination.stops(following))
-        self.version = self.learner.snapshot(self.average)  # last: it orders the streams
+        # last: it orders the streams
+        self.version, self._copying = self.learner.begin_snapshot(self.average)
 
     def run(self, round_: int) -> None:
         """Allreduce; all learners are at the same version."""
+        self._copying.finish()
         self._averaging.run()
         others = (j for j in range(self.place.nodes) if j != self.place.node)
         takes = tuple((j, 1 / self.place.nodes, self.version) for j in others)

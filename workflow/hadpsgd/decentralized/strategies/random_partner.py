@@ -50,6 +50,7 @@ class PartnerExchange(PeerExchange):
         Raises:
             UnsettledError: the partner was lost.
         """
+        self._ready()
         arrivals = self.transport.exchange(round_, [self.partner], [self.partner], self.note)
         self._take(arrivals, round_)
 
