@@ -64,6 +64,22 @@ def test_a_super_learner_sends_each_weight_once(size: int) -> None:
         assert models == 1  # headers aside
 
 
+@pytest.mark.parametrize("among", ["d1d", "local"])
+def test_an_average_among_super_learners_takes_what_an_allreduce_does(among: str) -> None:
+    """Each of n sends 2 (n-1)/n models; all members of all get the same bits."""
+    nodes, size, steps = 4, 2, 6
+    setup = Setup(Choice(strategy=among, every=2), "complete", nodes * size, size, steps=steps)
+    model = flatten(make_model(setup.dtype), shards=setup.learners).weights.nbytes
+    results = run_setup(setup)
+    rounds = {"d1d": steps, "local": steps // 2}[among]
+    for node in range(nodes):
+        members = results[node * size : (node + 1) * size]
+        sent = sum(member.peer_bytes for member in members)
+        assert sent * nodes == 2 * (nodes - 1) * model * rounds  # headers aside
+    if among == "local":  # it ends with an average
+        assert all((one.weights == results[0].weights).all() for one in results)
+
+
 @given(size=st.integers(1, 9), layers=st.integers(1, 2), cells=st.integers(1, 300))
 @settings(max_examples=25, deadline=None)
 def test_buckets_cover_the_gradient(size: int, layers: int, cells: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -34,11 +34,12 @@ class _Round:
         receives: Sequence[int],
         sends: Sequence[int],
         *,
-        payload: Tensor,
+        payload: Mapping[int, Tensor],
         buffers: Sequence[Tensor],
     ) -> None:
         self.number = number
         self.payload = payload
+        self.nbytes = max((tensor.nbytes for tensor in payload.values()), default=0)
         self.begin = time.monotonic()
         self.receives, self.sends = set(receives), set(sends)
         self.partners = sorted(self.receives | self.sends)
@@ -125,19 +126,21 @@ class TcpTransport:
         sends: Sequence[int],
         note: Note,
         *,
-        payload: Tensor | None = None,
+        payload: Tensor | Mapping[int, Tensor] | None = None,
         into: Sequence[Tensor] | None = None,
     ) -> dict[int, Arrival]:
         """One round with all partners at once.
 
-        `payload` is sent and `into` filled (in the order of `receives`; contiguous, on the CPU) in
-        place of the transport's own buffers.
+        `payload` is sent (to each partner its own, if it is a mapping) and `into` filled (in the
+        order of `receives`; contiguous, on the CPU) in place of the transport's own buffers.
         """
+        if not isinstance(payload, Mapping):
+            payload = dict.fromkeys(sends, self._snapshot if payload is None else payload)
         current = _Round(
             round_,
             receives,
             sends,
-            payload=self._snapshot if payload is None else payload,
+            payload=payload,
             buffers=self._buffers(len(receives)) if into is None else into,
         )
         deadline = time.monotonic() + self.timeout
@@ -233,7 +236,7 @@ class TcpTransport:
     def _proceed(self, current: _Round, j: int, note: Note) -> bool:
         """Do with partner `j` what can be done now; False if it is lost."""
         if self.delay is not None:
-            size = current.payload.nbytes * (1 + current.partners.index(j))
+            size = current.nbytes * (1 + current.partners.index(j))
             if time.monotonic() < current.begin + self.delay(j, size):
                 return True
         try:
@@ -244,7 +247,7 @@ class TcpTransport:
             return True
         if j in current.unsent:
             current.unsent.discard(j)
-            payload = _bytes(current.payload)
+            payload = _bytes(current.payload[j])
             header = Header(
                 kind=Kind.WEIGHTS,
                 sender=self.rank,

@@ -19,6 +19,7 @@ from hadpsgd.decentralized.core.observation import Observer
 from hadpsgd.decentralized.core.place import Place
 from hadpsgd.decentralized.core.sums import combine, mean_of
 from hadpsgd.decentralized.network.collectives import Group
+from hadpsgd.decentralized.network.tcp import TcpTransport
 from hadpsgd.decentralized.network.transport import Arrival, Transport
 from hadpsgd.decentralized.topology.mixing import MixingSchedule, Takes
 
@@ -196,7 +197,45 @@ class PeerExchange(Exchange):
 
 
 class PeerAverageExchange(PeerExchange):
-    """The mean of all super-learners' weights, shard by shard, from everybody to everybody."""
+    """The mean of all super-learners' weights: an allreduce of each member and its counterparts.
+
+    Each of n counterparts gets its part of their shard from all, sums it in the order of the nodes
+    and hands the mean out: together a super-learner sends 2 (n-1)/n models, and all get the same
+    bits.
+    """
+
+    transport: TcpTransport
+
+    def __init__(
+        self,
+        learner: Learner,
+        schedule: MixingSchedule,
+        transport: TcpTransport,
+        coordination: Coordination,
+        place: Place,
+        members: Group,
+    ) -> None:
+        super().__init__(learner, schedule, transport, coordination, place, members)
+        self._rows = torch.empty_like(transport.outgoing()).view(place.nodes, -1)
+        """[nodes, shard / nodes]: everybody's values of the own part."""
+        self._means = torch.empty_like(self._rows)
+        """[nodes, shard / nodes]: all parts."""
+
+    @override
+    def run(self, round_: int) -> None:
+        """Bring the own part together; `_combine` does the rest."""
+        self._ready()
+        own, others = self.transport.outgoing().view(self._rows.shape), self._others()
+        self._rows[self.place.node].copy_(own[self.place.node])
+        came = self.transport.exchange(
+            2 * round_,
+            list(others),
+            list(others),
+            self.note,
+            payload={rank: own[j] for rank, j in others.items()},
+            into=[self._rows[j] for j in others.values()],
+        )
+        self._take({others[rank]: arrival for rank, arrival in came.items()}, round_)
 
     @override
     def apply(self) -> None:
@@ -204,11 +243,25 @@ class PeerAverageExchange(PeerExchange):
         self.observer.averaged(self.delta, self.learner.weights)
         self.learner.replace(self.mix, self.delta)
 
+    @override
     def _combine(self, came: Mapping[int, Arrival]) -> None:
-        """Summed in the order of the nodes, so that all get the same bits."""
+        """The mean of the own part to all others, theirs from them."""
+        others, own = self._others(), self._means[self.place.node]
+        mean_of(self._rows, own)
+        self.transport.exchange(
+            2 * self.mix.round + 1,
+            list(others),
+            list(others),
+            self.note,
+            payload=own,
+            into=[self._means[j] for j in others.values()],
+        )
+        self.delta[self.part].copy_(self._means.view(-1))
+
+    def _others(self) -> dict[int, int]:
+        """Rank of the counterpart -> node."""
         nodes = range(self.place.nodes)
-        rows = [self.own if j == self.place.node else came[j].weights for j in nodes]
-        mean_of([row.to(self.own.device) for row in rows], self.delta[self.part])
+        return {self.place.counterpart(j): j for j in nodes if j != self.place.node}
 
 
 class InPlaceMean(Protocol):
