@@ -47,7 +47,8 @@ files = {
     "alignment-report": ["report.json", *(f"{name}.png" for name in quality)],
     "adaptation-report": ["adaptation.json", *(f"{name}.png" for name in quality)],
 }
-pages = ["report.html", "curves.png", "learning_rate.png", "stages.md", "significance.json"]
+pages = ["report.html", "curves.png", "seconds.png", "learning_rate.png", "stages.md"]
+pages.append("significance.json")
 places = [out / file for file in files.get(command, [""])]
 if command == "report" and "--out" in options:
     places = [out, *(out.parent / page for page in pages)]

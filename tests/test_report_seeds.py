@@ -77,10 +77,10 @@ def test_a_row_is_the_mean_with_students_interval(config: Config) -> None:
     ]
     lines = table.error_rates(config, made).rows
     for row, line in zip(("plain", "wide"), lines[:2], strict=True):
-        for name, cell in zip(("dev", "swb", "ch"), line[3:6], strict=True):
+        for name, cell in zip(("dev", "swb", "ch"), line[4:7], strict=True):
             numbers = [float(number) for number in re.findall(r"[-\d.]*\d", cell)]
             assert numbers == pytest.approx(mean_and_interval(wers(row, name)), abs=0.0051)
-    assert lines[2][3] == "5.11 % (46/900)"  # one run: its errors and words
+    assert lines[2][4] == "5.11 % (46/900)"  # one run: its errors and words
     counted = table.counts(config, made).rows
     assert {line[0] for line in counted} == ERRORS.keys()
 
@@ -126,7 +126,7 @@ def test_a_run_without_a_score_is_left_out_of_the_mean_and_said(config: Config) 
     cells = table.error_rates(config, made).rows[0]
     rates = [rate for i, rate in enumerate(wers("plain", "swb")) if i != 1]
     mean, low, high = mean_and_interval(rates)
-    assert cells[4] == f"{mean:.2f} % ({low:.2f} .. {high:.2f}), 2 of 3"
+    assert cells[5] == f"{mean:.2f} % ({low:.2f} .. {high:.2f}), 2 of 3"
     assert "- plain-s2 diverged: at step 3" in table.explanations(made)
 
 

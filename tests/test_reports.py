@@ -61,10 +61,10 @@ def test_one_row_a_run_one_column_a_set(config: Config) -> None:
     )
     lines = table.error_rates(config, made).markdown().splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert cells[0][:6] == ["run", "strategy", "learners", "dev", "swb", "ch"]
+    assert cells[0][:7] == ["run", "strategy", "learners", "training", "dev", "swb", "ch"]
     assert [row[0] for row in cells[2:]] == list(RUNS)
-    assert cells[2][3:6] == ["5.00 % (45/900)", "6.00 % (60/1000)", "18.75 % (150/800)"]
-    assert cells[2][6:] == ["0.1", "0.5", "0123abcd"] and cells[3][-1] == rows.NOT_UPLOADED
+    assert cells[2][4:7] == ["5.00 % (45/900)", "6.00 % (60/1000)", "18.75 % (150/800)"]
+    assert cells[2][7:] == ["0.1", "0.5", "0123abcd"] and cells[3][-1] == rows.NOT_UPLOADED
     assert len({len(line) for line in lines}) == 1  # lined up
 
 
@@ -92,7 +92,7 @@ def test_a_missing_score_is_not_finished_and_a_broken_one_is_named(config: Confi
         read_results(config)
     file.unlink()
     shown = table.error_rates(config, rows.of_results(read_results(config), []))
-    assert shown.rows[1][3:6] == ["5.11 % (46/900)", "6.20 % (62/1000)", "not finished"]
+    assert shown.rows[1][4:7] == ["5.11 % (46/900)", "6.20 % (62/1000)", "not finished"]
     said = table.explanations(rows.of_results(read_results(config), []))
     assert said == "- ssgd-4 not finished: trained, and not scored on ch\n"
     assert [row.state for row in rows.of_results(read_results(config), [])] == [

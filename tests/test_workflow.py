@@ -110,6 +110,19 @@ def test_speeds_and_realignment_are_planned(tmp_path: Path) -> None:
     assert {name: int(counts.get(name, 0)) for name in wanted} == wanted
 
 
+def test_a_run_may_be_trained_alone(tmp_path: Path) -> None:
+    """The demo's two runs with a slow learner are not decoded, and have no page of errors."""
+    ran = snakemake(
+        "-n", "--profile", "local", "--configfile", "config/demo.yaml", "--quiet", "rules",
+        "--config", f"results={tmp_path}",
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    counts = dict(re.findall(r"^(\w+) +(\d+)$", ran.stdout + ran.stderr, re.MULTILINE))
+    wanted = {"train": 5, "track_training": 5, "decode": 9, "tune": 3, "score": 9,
+              "track_scores": 3, "error_analysis": 3}  # fmt: skip
+    assert {name: int(counts.get(name, 0)) for name in wanted} == wanted
+
+
 def test_copies_of_imported_speakers_are_adapted(shared: Path, tmp_path: Path) -> None:
     """Of AN4 with Kaldi's transforms: all others are imported."""
     ran = snakemake(

@@ -50,6 +50,7 @@ SETS = ["train", "dev", *CONFIG.tests]
 PERTURBED = ["train_perturbed"] if CONFIG.corpus.speeds != [1.0] else []
 # Names of the runs' folders: two configs of one name keep their runs apart.
 RUNS = [run_key(CONFIG, run.id) for run in CONFIG.training.members]
+DECODED = [run_key(CONFIG, run.id) for run in CONFIG.training.members if run.decode]
 # What reports of all runs have in rows, in order: another grouping changes neither runs nor keys.
 ROWS = [
     [row, [run_key(CONFIG, run.id) for run in runs]]

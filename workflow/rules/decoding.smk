@@ -15,7 +15,7 @@ rule decode:
     priority: 0.5  # after trainings, before the analysis of errors
     conda:
         "../../envs/hadpsgd.yaml"
-    threads: shared_threads(len(RUNS) * (1 + len(CONFIG.tests)))
+    threads: shared_threads(max(1, len(DECODED)) * (1 + len(CONFIG.tests)))
     resources:
         gres=one_gpu(CONFIG),
         mem_mb=lambda wildcards, attempt: 8000 * attempt,

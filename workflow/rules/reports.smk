@@ -2,7 +2,7 @@
 rule report:
     input:
         score=expand(
-            f"{OUT}/score/{{run}}/{{set}}", run=RUNS, set=["dev", *CONFIG.tests]
+            f"{OUT}/score/{{run}}/{{set}}", run=DECODED, set=["dev", *CONFIG.tests]
         ),
         summary=expand(f"{OUT}/runs/{{run}}/summary.json", run=RUNS),
     output:
@@ -12,6 +12,9 @@ rule report:
         ),
         curves=report(
             f"{OUT}/curves.png", caption="../report/curves.rst", category="Training"
+        ),
+        seconds=report(
+            f"{OUT}/seconds.png", caption="../report/seconds.rst", category="Training"
         ),
         rate=report(
             f"{OUT}/learning_rate.png",
@@ -80,7 +83,7 @@ rule error_analysis:
 rule index:
     input:
         report=rules.report.output,
-        errors=expand(f"{OUT}/errors/{{run}}", run=RUNS),
+        errors=expand(f"{OUT}/errors/{{run}}", run=DECODED),
     output:
         f"{OUT}/index.html",
     log:
@@ -132,7 +135,8 @@ use rule track_training as track_scores with:
 rule track:
     input:
         report=rules.report.output,
-        runs=expand(f"{OUT}/tracked/{{run}}.scores.json", run=RUNS),
+        training=expand(f"{OUT}/tracked/{{run}}.training.json", run=RUNS),
+        scores=expand(f"{OUT}/tracked/{{run}}.scores.json", run=DECODED),
     output:
         f"{OUT}/tracking.json",
     log:

@@ -127,6 +127,8 @@ class Run(SettingsChanges):
     synchronous_epochs: float = Field(0.0, ge=0)
     """Epochs of shared gradients before the local steps (local)."""
     injected: Injected = Injected()
+    decode: bool = Field(True, json_schema_extra=DECIDES_NOTHING)
+    """Decode and score it, too; a run that is to show how training goes needs neither."""
 
     @model_validator(mode="before")
     @classmethod

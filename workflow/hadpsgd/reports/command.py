@@ -13,7 +13,7 @@ from pathlib import Path
 from hadpsgd.config import load
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
-from hadpsgd.reports import curves, html, significance, stages, table
+from hadpsgd.reports import curves, html, seconds, significance, stages, table
 from hadpsgd.reports.findings import Findings
 from hadpsgd.tracking import provenance
 from hadpsgd.tracking.results import results_folder
@@ -22,7 +22,7 @@ PAGE = "report.html"
 """All on one page, which needs no other file: for MLflow and Snakemake's report."""
 INDEX = "index.html"
 """The same with links to the pages of errors."""
-FILES = ("stages.md", PAGE, significance.FILE, "curves.png", "learning_rate.png")
+FILES = ("stages.md", PAGE, significance.FILE, "curves.png", "seconds.png", "learning_rate.png")
 """What is written beside wer.md."""
 
 
@@ -59,13 +59,14 @@ def run(args: argparse.Namespace) -> int:
     if args.show:
         print(shown(found))
         pages = [folder / name for name in (INDEX, PAGE) if (folder / name).is_file()]
-        print(*pages[:1], sep="\n")
+        pictures = [folder / "seconds.png"] if (folder / "seconds.png").is_file() else []
+        print(*pages[:1], *pictures, sep="\n")
     return 0
 
 
 def shown(found: Findings) -> str:
     """The table for the terminal."""
-    said = table.explanations(found.rows)
+    said = table.explanations(found.rows) + seconds.explanations(found.results)
     return f"{table.error_rates(found.config, found.rows).markdown()}{said}\n{found.differences}"
 
 
@@ -75,12 +76,14 @@ def write(found: Findings, out: Path) -> None:
     write_text(folder / "stages.md", stages.page(config.name, found.jobs))
     write_text(folder / PAGE, html.page(found))
     curves.write_png(curves.losses(found.results), folder / "curves.png")
+    curves.write_png(seconds.figure(found.results), folder / "seconds.png")
     curves.write_png(curves.learning_rates(config, found.results), folder / "learning_rate.png")
     write_text(folder / significance.FILE, json.dumps(found.tests, indent=2) + "\n")
     kept = (provenance.read(result.folder) for result in found.results)
     origins = dict.fromkeys(provenance.origin(each) for each in kept if each)
     # last: it says that all is there
-    write_text(out, table.page(config, found.rows, found.differences, list(origins)))
+    slowed = seconds.explanations(found.results)
+    write_text(out, table.page(config, found.rows, found.differences, list(origins), slowed))
 
 
 def error_pages(found: Findings, seen_from: Path) -> dict[str, str]:

@@ -38,18 +38,18 @@ def losses(results: Sequence[RunResult]) -> Figure:
     """
     figure, axes = figure_of(len(PANELS))
     for axis, (train, heldout, _) in zip(axes, PANELS, strict=True):
-        for result, colour, label in _drawn(results):
+        for result, colour, label in drawn(results):
             if train:
                 xs, ys = thinned(*series(result.metrics, train))
                 axis.plot(xs, ys, color=colour, linewidth=0.9, alpha=0.65)
             xs, ys = series(result.metrics, heldout)
             axis.plot(xs, ys, color=colour, linewidth=1.8, marker="o", markersize=3, label=label)
-        _limit(axis, [name for name in (train, heldout) if name], results)
+        limit(axis, [name for name in (train, heldout) if name], results)
     finish(axes, [title for _, _, title in PANELS])
     return figure
 
 
-def _drawn(results: Sequence[RunResult]) -> Iterator[tuple[RunResult, str, str | None]]:
+def drawn(results: Sequence[RunResult]) -> Iterator[tuple[RunResult, str, str | None]]:
     """Each run, its colour and its name in the legend: those of one row have both in common."""
     rows = list(dict.fromkeys(result.row for result in results))
     named = set()
@@ -59,7 +59,7 @@ def _drawn(results: Sequence[RunResult]) -> Iterator[tuple[RunResult, str, str |
         yield result, COLOURS[rows.index(result.row) % len(COLOURS)], label
 
 
-def _limit(axis: Any, names: Sequence[str], results: Sequence[RunResult]) -> None:
+def limit(axis: Any, names: Sequence[str], results: Sequence[RunResult]) -> None:
     """Let a run that diverged leave the picture, and not press the others flat at its bottom."""
     sound = [result for result in results if result.state is not State.DIVERGED]
     if len(sound) == len(results):
@@ -83,7 +83,7 @@ def learning_rates(config: Config, results: Sequence[RunResult]) -> Figure:
         rates = [rate(rule, batch=batch, epoch=moment) for moment in moments]
         label = None if number else "rule" if len(rules) == 1 else "rules"
         axis.plot(moments, rates, color=_GRID, linewidth=5, label=label, solid_capstyle="butt")
-    for index, (result, colour, label) in enumerate(_drawn(results)):
+    for index, (result, colour, label) in enumerate(drawn(results)):
         xs, ys = series(result.metrics, "lr")
         # runs of one rule lie on one another: dashes let all colours be seen
         dashes = (3 * index, (3, 3 * max(0, len(results) - 1)))
@@ -93,9 +93,11 @@ def learning_rates(config: Config, results: Sequence[RunResult]) -> Figure:
     return figure
 
 
-def series(rows: Sequence[Row], name: str) -> tuple[list[float], list[float]]:
-    """Epochs and values of a curve; rows that lack one are left out."""
-    pairs = [(row["epoch"], row[name]) for row in rows if "epoch" in row and name in row]
+def series(
+    rows: Sequence[Row], name: str, against: str = "epoch"
+) -> tuple[list[float], list[float]]:
+    """Epochs (or what a curve is drawn `against`) and values; rows that lack one are left out."""
+    pairs = [(row[against], row[name]) for row in rows if against in row and name in row]
     pairs.sort(key=lambda pair: pair[0])
     return [x for x, _ in pairs], [y for _, y in pairs]
 
@@ -149,9 +151,10 @@ def figure_of(panels: int, below: str = "epoch", *, width: float = 4.6) -> tuple
     return figure, axes
 
 
-def finish(axes: Sequence[Any], titles: Sequence[str]) -> None:
-    """Titles, and a legend where there are labels."""
+def finish(axes: Sequence[Any], titles: Sequence[str], *, every: bool = False) -> None:
+    """Titles, and a legend where there are labels: in the first panel, or in `every` one."""
     for axis, title in zip(axes, titles, strict=True):
         axis.set_title(title, fontsize=10, loc="left", color=_INK)
-    if axes[0].get_legend_handles_labels()[1]:
-        axes[0].legend(frameon=False, fontsize=9, labelcolor=_INK)
+    for axis in axes if every else axes[:1]:
+        if axis.get_legend_handles_labels()[1]:
+            axis.legend(frameon=False, fontsize=9, labelcolor=_INK)

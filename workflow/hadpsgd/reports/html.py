@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from hadpsgd.config import Config
-from hadpsgd.reports import curves, differences, significance, staleness, table
+from hadpsgd.reports import curves, differences, seconds, significance, staleness, table
 from hadpsgd.reports.findings import Findings
 from hadpsgd.reports.rows import ResultRow
 from hadpsgd.scoring.seeds import mean_over_seeds
@@ -104,7 +104,13 @@ def _pictures(config: Config, results: Sequence[RunResult]) -> list[dict[str, An
     drawn = [result for result in results if result.metrics]
     if not drawn:
         return []
+    slowed = " ".join(["", *seconds.sentences(drawn)])
+    timed = seconds.figure(drawn)
     figures = (
+        (
+            timed if any(axis.lines for axis in timed.axes) else None,
+            f"Against seconds of training. Thick: held-out. Thin: training.{slowed}",
+        ),
         (curves.losses(drawn), "Against epochs. Thick: held-out. Thin: training."),
         (curves.learning_rates(config, drawn), "The rule (grey) and what the runs used."),
         (

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from hadpsgd.config import Config
 from hadpsgd.config.training import Run
+from hadpsgd.reports.seconds import spent
 from hadpsgd.scoring.seeds import mean_over_seeds
 from hadpsgd.tracking.results import RunResult, Score, State
 from hadpsgd.tracking.sync import Tracked
@@ -35,6 +37,8 @@ class ResultRow:
     """Word insertion penalty that dev chose."""
     mlflow: str
     """Id of its MLflow run."""
+    seconds: float | None = None
+    """Of its training; of several runs their mean, None where nothing is known."""
     name: str = ""
     """Of a row of several; a run is called by its id."""
     members: tuple[ResultRow, ...] = ()
@@ -53,6 +57,18 @@ class ResultRow:
         return self.run.strategy + ", virtual time" * self.run.simulated
 
     @property
+    def training(self) -> str:
+        """How long training took: `61 s`, or `61 virtual s`."""
+        if self.seconds is None:
+            return MISSING
+        return f"{self.seconds:.0f} {'virtual ' * self.run.simulated}s"
+
+    @property
+    def unscored(self) -> str:
+        """What stands where a score would."""
+        return "not decoded" if self.state is State.FINISHED else str(self.state)
+
+    @property
     def runs(self) -> tuple[ResultRow, ...]:
         """Its members, or itself."""
         return self.members or (self,)
@@ -61,7 +77,7 @@ class ResultRow:
     def explanation(self) -> str:
         """`diverged: gradient of learner 0 ...`; empty for a run that is finished."""
         if self.state is State.FINISHED:
-            return ""
+            return "" if self.run.decode else self.unscored
         return f"{self.state}: {self.why}" if self.why else str(self.state)
 
 
@@ -78,6 +94,7 @@ def of_results(results: Sequence[RunResult], tracked: Sequence[Tracked]) -> list
             scale=_acoustic_scale(result),
             penalty=number(result.tuned.get("word_penalty")),
             mlflow=ids.get(result.run.id) or NOT_UPLOADED,
+            seconds=spent(result),
         )
         for result in results
     ]
@@ -110,6 +127,7 @@ def _mean(name: str, members: Sequence[ResultRow]) -> ResultRow:
         scale=_common([row.scale for row in members]),
         penalty=_common([row.penalty for row in members]),
         mlflow=f"{sum(row.mlflow != NOT_UPLOADED for row in members)} runs",
+        seconds=fmean(known) if (known := [s for row in members if (s := row.seconds)]) else None,
         name=name,
         members=tuple(members),
         rates=rates,

@@ -38,18 +38,19 @@ class Table:
 
 
 def error_rates(config: Config, rows: Sequence[ResultRow]) -> Table:
-    """Word error rates in percent with errors and words, and what was chosen on dev.
+    """Time of training, word error rates in percent with errors and words, what was chosen on dev.
 
     Where a set has no score, the cell says how far the run got.
     """
     names = sets(config)
     chosen = ["acoustic scale", "penalty"]
-    headings = ["run", "strategy", "learners", *names, *chosen, "MLflow run"]
+    headings = ["run", "strategy", "learners", "training", *names, *chosen, "MLflow run"]
     lines = [
         [
             row.label,
             row.strategy,
             str(row.run.learners),
+            row.training,
             *(cell(row, name) for name in names),
             row.scale,
             row.penalty,
@@ -84,7 +85,7 @@ def cell(row: ResultRow, name: str) -> str:
         missing = len(row.members) - len(found)
         return mean(found, "%.2f %%") + (f", {len(found)} of {len(row.members)}" * bool(missing))
     score = row.scores.get(name)
-    return rate(score) if score else str(row.state)
+    return rate(score) if score else row.unscored
 
 
 def rate(score: Score) -> str:
@@ -131,11 +132,23 @@ def _origins(origins: Sequence[str]) -> str:
 
 
 def page(
-    config: Config, rows: Sequence[ResultRow], differences: str, origins: Sequence[str]
+    config: Config,
+    rows: Sequence[ResultRow],
+    differences: str,
+    origins: Sequence[str],
+    slowed: str = "",
 ) -> str:
-    """wer.md; `differences` is what was tested, as text, `origins` where runs were made."""
+    """wer.md.
+
+    Args:
+        config: the config.
+        rows: of the table.
+        differences: what was tested, as text.
+        origins: where runs were made.
+        slowed: what is to be said of runs with slow learners, as a list.
+    """
     synthetic = " The corpus is synthetic speech: a test bed, not a benchmark."
-    said = explanations(rows)
+    said = explanations(rows) + slowed
     text = f"""# {config.name}: word error rates
 
 Acoustic scale and insertion penalty are chosen on `dev` alone.\

@@ -24,7 +24,7 @@ class State(StrEnum):
     """How far a run got."""
 
     FINISHED = "finished"
-    """Trained and scored on all sets."""
+    """Trained, and scored on all sets if it is decoded."""
     DIVERGED = "diverged"
     """Its training has a result: there is no model."""
     FAILED = "failed"
@@ -128,7 +128,7 @@ def read_result(config: Config, run: Run, unfinished: Collection[str] = ()) -> R
     base = results_folder(config)
     key = run_key(config, run.id)
     score, folder = base / "score" / key, base / "runs" / key
-    files = {name: score / name / "wer.json" for name in sets(config)}
+    files = {name: score / name / "wer.json" for name in sets(config) if run.decode}
     scores = {
         name: read_score(file)
         for name, file in files.items()

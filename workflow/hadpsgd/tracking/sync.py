@@ -27,7 +27,7 @@ from hadpsgd.tracking.store import known_run
 from hadpsgd.tracking.uri import experiment_name, is_on, redacted, spool_folder, tracking_uri
 
 SIGNIFICANCE = "significance.json"
-PICTURES = ("curves.png", "learning_rate.png")
+PICTURES = ("curves.png", "seconds.png", "learning_rate.png")
 TABLES = ("wer.md", "report.html", "stages.md", SIGNIFICANCE, *PICTURES)
 
 
@@ -95,7 +95,9 @@ def _sync_run(config: Config, connection: Connection, result: RunResult, *, tabl
     events = chain(_training(config, result, who), _tables(config, result) if tables else ())
     if training.send(events) and result.summary:
         training.spool.take_back_last_word()
-    if result.state is State.FINISHED:  # its scores name the scoring: not while some are missing
+    if (
+        result.scores and result.state is State.FINISHED
+    ):  # its scores name the scoring: not while some are missing
         scoring = Recorder(connection, scoring_run.key(who.key, result))
         scoring.send(scoring_run.events(config, who.key, result))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
 
@@ -33,14 +34,16 @@ def train(job: Job) -> End:
         return End.DONE
     work = work_of(job, saved)
     steps_per_epoch = job.steps_per_epoch
+    metrics = Metrics(job.out, rank=engine.place.rank, step=work.progress)
     progress = Progress(
         Board(job.meeting),
-        Metrics(job.out, rank=engine.place.rank, step=work.progress),
+        metrics,
         engine,
         epoch=work.progress // steps_per_epoch,
         steps_per_epoch=steps_per_epoch,
         epochs=settings.epochs,
         every_seconds=job.every_seconds,
+        stamp=stopwatch(metrics),
     )
     meter = Meter(engine)
     interrupt = Interrupt(engine.request_stop)
@@ -82,6 +85,14 @@ def train(job: Job) -> End:
             progress.finish()
         progress.close()
     return End.DONE if work.over else End.REQUEUE
+
+
+def stopwatch(metrics: Metrics) -> Callable[[], dict[str, float]]:
+    """Tells the seconds of training so far: those of earlier attempts as their rows have them,
+    without what lay between two attempts."""
+    before = max((row.get("seconds", 0.0) for row in metrics.kept), default=0.0)
+    begin = time.monotonic()
+    return lambda: {"seconds": before + time.monotonic() - begin}
 
 
 def step(job: Job, piece: Piece, lr: float, meter: Meter) -> None:

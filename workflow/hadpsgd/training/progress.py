@@ -41,7 +41,7 @@ class Progress:
         every_seconds: float,
         stamp: Callable[[], dict[str, float]] = dict,
     ) -> None:
-        """`stamp` tells what every row has besides its numbers: of virtual learners their time."""
+        """`stamp` tells what rows have besides their numbers: the time of training so far."""
         self.board = board
         self.metrics = metrics
         self.engine = engine
