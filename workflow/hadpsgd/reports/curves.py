@@ -94,7 +94,7 @@ def learning_rates(config: Config, results: Sequence[RunResult]) -> Figure:
 
 
 def series(
-    rows: Sequence[Row], name: str, against: str = "epoch"
+    rows: Sequence[Row], name: str, *, against: str = "epoch"
 ) -> tuple[list[float], list[float]]:
     """Epochs (or what a curve is drawn `against`) and values; rows that lack one are left out."""
     pairs = [(row[against], row[name]) for row in rows if against in row and name in row]

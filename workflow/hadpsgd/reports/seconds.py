@@ -54,7 +54,9 @@ def figure(results: Sequence[RunResult]) -> Figure:
 
 def _panel(axis: Any, lines: Sequence[tuple[RunResult, str, str | None]]) -> None:
     for result, colour, label in lines:
-        train, heldout = (series(result.metrics, name, clock(result.run)) for name in LOSSES)
+        train, heldout = (
+            series(result.metrics, name, against=clock(result.run)) for name in LOSSES
+        )
         axis.plot(*thinned(*train), color=colour, linewidth=0.9, alpha=0.65)
         named = label and label + manner(result.run)
         axis.plot(*heldout, color=colour, linewidth=1.8, marker="o", markersize=3, label=named)
