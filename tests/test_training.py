@@ -139,6 +139,29 @@ def test_a_place_that_is_no_number(name: str) -> None:
         rendezvous.environment(env | {name: "two"})
 
 
+@pytest.mark.parametrize(
+    ("hosts", "job", "address", "port"),
+    [
+        ("n1", "7", "n1", "12113"),
+        ("gpu[07-09,12],other", "7", "gpu07", "12113"),
+        ("gpu[3]-ib", "2500", "gpu3-ib", "12001"),
+        ("a,b", "12500", "a", "12001"),
+    ],
+)
+def test_where_the_tasks_of_a_slurm_step_meet(
+    hosts: str, job: str, address: str, port: str
+) -> None:
+    """One command is enough: the first host, a port of the step's own."""
+    env = {"SLURM_PROCID": "3", "SLURM_NTASKS": "4", "SLURM_JOB_ID": job, "SLURM_STEP_ID": "1"}
+    found = rendezvous.environment(env | {"SLURM_STEP_NODELIST": hosts})
+    assert (found["MASTER_ADDR"], found["MASTER_PORT"]) == (address, port)
+    assert (found["RANK"], found["WORLD_SIZE"]) == ("3", "4")
+    found = rendezvous.environment(env | {"SLURM_JOB_NODELIST": hosts, "MASTER_PORT": "1"})
+    assert (found["MASTER_ADDR"], found["MASTER_PORT"]) == (address, "1")
+    with pytest.raises(UserError, match="MASTER_ADDR, MASTER_PORT is not"):
+        rendezvous.environment(env)
+
+
 def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert pick_device("auto", 0).type == "cpu"

@@ -53,6 +53,10 @@ STAGES: dict[str, tuple[str, str]] = {
     "learning-rate": ("hadpsgd.training.rate_command", "the learning rate over the epochs"),
     "launch": ("hadpsgd.training.launch_command", "start the ranks of a training run"),
     "train": ("hadpsgd.training.command", "train a run; one rank, started by torchrun"),
+    "images": (
+        "hadpsgd.images.command",
+        "train an image classifier; one rank, as `train`",
+    ),
     "watch": ("hadpsgd.training.watch_command", "a training run as it goes, in the terminal"),
     "realign": ("hadpsgd.decoding.realign_command", "align a data set with a trained network"),
     "replay": ("hadpsgd.training.replay_command", "train again from a run's record, bit for bit"),
@@ -150,7 +154,8 @@ def main(argv: list[str] | None = None) -> int:
     if stage in STOPPABLE:
         interrupt.catch()
     try:
-        if "--follow" not in rest:  # that one ends with the training that it follows
+        # a training that is followed ends the follower; no workflow trains images
+        if "--follow" not in rest and stage != "images":
             guard = _imported("hadpsgd.guard")
             guard.watch(guard.stop if stage in STOPPABLE else guard.die)
         module = load(stage)

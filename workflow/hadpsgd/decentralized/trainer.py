@@ -55,6 +55,7 @@ def decentralize(
     backwards: int = 1,
     seed: int = 0,
     seconds: float = 300.0,
+    agree_on: str = "",
 ) -> Trainer:
     """Meet the other processes and take the model's weights over.
 
@@ -72,6 +73,7 @@ def decentralize(
         backwards: backward passes that a step's gradient is made of.
         seed: of random schedules and of the order of shares.
         seconds: how long to wait for the other processes.
+        agree_on: whatever else must be the same on all ranks (a script's own settings).
 
     Raises:
         UserError: what cannot work; or a process did not come or runs something else.
@@ -80,15 +82,14 @@ def decentralize(
     for wanted in (strategy, among):
         if wanted not in OFFERED:
             raise UserError(f"no strategy '{wanted}' here", fix=f"There are: {', '.join(OFFERED)}")
-    world = int(rendezvous.environment()["WORLD_SIZE"])
+    _, world = started()
     name = strategy if world > 1 else "single"
     kind = find(name, among=among)
     size = _size(name, world=world, super_learner=super_learner)
     schedule = schedule or kind.default_schedule
     settings = (name, size, among, schedule, average_every, pace, max_staleness, backwards, seed)
-    meeting = rendezvous.meet(
-        learners=world, size=size, agree_on=_hash(repr((*settings, clip_norm))), seconds=seconds
-    )
+    agreed = _hash(repr((*settings, clip_norm, agree_on)))
+    meeting = rendezvous.meet(learners=world, size=size, agree_on=agreed, seconds=seconds)
     if meeting.joining:
         raise UserError("a process that died cannot be replaced here", fix="Start all of them anew")
     _check_alike(model, meeting)
@@ -108,6 +109,12 @@ def decentralize(
     except ValueError as error:
         raise UserError(str(error)) from None
     return Trainer(engine, meeting, seed=seed)
+
+
+def started() -> tuple[int, int]:
+    """Rank of this process and number of learners, as it was started; nobody is met yet."""
+    env = rendezvous.environment()
+    return int(env["RANK"]), int(env["WORLD_SIZE"])
 
 
 class Trainer:
@@ -150,6 +157,13 @@ class Trainer:
     def steps(self) -> int:
         """Updates of this learner so far."""
         return self.engine.steps
+
+    def distance(self) -> float | None:
+        """Estimated distance of a learner from the mean of all, over the norm of its weights.
+
+        From one mix since the last call, which costs no communication; None where there was none.
+        """
+        return self.engine.observe().distance
 
     def share(self, loader: Iterable[Any]) -> Share:
         """This learner's part of a loader's batches, the same number for everybody.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,6 +26,8 @@ RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 AGENTS_STORE = "TORCHELASTIC_USE_AGENT_STORE"
 JOIN = "HADPSGD_JOIN"
 """Set for a process that takes the place of one that died: how many had its rank before."""
+FIRST_PORT, PORTS, STEPS_OF_A_JOB = 12000, 20000, 16
+"""Below those that the system gives to anybody."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +109,7 @@ def environment(env: Mapping[str, str] = os.environ) -> dict[str, str]:
             "RANK": env["SLURM_PROCID"],
             "WORLD_SIZE": env["SLURM_NTASKS"],
             "LOCAL_WORLD_SIZE": env.get("SLURM_NTASKS_PER_NODE", "1"),
+            **_meeting_point(env),
         } | dict(env)
     wanted = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     if "RANK" not in env:
@@ -115,13 +119,27 @@ def environment(env: Mapping[str, str] = os.environ) -> dict[str, str]:
         raise UserError(
             f"RANK is set, but {', '.join(missing)} is not",
             where="environment",
-            fix="Start learners with torchrun",
+            fix="Start learners with torchrun, or set it (on all hosts alike)",
         )
     for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT", JOIN):
         if not env.get(name, "1").isdecimal():
             raise UserError(f"{name}={env[name]} is not a number", where="environment")
     others = ("LOCAL_WORLD_SIZE", RESTARTS, AGENTS_STORE, JOIN)
     return {name: env[name] for name in (*wanted, *others) if name in env}
+
+
+def _meeting_point(env: Mapping[str, str]) -> dict[str, str]:
+    """Where the tasks of a Slurm step meet, unless somebody said so: its first host, and a port.
+
+    The port follows from job and step, so that steps beside each other have their own.
+    """
+    hosts = env.get("SLURM_STEP_NODELIST") or env.get("SLURM_JOB_NODELIST", "")
+    first = re.match(r"([^\[,]+)(?:\[(\d+)[^\]]*\]([^\[,]*))?", hosts)  # gpu[07-09,12]-ib,other
+    job, step = env.get("SLURM_JOB_ID", ""), env.get("SLURM_STEP_ID", "0")
+    if not first or not job.isdecimal() or not step.isdecimal():
+        return {}
+    port = FIRST_PORT + (int(job) * STEPS_OF_A_JOB + int(step)) % PORTS
+    return {"MASTER_ADDR": "".join(part or "" for part in first.groups()), "MASTER_PORT": str(port)}
 
 
 def meet(*, learners: int, size: int, agree_on: str, seconds: float = 300.0) -> Meeting:

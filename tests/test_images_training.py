@@ -1,0 +1,245 @@
+"""`hadpsgd images` trains: learning, the average at the end, going on, the manual's commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import picture_folders
+import pytest
+import torch
+import torch._dynamo  # optimizers would import it in every process, for seconds
+from picture_folders import BATCH, SIZE, settings
+from processes import collect, launch, run
+from servers import free_port
+from torch import nn
+
+from hadpsgd.decentralized.trainer import Trainer
+from hadpsgd.images.folders import Folders
+from hadpsgd.images.training import Settings, train
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return picture_folders.ready(tmp_path_factory.mktemp("pictures"))
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The tests' own process is one learner, wherever the tests run."""
+    for name in ("RANK", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    yield
+
+
+def learner(rank: int, wanted: Settings, stop_at: int) -> dict[str, Any]:  # noqa: ARG001
+    """One process; what its model had before the end, and has after it. It may die at a step."""
+    step, finish, seen = Trainer.step, Trainer.finish, {}
+
+    def counted(trainer: Trainer) -> Any:
+        if trainer.steps == stop_at:
+            os._exit(9)
+        return step(trainer)
+
+    def watched(trainer: Trainer) -> None:
+        seen["own"] = state_of(trainer.engine.module)
+        finish(trainer)
+        seen["mean"] = state_of(trainer.engine.module)
+
+    Trainer.step = counted  # type: ignore[method-assign,assignment]
+    Trainer.finish = watched  # type: ignore[method-assign,assignment]
+    train(wanted)
+    return seen
+
+
+def state_of(module: nn.Module) -> dict[str, np.ndarray]:
+    return {name: value.numpy().copy() for name, value in module.state_dict().items()}
+
+
+def rows_of(out: Path, learners: int) -> list[list[dict[str, Any]]]:
+    """Of each rank."""
+    return [
+        [json.loads(line) for line in (out / f"metrics/rank-{rank}.jsonl").read_text().splitlines()]
+        for rank in range(learners)
+    ]
+
+
+def statistics_by_hand(net: nn.Module, pictures: Path, wanted: Settings) -> dict[str, np.ndarray]:
+    """Of the first BatchNorm, over the batches that the end draws, in NumPy."""
+    folders = Folders.open(pictures, size=SIZE)
+    seed = wanted.seed + wanted.recipe.epochs
+    some = folders.some(wanted.statistics_batches, batch=BATCH, seed=seed, workers=0)
+    with torch.no_grad():
+        outputs = [net.stem[0](images).double().numpy() for images, _ in some]  # type: ignore[union-attr,index,operator]
+    assert len(outputs) == wanted.statistics_batches
+    means = [x.mean((0, 2, 3)) for x in outputs]
+    variances = [x.transpose(1, 0, 2, 3).reshape(8, -1).var(1, ddof=1) for x in outputs]
+    return {"running_mean": np.mean(means, 0), "running_var": np.mean(variances, 0)}
+
+
+@pytest.mark.parametrize("strategy", ["adpsgd", "rand", "d1d"])
+def test_eight_learners_learn(strategy: str, pictures: Path, tmp_path: Path) -> None:
+    wanted = settings(pictures, tmp_path, engine={"strategy": strategy})
+    results = run(8, learner, wanted, -1, seconds=240)
+
+    # one network at the end, its statistics mixed as its weights are; counters are each one's own
+    for result in results:
+        for name, value in result["mean"].items():
+            np.testing.assert_array_equal(value, results[0]["mean"][name], err_msg=name)
+            assert value.dtype == result["own"][name].dtype
+            if name.endswith("num_batches_tracked"):
+                assert value == result["own"][name] == 6 * 3
+    spread = max(
+        np.abs(result["own"]["stem.1.running_var"] - results[0]["mean"]["stem.1.running_var"]).max()
+        for result in results
+    )
+    assert strategy == "d1d" or spread > 1e-6  # they were different ones
+
+    found = torch.load(tmp_path / "final.pt")
+    net = picture_folders.Tiny(3)
+    net.load_state_dict(found["model"])
+    assert found["classes"] == list(picture_folders.CLASSES)
+    for name, value in net.named_parameters():
+        np.testing.assert_array_equal(value.detach().numpy(), results[0]["mean"][name])
+    for name, by_hand in statistics_by_hand(net, pictures, wanted).items():
+        np.testing.assert_allclose(found["model"][f"stem.1.{name}"].numpy(), by_hand, rtol=1e-4)
+
+    # what the summary says is what the file does
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    held_out = Folders.open(pictures, size=SIZE).held_out
+    net.eval()
+    with torch.no_grad():
+        right = [int(net(x[None]).argmax()) == y for x, y in map(held_out.__getitem__, range(30))]
+    assert summary["heldout_top1"] == pytest.approx(np.mean(right))
+    assert summary["heldout_top1"] >= 0.9 and summary["learners"] == 8
+
+    rows = rows_of(tmp_path, 8)
+    for own in rows:
+        assert [row["epoch"] for row in own] == [1, 2, 3, 4, 5, 6]
+        assert [row["step"] for row in own] == [3, 6, 9, 12, 15, 18]
+        assert own[-1]["rate"] == pytest.approx(0.02) and own[-1]["loss"] < own[0]["loss"]
+    assert sum(own[0]["heldout_images"] for own in rows) == 30
+    assert any(row["distance"] for own in rows for row in own)
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_one_learner_in_bfloat16(pictures: Path, tmp_path: Path) -> None:
+    """Alone, with its own statistics; no recipe's accuracy is asked of two epochs."""
+    wanted = settings(pictures, tmp_path, bf16=True, statistics_batches=0, recipe={"epochs": 2})
+    train(wanted)
+    (rows,) = rows_of(tmp_path, 1)
+    assert [row["step"] for row in rows] == [24, 48] and rows[1]["loss"] < rows[0]["loss"]
+    assert rows[-1]["distance"] is None
+    found = torch.load(tmp_path / "final.pt")["model"]
+    assert found["stem.1.num_batches_tracked"] == 48 and found["fc.weight"].dtype == torch.float32
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["heldout_top1"] == rows[-1]["heldout_top1"]
+
+
+# --- going on ---
+
+
+@pytest.mark.parametrize(
+    ("engine", "kind"),
+    [
+        ({"strategy": "d1d"}, "same bits"),
+        ({"strategy": "hadpsgd", "super_learner": 2, "among": "dpsgd"}, "same bits"),
+        ({"strategy": "adpsgd"}, "goes on"),
+    ],
+)
+def test_a_run_that_died_goes_on(
+    engine: dict[str, Any], kind: str, pictures: Path, tmp_path: Path
+) -> None:
+    """All processes die at step 11 of 18, in the middle of the second epoch of 6 steps."""
+    of = {"engine": engine, "save_every": 4, "recipe": {"epochs": 3}}
+    whole = run(4, learner, settings(pictures, tmp_path / "whole", **of), -1, seconds=240)
+    broken = settings(pictures, tmp_path / "broken", **of)
+    died = collect(launch(4, learner, broken, 11), 240)
+    assert {outcome.code for outcome in died.values()} == {9}
+    assert not (tmp_path / "broken/final.pt").exists()
+    assert len(list((tmp_path / "broken/checkpoints").glob("*/*8/rank-*.pt"))) == 4
+    again = run(4, learner, broken, -1, seconds=240)
+
+    assert not list((tmp_path / "broken/checkpoints").iterdir())
+    rows = [rows_of(tmp_path / name, 4) for name in ("whole", "broken")]
+    for ours, theirs in zip(*rows, strict=True):
+        assert [row["step"] for row in theirs] == [6, 12, 18]
+        for row, other in zip(ours, theirs, strict=True):
+            if kind == "same bits":
+                same = ("rate", "loss", "top1", "heldout_loss", "heldout_top1")
+                assert [row[name] for name in same] == [other[name] for name in same]
+    for ours, theirs in zip(whole, again, strict=True):
+        for name, value in ours["own"].items():
+            assert np.isfinite(theirs["own"][name]).all()
+            if kind == "same bits" or name.endswith("num_batches_tracked"):
+                np.testing.assert_array_equal(value, theirs["own"][name], err_msg=name)
+    if kind == "same bits":
+        first, second = (torch.load(tmp_path / n / "final.pt") for n in ("whole", "broken"))
+        assert all(torch.equal(v, second["model"][k]) for k, v in first["model"].items())
+
+    # a finished run is not made again, also where nothing but its result is left
+    before = (tmp_path / "broken/final.pt").stat().st_mtime_ns
+    run(4, learner, broken, 0, seconds=240)
+    assert (tmp_path / "broken/final.pt").stat().st_mtime_ns == before
+
+
+# --- the commands of the manual ---
+
+
+def command(page: str, first: str) -> str:
+    """The line of a page that begins with these words."""
+    found = re.search(rf"^{re.escape(first)}.*(?:\\\n.*)*", page, re.MULTILINE)
+    assert found
+    return found[0].replace("\\\n", " ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", ["torchrun", "srun"])
+def test_the_manuals_commands(by: str, pictures: Path, tmp_path: Path) -> None:
+    """Two learners of one host; for srun, what it tells its tasks is set here."""
+    page = (ROOT / "docs/images.md").read_text()
+    words = command(page, f"{by} ").split()
+    (tmp_path / "imagenet").symlink_to(pictures)
+    small = "--model resnet18 --size 8 --batch 40 --epochs 1 --workers 0 --statistics-batches 1"
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    at = words.index("hadpsgd")
+    arguments = [*words[at + 1 :], *small.split()]
+    starts: list[tuple[list[str], dict[str, str]]] = []
+    if by == "torchrun":
+        starts.append((["torch.distributed.run", "--standalone", "--nproc-per-node", "2"], env))
+        arguments = ["-m", "hadpsgd", *arguments]
+        assert words[1:3] == ["--standalone", "--nproc-per-node"] and words[4] == "-m"
+    else:
+        port = free_port()  # the one of a job's number may be taken
+        for rank in range(2):
+            slurm = {"SLURM_PROCID": str(rank), "SLURM_NTASKS": "2", "SLURM_LOCALID": str(rank)}
+            slurm |= {
+                "MASTER_PORT": str(port),
+                "SLURM_JOB_ID": str(os.getpid()),
+                "SLURM_STEP_ID": "0",
+            }
+            starts.append((["hadpsgd"], env | slurm | {"SLURM_STEP_NODELIST": "localhost"}))
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-m", *program, *arguments],
+            cwd=tmp_path,
+            env=its,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for program, its in starts
+    ]
+    told = [process.communicate(timeout=300)[1] for process in running]
+    assert [process.returncode for process in running] == [0] * len(running), told
+    (out,) = (tmp_path / "runs").iterdir()
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["learners"] == 2 and summary["model"] == "resnet18"

@@ -1,0 +1,94 @@
+"""`hadpsgd images`: train an image classifier; one learner, started by torchrun or srun."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from hadpsgd.images.recipe import Recipe
+from hadpsgd.images.training import Settings, train
+
+RECIPE, SETTINGS = Recipe(), Settings(data=Path(), out=Path())
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    add = parser.add_argument
+    add("data", type=Path, metavar="DATA", help="folder with train/CLASS/* and val/CLASS/*")
+    add("--out", type=Path, required=True, help="folder for checkpoints, metrics and final.pt")
+    add("--model", default=SETTINGS.model, help="a classifier of torchvision (resnet50)")
+    add("--strategy", default="adpsgd", help="adpsgd, rand, d1d, dpsgd, ssgd, local or hadpsgd")
+    add("--super-learner", type=int, default=1, help="learners of a super-learner, for hadpsgd")
+    add("--among", default="adpsgd", help="strategy among super-learners, for hadpsgd")
+    add("--schedule", help="who mixes with whom; the strategy's own if not given")
+    add("--average-every", type=int, default=8, help="steps between averages, for local")
+    add("--batch", type=int, default=RECIPE.batch, help="images of a learner's step (32)")
+    add("--epochs", type=int, default=RECIPE.epochs, help="passes over the pictures (90)")
+    add("--base-rate", type=float, default=RECIPE.base_rate, help="for 256 images a step (0.1)")
+    add("--warm-up", type=float, default=RECIPE.warm_up, help="epochs of warm-up (5)")
+    add(
+        "--milestones",
+        type=float,
+        nargs="*",
+        default=RECIPE.milestones,
+        help="epochs after which the rate is divided by 10 (30 60 80)",
+    )
+    add("--momentum", type=float, default=RECIPE.momentum, help="of SGD (0.9)")
+    add("--nesterov", action="store_true", help="Nesterov's form of momentum")
+    add("--weight-decay", type=float, default=RECIPE.weight_decay, help="of weights (0.0001)")
+    add("--decay-all", action="store_true", help="decay biases and BatchNorm's coefficients, too")
+    add("--size", type=int, default=SETTINGS.size, help="pixels of an image's side (224)")
+    add("--seed", type=int, default=SETTINGS.seed, help="of weights, order and pieces (0)")
+    add("--bf16", action="store_true", help="forward and backward in bfloat16 where that is safe")
+    add(
+        "--statistics-batches",
+        type=int,
+        default=SETTINGS.statistics_batches,
+        help="batches for the final network's BatchNorm; 0: the mean of the learners' (200)",
+    )
+    add("--save-every", type=int, default=0, help="steps between checkpoints; 0: an epoch (0)")
+    add("--workers", type=int, default=SETTINGS.workers, help="processes that load images (4)")
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute (auto)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Do what the arguments say."""
+    train(settings_of(args))
+
+
+def settings_of(args: argparse.Namespace) -> Settings:
+    """What was asked for.
+
+    Raises:
+        UserError: values that cannot be meant.
+    """
+    return Settings(
+        data=args.data,
+        out=args.out,
+        model=args.model,
+        recipe=Recipe(
+            batch=args.batch,
+            epochs=args.epochs,
+            base_rate=args.base_rate,
+            warm_up=args.warm_up,
+            milestones=tuple(args.milestones),
+            momentum=args.momentum,
+            nesterov=args.nesterov,
+            weight_decay=args.weight_decay,
+            decay_all=args.decay_all,
+        ),
+        size=args.size,
+        engine={
+            "strategy": args.strategy,
+            "super_learner": args.super_learner,
+            "among": args.among,
+            "schedule": args.schedule,
+            "average_every": args.average_every,
+        },
+        seed=args.seed,
+        bf16=args.bf16,
+        statistics_batches=args.statistics_batches,
+        save_every=args.save_every,
+        workers=args.workers,
+        device=args.device,
+    )

@@ -1,0 +1,88 @@
+"""What is counted over an epoch and over held-out pictures; one row of JSON an epoch and rank."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hadpsgd.errors import UserError
+from hadpsgd.files import write_text
+
+
+@dataclass(kw_only=True)
+class Score:
+    """Sums over images."""
+
+    images: int = 0
+    loss: float = 0.0
+    top1: int = 0
+    top5: int = 0
+
+    def add(self, output: Tensor, labels: Tensor, loss: float) -> None:
+        """A batch: [images, classes], [images], its mean loss."""
+        count = len(labels)
+        best = output.detach().topk(min(5, output.shape[1])).indices == labels[:, None]
+        self.images += count
+        self.loss += loss * count
+        self.top1 += int(best[:, 0].sum())
+        self.top5 += int(best.sum())
+
+    def means(self) -> dict[str, float]:
+        """By image; top-1 and top-5 as shares of all."""
+        of = max(self.images, 1)
+        return {"loss": self.loss / of, "top1": self.top1 / of, "top5": self.top5 / of}
+
+    def state(self) -> dict[str, float]:
+        """For a checkpoint in the middle of an epoch: `Score(**state)`."""
+        return asdict(self)
+
+
+def criterion(output: object, labels: Tensor) -> Tensor:
+    """Cross-entropy.
+
+    Raises:
+        UserError: a network that gives several outputs.
+    """
+    if not isinstance(output, Tensor):
+        raise UserError("this network gives more than one output", fix="Choose another --model")
+    return nn.functional.cross_entropy(output, labels)
+
+
+@torch.no_grad()
+def evaluate(
+    network: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], device: torch.device
+) -> Score:
+    """With the running statistics, which stay as they are."""
+    score, training = Score(), network.training
+    network.eval()
+    for images, labels in batches:
+        images, labels = images.to(device), labels.to(device)
+        output = network(images)
+        score.add(output, labels, float(criterion(output, labels)))
+    network.train(training)
+    return score
+
+
+class Rows:
+    """A rank's file, a row for each epoch done; after a resume those of later epochs go."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.rows: list[dict[str, Any]] = []
+
+    def resume(self, epochs: int) -> None:
+        """Keep what is known of the first epochs."""
+        if self.file.is_file():
+            lines = self.file.read_text(encoding="utf-8").splitlines()
+            self.rows = [row for row in map(json.loads, lines) if row["epoch"] <= epochs]
+
+    def add(self, row: dict[str, Any]) -> None:
+        """One more epoch."""
+        self.rows.append(row)
+        write_text(self.file, "".join(f"{json.dumps(row)}\n" for row in self.rows))

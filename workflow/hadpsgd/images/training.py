@@ -1,0 +1,214 @@
+"""The training: one page, from image folders to final.pt, by `decentralize` alone."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from hadpsgd.decentralized.trainer import Trainer, decentralize, started
+from hadpsgd.errors import UserError
+from hadpsgd.files import atomic_file, write_text
+from hadpsgd.images import network
+from hadpsgd.images.checkpoints import Checkpoints
+from hadpsgd.images.folders import Folders
+from hadpsgd.images.metrics import Rows, Score, criterion, evaluate
+from hadpsgd.images.recipe import Recipe
+
+OF_NO_RESULT = ("data", "out", "workers", "device", "save_every")
+"""Settings with which the result is the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What `hadpsgd images` is asked for."""
+
+    data: Path
+    out: Path
+    model: str = "resnet50"
+    recipe: Recipe = field(default_factory=Recipe)
+    size: int = 224
+    """Pixels of an image's side."""
+    engine: dict[str, Any] = field(default_factory=dict)
+    """Arguments of `decentralize`."""
+    seed: int = 0
+    bf16: bool = False
+    """Forward and backward under autocast."""
+    statistics_batches: int = 200
+    """Batches on which the final network's BatchNorm is estimated (0: the learners' mean)."""
+    save_every: int = 0
+    """Steps between checkpoints (0: an epoch's)."""
+    workers: int = 4
+    """Processes of a learner that load images."""
+    device: str = "auto"
+
+    def identity(self, *, learners: int, pictures: int) -> str:
+        """Hash of all that decides the result."""
+        made = {k: v for k, v in asdict(self).items() if k not in OF_NO_RESULT}
+        text = json.dumps({**made, "learners": learners, "pictures": pictures}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def train(settings: Settings) -> None:
+    """Train to the end, from the last checkpoint if there is one; rank 0 writes the result.
+
+    Raises:
+        UserError: no such pictures, network or strategy; too few pictures.
+    """
+    rank, learners = started()
+    device, recipe = device_of(settings.device), settings.recipe
+    folders = Folders.open(settings.data, size=settings.size)
+    hash_ = settings.identity(learners=learners, pictures=len(folders.train))
+    if _identity_of(settings.out) == hash_:
+        return _say(f"{settings.out / 'final.pt'} is there, of the same settings: nothing to do")
+    files = Checkpoints(settings.out / "checkpoints" / hash_, rank=rank, learners=learners)
+    at = files.newest()
+
+    torch.manual_seed(settings.seed)  # the same first weights on every rank
+    net = network.make(settings.model, classes=len(folders.train.classes)).to(device)
+    optimizer = recipe.optimizer(net)
+    trainer = decentralize(
+        net, optimizer, seed=settings.seed, agree_on=f"{hash_} {at}", **settings.engine
+    )
+    share = trainer.share(folders.batches(batch=recipe.batch, workers=settings.workers))
+    if not len(share):
+        raise UserError(
+            f"{len(folders.train)} pictures are less than a batch of {recipe.batch} for each of "
+            f"{learners} learners",
+            where=settings.data,
+        )
+    rows = Rows(settings.out / "metrics" / f"rank-{rank}.jsonl")
+    score = Score()
+    if at is not None:
+        state = files.load(at)
+        trainer.load_state_dict(state["trainer"])
+        score = Score(**state["score"])
+        rows.resume(share.epoch)
+        _say(f"rank {rank} goes on from step {at}")
+
+    every, last = settings.save_every or len(share), recipe.epochs * len(share)
+    with trainer:  # at its end, all weights are averaged
+        while share.epoch < recipe.epochs:
+            begin, stale, waited = time.monotonic(), [0], 0.0
+            for images, labels in share:
+                images, labels = images.to(device), labels.to(device)
+                rate = recipe.rate(trainer.steps / len(share), learners=learners)
+                for group in optimizer.param_groups:
+                    group["lr"] = rate
+                with torch.autocast(device.type, torch.bfloat16, enabled=settings.bf16):
+                    output = net(images)
+                    loss = criterion(output, labels)
+                loss.backward()
+                score.add(output, labels, float(loss.detach()))
+                report = trainer.step()
+                stale.append(report.staleness)
+                waited += report.exposed
+                if trainer.steps % every == 0 or trainer.steps == last:
+                    state = {"trainer": trainer.state_dict(), "score": score.state()}
+                    files.save(trainer.steps, state)
+            seconds = time.monotonic() - begin
+            row = {
+                "epoch": share.epoch,
+                "step": trainer.steps,
+                "rate": recipe.rate((trainer.steps - 1) / len(share), learners=learners),
+                **score.means(),
+                "distance": trainer.distance(),
+                "staleness": sum(stale) / max(len(stale) - 1, 1),
+                "seconds": seconds,
+                "waited": waited,
+            }
+            score = Score()
+            rows.add(row | _held_out(net, folders, trainer, settings, device))
+            _tell(rows.rows[-1], trainer)
+    if rank == 0:
+        _finish(settings, net, folders, device, hash_, learners)
+        files.clear()
+    return None
+
+
+def device_of(name: str) -> torch.device:
+    """This process's: of the GPUs that it sees, the one of its number on the host."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name != "cuda":
+        return torch.device(name)
+    if not torch.cuda.is_available():
+        raise UserError("torch sees no GPU here", fix="Choose --device cpu")
+    local = int(os.environ.get("LOCAL_RANK", os.environ.get("SLURM_LOCALID", "0")))
+    device = torch.device("cuda", local % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
+def _held_out(
+    net: nn.Module, folders: Folders, trainer: Trainer, settings: Settings, device: torch.device
+) -> dict[str, float]:
+    """This learner's own weights, on its part of the held-out pictures."""
+    batches = folders.held_out_batches(
+        batch=settings.recipe.batch,
+        workers=settings.workers,
+        rank=trainer.rank,
+        learners=trainer.learners,
+    )
+    found = evaluate(net, batches, device)
+    return {f"heldout_{name}": value for name, value in found.means().items()} | {
+        "heldout_images": found.images
+    }
+
+
+def _finish(
+    settings: Settings,
+    net: nn.Module,
+    folders: Folders,
+    device: torch.device,
+    hash_: str,
+    learners: int,
+) -> None:
+    """Rank 0, with the mean of all learners' weights."""
+    batch, workers = settings.recipe.batch, settings.workers
+    if settings.statistics_batches:
+        seed = settings.seed + settings.recipe.epochs  # as if there were one more epoch
+        some = folders.some(settings.statistics_batches, batch=batch, seed=seed, workers=workers)
+        network.estimate_statistics(net, some, device)
+    score = evaluate(net, folders.held_out_batches(batch=batch, workers=workers), device)
+    with atomic_file(settings.out / "final.pt") as temporary:
+        weights = {name: value.cpu().clone() for name, value in net.state_dict().items()}
+        torch.save({"model": weights, "classes": folders.train.classes}, temporary)
+    summary = {
+        "model": settings.model,
+        "learners": learners,
+        **settings.engine,
+        **{f"heldout_{name}": value for name, value in score.means().items()},
+        "heldout_images": score.images,
+        "epochs": settings.recipe.epochs,
+        "identity": hash_,
+    }
+    write_text(settings.out / "summary.json", json.dumps(summary, indent=2) + "\n")
+    _say(f"{settings.out / 'final.pt'}: top-1 {100 * score.means()['top1']:.2f} %")
+
+
+def _identity_of(out: Path) -> str | None:
+    """Of the settings that the result in a folder was made with."""
+    file = out / "summary.json"
+    return json.loads(file.read_text(encoding="utf-8"))["identity"] if file.is_file() else None
+
+
+def _tell(row: dict[str, Any], trainer: Trainer) -> None:
+    if trainer.rank == 0:
+        _say(
+            f"epoch {row['epoch']}: rate {row['rate']:.4f}, loss {row['loss']:.3f}, "
+            f"top-1 {100 * row['top1']:.2f} %, held out {100 * row['heldout_top1']:.2f} %, "
+            f"{row['seconds']:.0f} s"
+        )
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
