@@ -9,11 +9,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import crews
 import dense
 import numpy as np
 import pytest
+import torch.distributed as dist
 from processes import Process, collect, free_port, launch_rank, run
 from simulated_task import Small, small_gradient
 from training_data import write_config
@@ -22,6 +24,7 @@ from training_runs import RUNS, finish, slow_down, wait_for, write_examples
 from hadpsgd.config import load
 from hadpsgd.decentralized.core.buffers import flatten
 from hadpsgd.decentralized.core.events import blocks_of, ledger_faults
+from hadpsgd.decentralized.elastic.membership import Decision, Membership
 from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.decentralized.network.speeds import ComputeTimes
 from hadpsgd.decentralized.record.record import read
@@ -119,6 +122,20 @@ def learner(_: int, config: Path, run_id: str, egs: Path, out: Path) -> int:
     return int(train(job))
 
 
+def serve(port: int, running: dict[int, Process]) -> None:
+    """A store that outlives all learners."""
+    running[-1] = launch_rank(0, 1, crews.serve, port, env={})
+
+
+def beside(port: int) -> dict[str, str]:
+    """The environment of learners that meet there."""
+    return {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        rendezvous.AGENTS_STORE: "True",
+    }
+
+
 def replay(_: int, config: Path, run_id: str, egs: Path) -> int:
     """`hadpsgd replay`."""
     parser = argparse.ArgumentParser()
@@ -157,17 +174,12 @@ def test_the_work_of_the_dead_is_done(
     egs = write_examples(tmp_path / "egs")
     config = write_config(tmp_path, RUNS, epochs=8)
     port = free_port()
-    running[-1] = launch_rank(0, 1, crews.serve, port, env={})  # a store that outlives them all
-    env = {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        rendezvous.AGENTS_STORE: "True",
-    }
     arguments = (config, run_id, egs, tmp_path / "out")
 
     def start(rank: int, **more: str) -> None:
-        running[rank] = launch_rank(rank, 4, learner, *arguments, env=env | more)
+        running[rank] = launch_rank(rank, 4, learner, *arguments, env=beside(port) | more)
 
+    serve(port, running)
     for rank in range(4):
         start(rank)
     wait_for(tmp_path / "out/metrics.rank2.jsonl")
@@ -188,3 +200,41 @@ def test_the_work_of_the_dead_is_done(
     assert all("TooLateError" in error for error in errors.values()), errors
     assert each_once(work_done(config, 4 // size)) == 8 * 10 * 4 // size
     assert run(1, replay, config, run_id, egs, seconds=240) == [0]
+
+
+def notices_late(_: int, config: Path, run_id: str, egs: Path, out: Path) -> int:
+    """A learner whose communication thread is slow to see that the others have changed."""
+    change = Membership.change
+
+    def late_change(*args: Any, **kwargs: Any) -> Decision:
+        time.sleep(3)
+        return change(*args, **kwargs)
+
+    Membership.change = late_change  # type: ignore[method-assign]
+    return learner(_, config, run_id, egs, out)
+
+
+def test_a_learner_that_wakes_up_after_it_was_given_up(
+    tmp_path: Path, running: dict[int, Process]
+) -> None:
+    """Its block is another's by then: it ends, and writes down nothing more."""
+    egs = write_examples(tmp_path / "egs")
+    config = write_config(tmp_path, RUNS)
+    port = free_port()
+    serve(port, running)
+    for rank in range(4):
+        arguments = (config, "adpsgd-4", egs, tmp_path / "out")
+        function = notices_late if rank == 2 else learner
+        running[rank] = launch_rank(rank, 4, function, *arguments, env=beside(port))
+    wait_for(tmp_path / "out/metrics.rank2.jsonl")
+    os.kill(running[2].pid, signal.SIGSTOP)
+    store = rendezvous.of_attempt(dist.TCPStore("127.0.0.1", port, is_master=False), "0")
+    for word in ("dead/2", "proposed"):  # as who has waited for it for long enough
+        store.set(f"mixing/members/1/{word}", "yes")
+    others = {rank: running.pop(rank) for rank in (0, 1, 3)}
+    assert not [o.error for o in collect(others, 240).values() if o.error]
+    assert each_once(work_done(config, 4)) == 3 * 10 * 4
+    os.kill(running[2].pid, signal.SIGCONT)
+    [outcome] = collect({2: running.pop(2)}, 240).values()
+    assert "ExcludedError" in outcome.error
+    assert each_once(work_done(config, 4)) == 3 * 10 * 4

@@ -109,11 +109,27 @@ class Membership:
         self._put(f"report/{self.rank}", json.dumps(asdict(report)))
         self._put("proposed")
         decision = self._decided()
+        self._find_self(decision)
+        self.adopt(decision)
+        return decision
+
+    def still_in(self) -> None:
+        """Before anything is written down for good, from any thread; one question to the store.
+
+        This process may have stood still for as long as it takes to be given up.
+
+        Raises:
+            ExcludedError: the others go on without this node.
+        """
+        epoch = self.epoch
+        while self.store.check([key := f"members/{epoch + 1}/decision"]):
+            decision, epoch = Decision.from_json(self.store.get(key).decode()), epoch + 1
+            self._find_self(decision)
+
+    def _find_self(self, decision: Decision) -> None:
         if self.node not in decision.alive:
             what = f"learner {self.rank}" if self.size == 1 else f"super-learner {self.node}"
             raise ExcludedError(f"the others took {what} for dead and go on without")
-        self.adopt(decision)
-        return decision
 
     def join(self, seconds: float, newcomer: Newcomer | None = None) -> Decision:
         """As a newcomer: propose to take this node's place until a decision says so.

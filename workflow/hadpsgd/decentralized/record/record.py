@@ -14,7 +14,7 @@ import json
 import os
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
@@ -69,6 +69,8 @@ class Recorder:
         self._buffer = bytearray()
         self._file: FileIO | None = None
         self._lock = threading.Lock()  # the compute thread adds events, the other one flushes
+        self.allowed: Callable[[], None] = lambda: None
+        """Called before events are written; raises where others go on without this process."""
         self.begun = False
         """Whether the file is there to go on with."""
 
@@ -140,6 +142,7 @@ class Recorder:
             if self._file is None:
                 self._file = self.path.open("ab", buffering=0)
             if self._buffer:
+                self.allowed()
                 self._file.write(self._buffer)
                 self._length += len(self._buffer)
                 self._buffer.clear()

@@ -1,0 +1,265 @@
+"""Failures of five kinds, one after the other, in a run of 4 super-learners of 2.
+
+    python benchmarks/failures.py --failures 50
+
+The kinds are those that torchft injects: a process is killed, has a segmentation fault, hangs (a
+thread keeps Python's lock), is stopped, or loses its connections to all other learners. The run is
+one of `hadpsgd launch`, which replaces what has failed; the same run without failures follows. What
+is printed is counted in their records; `hadpsgd replay` computes both again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from training_data import write_config, write_egs
+
+from hadpsgd.decentralized.core.events import Event, Join, Mix, blocks_of, ledger_faults
+from hadpsgd.decentralized.record.record import read
+from hadpsgd.decentralized.record.replay import events_of
+from hadpsgd.decentralized.topology.schedules import create
+
+LEARNERS, SIZE = 8, 2
+NODES = LEARNERS // SIZE
+RUN = "hadpsgd-4x2"
+KINDS = {
+    "killed": signal.SIGKILL,
+    "segmentation fault": signal.SIGSEGV,
+    "hangs": signal.SIGUSR2,
+    "stopped": signal.SIGSTOP,
+    "connections lost": signal.SIGRTMIN,
+}
+INJECTED = """
+import ctypes, os, signal, socket
+
+def hang(*_):
+    ctypes.PyDLL(None).sleep(10**6)  # PyDLL keeps Python's lock
+
+def lose_connections(*_):
+    store = int(os.environ["MASTER_PORT"])
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            with socket.socket(fileno=os.dup(int(name))) as found:
+                if found.family == socket.AF_UNIX or found.getpeername()[1] == store:
+                    continue
+                found.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # no socket, or one that listens
+
+signal.signal(signal.SIGUSR2, hang)
+signal.signal(signal.SIGRTMIN, lose_connections)
+"""
+"""Every Python process of the run reads this at its start (`sitecustomize`)."""
+PATIENCE = 300.0
+STEPS_PER_EPOCH = 10
+
+
+@dataclass
+class Race:
+    """A run of `hadpsgd launch` in a folder of its own."""
+
+    folder: Path
+    epochs: int
+    limit: float
+
+    def start(self, failures: int) -> subprocess.Popen[bytes]:
+        """The launcher."""
+        write_egs(self.folder / "egs/train", 40 * STEPS_PER_EPOCH, 1)
+        write_egs(self.folder / "egs/dev", 100, 2)
+        (self.folder / "sitecustomize.py").write_text(INJECTED)
+        run = {
+            "strategy": "hadpsgd",
+            "learners": LEARNERS,
+            "super_learner": SIZE,
+            "name": RUN,
+            "injected": {"slow_learners": dict.fromkeys(range(LEARNERS), 20.0)},
+        }
+        config = write_config(
+            self.folder,
+            [run],
+            epochs=self.epochs,
+            learning_rate={"base": 0.1, "base_batch": 40, "anneal_after": self.epochs},
+            silence_limit=self.limit,
+        )
+        config.write_text(config.read_text().replace("every_seconds: 0.2", "uri: none"))
+        command = [*self.command("launch"), "--dev-egs", str(self.folder / "egs/dev")]
+        command += ["--out", str(self.folder / "out"), "--restarts", str(2 * failures + 10)]
+        env = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
+        env["PYTHONPATH"] = os.pathsep.join([str(self.folder), env.get("PYTHONPATH", "")])
+        with (self.folder / "launch.log").open("wb") as log:
+            return subprocess.Popen(command, env=env, stderr=log)
+
+    def command(self, stage: str) -> list[str]:
+        """Of a stage, on this run."""
+        of_run = ["--config", str(self.folder / "config.yaml"), "--run-id", RUN]
+        egs = ["--egs", str(self.folder / "egs/train")]
+        return [sys.executable, "-m", "hadpsgd", stage, *of_run, *egs]
+
+    def events(self) -> dict[int, list[Event]]:
+        """Of all records, as far as they are whole now."""
+        schedule = create("ring", learners=NODES, seed=3)
+        [folder] = (self.folder / "results/checkpoints/tiny").iterdir()
+        return {n: events_of(read(folder / f"record/node-{n}.bin", schedule)) for n in range(NODES)}
+
+    def size(self, node: int) -> int:
+        """Bytes of a node's record."""
+        files = self.folder.glob(f"results/checkpoints/tiny/*/record/node-{node}.bin")
+        return sum(file.stat().st_size for file in files)
+
+    def said(self) -> str:
+        """What the launcher said."""
+        return (self.folder / "launch.log").read_text(errors="replace")
+
+
+def ranks_of(launcher: int) -> dict[int, int]:
+    """Process numbers by rank."""
+    found = {}
+    for pid in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split():
+        try:
+            words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        env = dict(word.split(b"=", 1) for word in words if b"=" in word)
+        if b"RANK" in env:
+            found[int(env[b"RANK"])] = int(pid)
+    return found
+
+
+def wait_for_growth(
+    race: Race, launcher: subprocess.Popen[bytes], nodes: range | list[int]
+) -> None:
+    """Until these have written more into their records."""
+    before = {node: race.size(node) for node in nodes}
+    deadline = time.monotonic() + PATIENCE
+    while any(race.size(node) < size + 100 for node, size in before.items()):
+        if launcher.poll() is not None:
+            raise SystemExit(f"the run is over too soon: more --epochs\n{race.said()}")
+        if time.monotonic() > deadline:
+            raise SystemExit(f"super-learners {nodes} stand still\n{race.said()}")
+        time.sleep(0.05)
+
+
+def strike(race: Race, launcher: subprocess.Popen[bytes], kind: str, victim: int) -> float:
+    """Do it to a rank; seconds until new processes of its super-learner train."""
+    node = victim // SIZE
+    members = range(node * SIZE, node * SIZE + SIZE)
+    before = ranks_of(launcher.pid)
+    begin = time.monotonic()
+    os.kill(before[victim], KINDS[kind])
+    while True:
+        now = ranks_of(launcher.pid)
+        if all(rank in now and now[rank] != before[rank] for rank in members):
+            break
+        if launcher.poll() is not None or time.monotonic() > begin + PATIENCE:
+            raise SystemExit(f"{kind}: super-learner {node} was not replaced\n{race.said()}")
+        time.sleep(0.05)
+    wait_for_growth(race, launcher, [node])
+    return time.monotonic() - begin
+
+
+def one_sided(events: dict[int, list[Event]]) -> tuple[int, int, int]:
+    """How many mixes there are, which of them one side alone counts, and which it should not.
+
+    It may where the partner died after it had acknowledged the exchange, before it wrote it down.
+    """
+    mixes = {
+        (node, event.round, partner): (weight, event.own, version)
+        for node, found in events.items()
+        for event in found
+        if isinstance(event, Mix)
+        for partner, weight, version in event.takes
+    }
+    alone = wrong = 0
+    for (node, round_, partner), (weight, own, version) in mixes.items():
+        other = mixes.get((partner, round_, node))
+        alone += other is None
+        wrong += (
+            not died_in(events[partner], round_)
+            if other is None
+            else other != (weight, version, own)
+        )
+    return len(mixes), alone, wrong
+
+
+def died_in(events: list[Event], round_: int) -> bool:
+    """Whether a newcomer came between the mixes of a node before a round and those after it."""
+    joined = False
+    for event in events:
+        if isinstance(event, Mix) and event.round > round_:
+            return joined
+        joined = isinstance(event, Join) or (joined and not isinstance(event, Mix))
+    return joined
+
+
+def report(race: Race) -> None:
+    """Print what the records say, and the held-out loss at the end."""
+    events = race.events()
+    done = Counter(block for found in events.values() for block in blocks_of(found))
+    total = race.epochs * STEPS_PER_EPOCH * NODES
+    mixes, alone, wrong = one_sided(events)
+    joins = sum(isinstance(event, Join) for found in events.values() for event in found)
+    loss = json.loads((race.folder / "out/summary.json").read_text())["heldout_loss"]
+    replay = subprocess.run(race.command("replay"), capture_output=True, text=True, check=False)
+    print(f"  blocks done once: {sum(n == 1 for n in done.values())} of {total}")
+    print(f"  blocks done more than once: {sum(n > 1 for n in done.values())}")
+    print(f"  mixes: {mixes}; counted by one side alone: {alone}, that should not be: {wrong}")
+    print(f"  faults in the ledger: {len(ledger_faults(events))}; joins: {joins}")
+    for how, times in Counter(re.findall(r"died \((.*?)\)", race.said())).items():
+        print(f"  the launcher said: {how}, {times} times")
+    print(f"  replay: {replay.stderr.strip().splitlines()[-1] if replay.stderr else '-'}")
+    print(f"  replay's exit status {replay.returncode}; held-out loss {loss:.4f}", flush=True)
+
+
+def run(race: Race, failures: int, seed: int) -> None:
+    """To its end, with so many failures."""
+    launcher = race.start(failures)
+    draws = np.random.default_rng(seed)
+    try:
+        if failures:
+            wait_for_growth(race, launcher, range(NODES))
+        for number, kind in enumerate(itertools.islice(itertools.cycle(KINDS), failures), 1):
+            victim = int(draws.integers(LEARNERS))
+            seconds = strike(race, launcher, kind, victim)
+            print(f"  {number:2}: rank {victim} {kind}: {seconds:.1f} s", flush=True)
+        if status := launcher.wait():
+            raise SystemExit(f"the run ended with status {status}\n{race.said()}")
+    finally:
+        launcher.terminate()
+        launcher.wait()
+
+
+def main() -> None:
+    """Both runs."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--failures", type=int, default=50)
+    parser.add_argument("--epochs", type=int, help="of 10 steps; 15 for each failure if not given")
+    parser.add_argument("--silence-limit", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    epochs = args.epochs or 15 * args.failures
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, failures in ((f"{args.failures} fail", args.failures), ("nothing fails", 0)):
+            print(f"{name}:", flush=True)
+            race = Race(Path(scratch, name.replace(" ", "-")), epochs, args.silence_limit)
+            run(race, failures, args.seed)
+            report(race)
+
+
+if __name__ == "__main__":
+    main()
