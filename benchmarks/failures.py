@@ -189,11 +189,10 @@ def one_sided(events: dict[int, list[Event]]) -> tuple[int, int, int]:
     for (node, round_, partner), (weight, own, version) in mixes.items():
         other = mixes.get((partner, round_, node))
         alone += other is None
-        wrong += (
-            not died_in(events[partner], round_)
-            if other is None
-            else other != (weight, version, own)
-        )
+        if other is None:
+            wrong += not died_in(events[partner], round_)
+        else:
+            wrong += other != (weight, version, own)
     return len(mixes), alone, wrong
 
 
