@@ -54,6 +54,7 @@ lock:
 
 bench-training: setup
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/time_to_loss.py
 
 clean:
 	rm -rf results checkpoints mlflow.db mlartifacts .snakemake

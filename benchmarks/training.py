@@ -29,8 +29,8 @@ torch.set_num_threads(1)
 sys.path.insert(0, str(Path(__file__).parent))
 
 import training_links  # noqa: E402
-from training_contestants import CONTESTANTS, MOMENTUM, RATE, Step, Task, plain_sgd, plain_step  # noqa: E402
-from training_race import WARM_UP, Race, Score, run  # noqa: E402
+from training_contestants import CONTESTANTS, MOMENTUM, Step, Task, plain_sgd, plain_step  # noqa: E402
+from training_race import WARM_UP, Race, Score, cpu, run  # noqa: E402
 
 from hadpsgd.decentralized import assembly  # noqa: E402
 from hadpsgd.decentralized.core.sgd import Sgd  # noqa: E402
@@ -153,7 +153,7 @@ class Bench:
     def overhead(self, world: int) -> str:  # noqa: ARG002
         """One learner of ours and a bare loop, step by step in turn in one process."""
         module = self.task.model()
-        bare, engine = plain_step(module, plain_sgd(module)), engine_step(self.task)
+        bare, engine = plain_step(module, plain_sgd(module, self.task)), engine_step(self.task)
         ratios = []
         batches = self.task.batches(0)
         for number in range(2 * self.steps + WARM_UP):
@@ -189,7 +189,7 @@ def engine_step(task: Task) -> Step:
     def step(x: torch.Tensor, y: torch.Tensor, last: bool) -> float:
         loss = module(x, y)
         loss.backward()
-        engine.step(RATE, last=last)
+        engine.step(task.rate, last=last)
         return float(loss.detach())
 
     return step
@@ -302,12 +302,6 @@ def reaches(score: Score, goal: float) -> float:
         if low <= goal:
             return t + (u - t) * min(1.0, (high - goal) / (high - low)) if high > goal else t
     return float("inf")
-
-
-def cpu() -> str:
-    """Its name, as far as Linux tells."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    return next((line.split(": ")[1] for line in lines if line.startswith("model name")), "")
 
 
 def main() -> None:

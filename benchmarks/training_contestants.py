@@ -28,6 +28,7 @@ from hadpsgd.training.job import LossOf
 RATE, MOMENTUM = 0.5, 0.9
 USUAL_HEAP = "torch DDP, usual heap"
 """The one whose process leaves the C library's heap as it is."""
+TORCHFT = "torchft"
 Step = Callable[[Tensor, Tensor, bool], float]
 """(features, pdf-ids, whether it is the last) -> loss."""
 
@@ -44,6 +45,7 @@ class Task:
     frames: int = 21
     batch: int = 32
     """Subsequences of a learner's step."""
+    rate: float = RATE
 
     def model(self) -> LossOf:
         """The same in every process."""
@@ -79,9 +81,9 @@ class Running:
     """Processes that average their gradients, and so wait for the last of them."""
 
 
-def plain_sgd(module: torch.nn.Module) -> torch.optim.SGD:
+def plain_sgd(module: torch.nn.Module, task: Task) -> torch.optim.SGD:
     """What a bare PyTorch loop uses."""
-    return torch.optim.SGD(module.parameters(), lr=RATE, momentum=MOMENTUM)
+    return torch.optim.SGD(module.parameters(), lr=task.rate, momentum=MOMENTUM)
 
 
 def plain_step(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Step:
@@ -101,7 +103,7 @@ def plain_step(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Ste
 def alone(task: Task, rank: int, world: int) -> Iterator[Running]:  # noqa: ARG001
     """No communication at all: the bare loop."""
     module = task.model()
-    yield Running(plain_step(module, plain_sgd(module)), module)
+    yield Running(plain_step(module, plain_sgd(module, task)), module)
 
 
 @contextmanager
@@ -134,7 +136,7 @@ def torch_ddp(task: Task, rank: int, world: int) -> Iterator[Running]:
     with process_group(rank, world):
         module = task.model()
         wrapped = DistributedDataParallel(module)
-        yield Running(plain_step(wrapped, plain_sgd(wrapped)), module)
+        yield Running(plain_step(wrapped, plain_sgd(wrapped, task)), module)
 
 
 @contextmanager
@@ -146,7 +148,7 @@ def torch_post_local(task: Task, rank: int, world: int) -> Iterator[Running]:
     with process_group(rank, world):
         module = task.model()
         averager = PeriodicModelAverager(period=8, warmup_steps=0)
-        optimizer = PostLocalSGDOptimizer(plain_sgd(module), averager)
+        optimizer = PostLocalSGDOptimizer(plain_sgd(module, task), averager)
         yield Running(plain_step(module, optimizer), module, rounds=lambda: int(averager.step) // 8)
 
 
@@ -159,7 +161,7 @@ def decent_dp(task: Task, rank: int, world: int) -> Iterator[Running]:
         module = task.model()
         wrapped = DecentralizedDataParallel(
             module,
-            lambda named: torch.optim.SGD([p for _, p in named], lr=RATE, momentum=MOMENTUM),
+            lambda named: torch.optim.SGD([p for _, p in named], lr=task.rate, momentum=MOMENTUM),
             topology="ring",
             _local_world_size=world,
         )
@@ -199,7 +201,7 @@ def torchft_ddp(task: Task, rank: int, world: int) -> Iterator[Running]:
         use_async_quorum=False,
     )
     wrapped = DistributedDataParallel(manager, module)
-    yield Running(plain_step(wrapped, Optimizer(manager, plain_sgd(module))), module)
+    yield Running(plain_step(wrapped, Optimizer(manager, plain_sgd(module, task))), module)
     manager.shutdown(wait=False)
 
 
@@ -226,7 +228,7 @@ def ours(
         loss = module(x, y)
         loss.backward()
         arrived.append(time.monotonic())
-        waited.append(engine.step(RATE, last=last).exposed)
+        waited.append(engine.step(task.rate, last=last).exposed)
         return float(loss.detach())
 
     def finish() -> None:
@@ -262,11 +264,12 @@ CONTESTANTS: Mapping[str, Contestant] = {
     USUAL_HEAP: torch_ddp,
     "torch post-local": torch_post_local,
     "Decent-DP ring": decent_dp,
-    "torchft": torchft_ddp,
+    TORCHFT: torchft_ddp,
     "ssgd": own("ssgd", size=0),
     "dpsgd ring": own("dpsgd"),
     "adpsgd ring": own("adpsgd"),
     "adpsgd pairwise": own("adpsgd", "pairwise"),
+    "adpsgd random partner": own("adpsgd", "random-partner"),
     "rand": own("adpsgd", "random-ring"),
     "d1d": own("d1d", "complete"),
     "hadpsgd": own("adpsgd", size=2),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,8 +42,13 @@ def address(rank: int) -> str:
 
 
 @contextmanager
-def shaped(count: int, mbit: float) -> Iterator[Hosts]:
-    """So many hosts, `mbit` megabits a second in each direction of each link."""
+def shaped(
+    count: int, mbit: float, *, slow: Mapping[int, float] = {}, burst: str = "64kb"
+) -> Iterator[Hosts]:
+    """So many hosts, `mbit` megabits a second in each direction of each link.
+
+    `slow`: host -> how many times slower its link is. `burst` passes at once, as `tc` has it.
+    """
     try:
         _ip(f"link add {BRIDGE} type bridge")
         _ip(f"link set {BRIDGE} up")
@@ -56,7 +61,8 @@ def shaped(count: int, mbit: float) -> Iterator[Hosts]:
             _ip(f"-n {name} addr add {address(rank)}/24 dev {INTERFACE}")
             _ip(f"-n {name} link set {INTERFACE} up")
             _ip(f"-n {name} link set lo up")
-            bucket = f"root tbf rate {mbit:g}mbit burst 64kb latency 200ms"
+            rate = mbit / slow.get(rank, 1)
+            bucket = f"root tbf rate {rate:g}mbit burst {burst} latency 200ms"
             _run(f"tc qdisc add dev {port} {bucket}")
             _run(f"tc -n {name} qdisc add dev {INTERFACE} {bucket}")
         yield Hosts(count)

@@ -14,13 +14,16 @@ import statistics
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
 
 import torch
-from training_contestants import CONTESTANTS, USUAL_HEAP, Task
+from training_contestants import CONTESTANTS, TORCHFT, USUAL_HEAP, Task
 from training_links import Hosts
 
 from hadpsgd.decentralized.core.heap import keep_freed_memory
@@ -129,27 +132,60 @@ def process(rank: int, name: str, task: Task, race: Race) -> Trial:
 
 def run(name: str, task: Task, race: Race) -> Score | str:
     """Run a contestant once; a line of why if it failed."""
-    world = race.world
-    env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(world)}
-    env |= {"LOCAL_WORLD_SIZE": str(world), "FT_PORT": str(free_port())}
-    if race.hosts is not None:
-        env |= race.hosts.env
-    lighthouse = None
-    if name == "torchft":
-        from torchft.coordination import LighthouseServer
-
-        lighthouse = LighthouseServer(bind="127.0.0.1:0", min_replicas=world)
-        env["FT_LIGHTHOUSE"] = lighthouse.address()
     race = replace(race)  # with a new barrier
-    assert race.start.parties == world
-    pipes = [fork(rank, env, name, task, race) for rank in range(world)]
-    trials = [collect(pid, pipe) for pid, pipe in pipes]
-    if lighthouse is not None:
-        lighthouse.shutdown()
+    assert race.start.parties == race.world
+    silent = name == TORCHFT
+    with surroundings(name, race.world, race.hosts) as env:
+        pipes = [
+            fork(rank, env, partial(process, rank, name, task, race), race.hosts, silent=silent)
+            for rank in range(race.world)
+        ]
+        trials = [collect(pid, pipe) for pid, pipe in pipes]
     errors = [trial for trial in trials if isinstance(trial, str)]
     if errors:
         print(*errors, sep="\n", file=sys.stderr)
     return errors[0] if errors else score([t for t in trials if isinstance(t, Trial)], race)
+
+
+@contextmanager
+def surroundings(name: str, world: int, hosts: Hosts | None) -> Iterator[dict[str, str]]:
+    """What a contestant's processes need beside them; their environment."""
+    env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(world)}
+    env |= {"LOCAL_WORLD_SIZE": str(world), "FT_PORT": str(free_port())}
+    if hosts is not None:
+        env |= hosts.env
+    if name != TORCHFT:
+        yield env
+        return
+    with lighthouse(world) as address:
+        yield env | {"FT_LIGHTHOUSE": address}
+
+
+@contextmanager
+def lighthouse(learners: int) -> Iterator[str]:
+    """torchft's, in a process of its own: its threads in this one might hold locks in a fork."""
+    from torchft.coordination import LighthouseServer
+
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        silence()
+        server = LighthouseServer(bind="127.0.0.1:0", min_replicas=learners)
+        os.write(writing, server.address().encode())
+        signal.alarm(10 * int(TIMEOUT))
+        signal.pause()
+    try:
+        yield os.read(reading, 1000).decode()
+    finally:
+        os.close(reading)
+        os.close(writing)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def silence() -> None:
+    """Nothing more on stderr: torchft reports every quorum."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def score(trials: Sequence[Trial], race: Race) -> Score:
@@ -198,8 +234,15 @@ def exchange(trials: Sequence[Trial]) -> float:
     return statistics.mean(shares)
 
 
-def fork(rank: int, env: dict[str, str], name: str, task: Task, race: Race) -> tuple[int, int]:
-    """A process with a pipe for its trial."""
+def fork(
+    rank: int,
+    env: dict[str, str],
+    work: Callable[[], object],
+    hosts: Hosts | None = None,
+    *,
+    silent: bool = False,
+) -> tuple[int, int]:
+    """A process that does `work`, with a pipe for what comes of it; `silent`: nothing on stderr."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid:
@@ -207,15 +250,16 @@ def fork(rank: int, env: dict[str, str], name: str, task: Task, race: Race) -> t
         return pid, reading
     os.close(reading)
     os.environ.update(env, RANK=str(rank))
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(int(TIMEOUT))
     faulthandler.dump_traceback_later(TIMEOUT - 5)
-    if name == "torchft":  # it reports every quorum
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    result: Trial | str
+    if silent:
+        silence()
+    result: object
     try:
-        if race.hosts is not None:
-            race.hosts.enter(rank)
-        result = process(rank, name, task, race)
+        if hosts is not None:
+            hosts.enter(rank)
+        result = work()
     except BaseException as error:
         result = "".join(traceback.format_exception_only(error)).strip().splitlines()[0]
     with os.fdopen(writing, "wb") as stream:
@@ -223,8 +267,8 @@ def fork(rank: int, env: dict[str, str], name: str, task: Task, race: Race) -> t
     os._exit(0)
 
 
-def collect(pid: int, pipe: int) -> Trial | str:
-    """Its trial, or why there is none."""
+def collect(pid: int, pipe: int) -> Any:
+    """What came of it, or a line of why nothing did."""
     with os.fdopen(pipe, "rb") as stream:
         content = stream.read()
     os.waitpid(pid, 0)
@@ -238,3 +282,9 @@ def free_port() -> int:
         with socket.socket() as sock, contextlib.suppress(OSError):
             sock.bind(("127.0.0.1", port))
             return port
+
+
+def cpu() -> str:
+    """Its name, as far as Linux tells."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    return next((line.split(": ")[1] for line in lines if line.startswith("model name")), "")
