@@ -1,8 +1,9 @@
-"""Pictures of a finished config for the documentation, taken by headless Chromium.
+"""Pictures of a finished demo for the documentation.
 
     python docs/make_pictures.py --config results/demo/config.yaml
 
-writes docs/pictures/{report,mlflow-compare}.png. Needs the package chromium.
+writes docs/demo-{seconds,curves}.png, drawn from the runs' metrics, and, where the package chromium
+is installed, docs/pictures/{report,mlflow-compare}.png, taken by headless Chromium.
 """
 
 from __future__ import annotations
@@ -20,24 +21,42 @@ sys.path.insert(0, str(ROOT / "tests"))
 import browser  # noqa: E402
 from servers import mlflow_server  # noqa: E402
 
-from hadpsgd.config import load  # noqa: E402
-from hadpsgd.reports import compare  # noqa: E402
-from hadpsgd.tracking.results import results_folder  # noqa: E402
+from hadpsgd.config import Config, load  # noqa: E402
+from hadpsgd.reports import compare, curves, seconds  # noqa: E402
+from hadpsgd.tracking.results import read_results, results_folder  # noqa: E402
 from hadpsgd.tracking.uri import database_file, tracking_uri  # noqa: E402
 
 WIDTH, HEIGHT, ASSISTANT = 1530, 1100, 530
 
 
 def main() -> None:
-    """Take all pictures."""
+    """Draw and take all pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "pictures")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs")
     args = parser.parse_args()
     config = load(args.config)
-    args.out.mkdir(parents=True, exist_ok=True)
+    drawn(config, args.out)
+    if browser.PROGRAM:
+        taken(config, args.out / "pictures")
+    else:
+        print("no chromium: pages were not photographed", file=sys.stderr)
+
+
+def drawn(config: Config, out: Path) -> None:
+    """The curves; against seconds only those of virtual time, which depend on no machine's load."""
+    results = read_results(config)
+    virtual = [result for result in results if result.run.simulated]
+    out.mkdir(parents=True, exist_ok=True)
+    curves.write_png(seconds.figure(virtual), out / "demo-seconds.png")
+    curves.write_png(curves.losses(results), out / "demo-curves.png")
+
+
+def taken(config: Config, out: Path) -> None:
+    """Pages as a browser shows them."""
+    out.mkdir(parents=True, exist_ok=True)
     page = (results_folder(config) / "report.html").absolute().as_uri()
-    browser.screenshot(page, args.out / "report.png", 1200, 1700)
+    browser.screenshot(page, out / "report.png", 1200, 1700)
     runs = [run for entry in config.training.members for run in compare.find(entry.id, config)]
     uri = tracking_uri(config)
     file = database_file(uri)  # the server runs elsewhere
@@ -45,7 +64,7 @@ def main() -> None:
         tempfile.TemporaryDirectory() as scratch,
         mlflow_server(f"sqlite:///{file}" if file else uri, Path(scratch)) as server,
     ):
-        picture = args.out / "mlflow-compare.png"
+        picture = out / "mlflow-compare.png"
         browser.screenshot(compare.link(runs, server), picture, WIDTH + ASSISTANT, HEIGHT)
         without_assistant(picture)
 

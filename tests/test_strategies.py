@@ -15,13 +15,14 @@ import numpy as np
 import pytest
 from simulated_task import RATE, Small, small_gradient
 
-from hadpsgd.config.training import SCHEDULES
+from hadpsgd.config.training import Run
 from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.network.speeds import ComputeTimes
 from hadpsgd.decentralized.simulated.simulation import Setting, Simulation
 from hadpsgd.decentralized.strategies import registry
 from hadpsgd.decentralized.strategies.periodic import Periodic
 from hadpsgd.decentralized.strategies.registry import STRATEGIES, Choice, Strategy, create
+from hadpsgd.decentralized.topology.schedules import SCHEDULES
 from hadpsgd.decentralized.topology.schedules import create as create_schedule
 from hadpsgd.errors import UserError
 
@@ -38,9 +39,15 @@ def test_a_strategy_is_one_short_file(kind: type[Strategy]) -> None:
     assert kind.summary and kind.summary != Strategy.__dict__.get("summary")
 
 
+def test_a_config_may_name_every_strategy_and_schedule_of_the_engine() -> None:
+    """And nothing else but torch's own DDP."""
+    fields = Run.model_fields
+    assert set(get_args(fields["schedule"].annotation)) == SCHEDULES.keys()
+    assert set(get_args(fields["strategy"].annotation)) == {*STRATEGIES, "ddp"}
+
+
 @pytest.mark.parametrize("kind", STRATEGIES.values(), ids=list(STRATEGIES))
 def test_a_strategy_fits_the_schedule_that_it_takes_by_default(kind: type[Strategy]) -> None:
-    assert kind.default_schedule in get_args(SCHEDULES)
     schedule = create_schedule(kind.default_schedule, learners=4)
     assert kind.misfit(schedule.name, symmetric=schedule.symmetric) is None
 

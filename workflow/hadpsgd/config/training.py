@@ -12,17 +12,8 @@ from hadpsgd.config.changes import changed, changes_of, given
 from hadpsgd.config.settings import Model, Settings
 from hadpsgd.decentralized.strategies.registry import STRATEGIES as ENGINE
 from hadpsgd.decentralized.strategies.registry import Strategy, find
+from hadpsgd.decentralized.topology.schedules import SCHEDULES
 
-SCHEDULES = Literal[
-    "ring",
-    "random-ring",
-    "pairwise",
-    "random-partner",
-    "complete",
-    "exponential",
-    "one-peer-exponential",
-]
-DIRECTED = ("exponential", "one-peer-exponential")
 DDP = "ddp"
 """The strategy that is torch's, not the engine's."""
 LONGEST_ID = 80
@@ -34,9 +25,11 @@ if TYPE_CHECKING:
 
     StrategyName = str
     AmongName = str
+    ScheduleName = str
 else:
     StrategyName = Literal[(*ENGINE, DDP)]
     AmongName = Literal[tuple(name for name, kind in ENGINE.items() if kind.among_super_learners)]
+    ScheduleName = Literal[tuple(SCHEDULES)]
     ModelChanges = changes_of(Model)
     SettingsChanges = changes_of(Settings)
 
@@ -109,7 +102,7 @@ class Run(SettingsChanges):
     """Learners of a super-learner (hadpsgd): gradients are allreduced inside it."""
     among: AmongName = "adpsgd"
     """Strategy among the super-learners (hadpsgd)."""
-    schedule: SCHEDULES = "ring"
+    schedule: ScheduleName = "ring"
     """Mixing schedule among (super-)learners; by default the ring, for `rand` the random ring,
     for `d1d`, `local` and `diloco` the complete graph, for `noloco` `random-partner`, for `sgp` the
     one-peer exponential graph. With `random-partner` the learners of `adpsgd` draw partners at
@@ -207,7 +200,7 @@ class Run(SettingsChanges):
 
     def _fits(self) -> None:
         """Strategy and schedule can work together."""
-        directed = self.schedule in DIRECTED
+        directed = not SCHEDULES[self.schedule].symmetric
         misfit = self.kind and self.kind.misfit(self.schedule, symmetric=not directed)
         if misfit:
             raise ValueError(misfit)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from hadpsgd.decentralized.commands.topology import format_table
+from hadpsgd.columns import format_table
 from hadpsgd.planning import explain, inputs, papers
 from hadpsgd.planning.cluster import check
 from hadpsgd.planning.recommend import Advice, advise

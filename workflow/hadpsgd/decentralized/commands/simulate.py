@@ -12,7 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-from hadpsgd.decentralized.commands.topology import PAPER_PARAMETERS, format_table
+from hadpsgd.columns import format_table
+from hadpsgd.decentralized.commands.topology import PAPER_PARAMETERS
 from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.network.speeds import SPREADS, ComputeTimes, LinkTimes
 from hadpsgd.decentralized.simulated import study

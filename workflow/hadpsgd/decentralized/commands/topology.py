@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hadpsgd.columns import format_table
 from hadpsgd.decentralized.topology import bounds, validation
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
 from hadpsgd.decentralized.topology.schedules import SCHEDULES, create
@@ -102,18 +103,6 @@ def _row(schedule: MixingSchedule, args: argparse.Namespace) -> list[str]:
 
 def _yes(value: bool) -> str:
     return "yes" if value else "no"
-
-
-def format_table(rows: list[list[str]]) -> str:
-    """Columns padded to their widest cell; numbers to the right, names to the left."""
-    widths = [max(len(row[c]) for row in rows) for c in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if c == 0 else cell.rjust(width)
-            for c, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )
 
 
 def _listing(schedule: MixingSchedule, rounds: int) -> list[str]:
