@@ -67,6 +67,46 @@ def test_what_a_processor_cannot_do_is_not_taken() -> None:
     assert arithmetic.measure(unable, SIZE).keys() == {FP32}
 
 
+@pytest.mark.parametrize("choice", [AUTOCAST, BF16_LSTM])
+def test_a_processor_that_cannot_what_was_kept_says_so(
+    choice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that began with AVX512 goes on with AVX2: oneDNN's error was a traceback."""
+    loss = BLSTM.loss
+
+    def unable(own: BLSTM, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if torch.is_autocast_enabled("cpu"):
+            raise RuntimeError("could not create a primitive descriptor for an LSTM")
+        return loss(own, x, targets)
+
+    def begin(rank: int = 0, store: dist.Store | None = None) -> str:
+        place = meeting(rank, 1 if store is None else 2, store)
+        return arithmetic.agree(
+            "bf16", model(), SIZE, run_id="r", meeting=place, folder=tmp_path
+        )  # fmt: skip
+
+    monkeypatch.setattr(BLSTM, "loss", unable)
+    assert begin() == FP32  # measured here
+    arithmetic.keep(tmp_path, choice)
+    with pytest.raises(UserError, match=f"cannot compute by {choice}.*on one that can"):
+        begin()
+    store = dist.HashStore()  # rank 0's host can, that of rank 1 cannot
+    monkeypatch.setattr(BLSTM, "loss", loss)
+    assert begin(0, store) == choice
+    monkeypatch.setattr(BLSTM, "loss", unable)
+    with pytest.raises(UserError, match=f"cannot compute by {choice}"):
+        begin(1, store)
+
+
+def test_going_on_as_was_chosen_draws_nothing(tmp_path: Path) -> None:
+    arithmetic.keep(tmp_path, BF16_LSTM)
+    mine = model()
+    drawn = torch.get_rng_state()
+    arithmetic.agree("bf16", mine, SIZE, run_id="r", meeting=meeting(), folder=tmp_path)
+    assert torch.equal(torch.get_rng_state(), drawn) and mine.own_layers
+    assert all(parameter.grad is None for parameter in mine.parameters())
+
+
 def test_a_measurement_leaves_no_trace() -> None:
     measured = model()
     before = {name: value.clone() for name, value in measured.state_dict().items()}

@@ -74,13 +74,15 @@ def agree(
         folder: of the run's checkpoints.
 
     Raises:
-        UserError: rank 0 does not say, or the folder's choice cannot be read.
+        UserError: rank 0 does not say, the folder's choice cannot be read, or this processor cannot
+            compute by it.
     """
     choice = precision
     if precision == "bf16":
         choice = AUTOCAST
         if next(model.parameters()).device.type == "cpu":
             choice = _agreed(model, size, run_id=run_id, meeting=meeting, folder=folder)
+    check(model, size, choice, folder)
     prepare(model, choice)
     return choice
 
@@ -151,10 +153,7 @@ def measure(model: BLSTM, size: Size) -> dict[str, float]:
     The choices take turns, so that other load hits all alike; random numbers are drawn as if
     nothing had happened. What this processor cannot do is left out.
     """
-    copied = copy.deepcopy(model).train()
-    draws = torch.Generator().manual_seed(0)
-    x = torch.randn(size.subsequences, size.frames, model.input_dim, generator=draws)
-    targets = torch.randint(model.num_pdfs, x.shape[:2], generator=draws)
+    copied, x, targets = _trial(model, size)
     with torch.random.fork_rng(devices=[]):
         # the first time, libraries make their plans
         able = [choice for choice in CHOICES if _can(copied, x, targets, choice)]
@@ -166,6 +165,33 @@ def measure(model: BLSTM, size: Size) -> dict[str, float]:
             for choice in able:
                 least[choice] = min(least[choice], _seconds(copied, x, targets, choice))
     return least
+
+
+def check(model: BLSTM, size: Size, choice: str, folder: Path) -> None:
+    """What was chosen where a run began may be more than this processor can.
+
+    Raises:
+        UserError: it is. Another choice would end in other bits.
+    """
+    on_processor = next(model.parameters()).device.type == "cpu"
+    if not on_processor or choice not in (AUTOCAST, BF16_LSTM):
+        return
+    with torch.random.fork_rng(devices=[]):
+        able = _can(*_trial(model, size), choice)
+    if not able:
+        raise UserError(
+            f"this processor cannot compute by {choice}, as this run began",
+            where=folder / FILE,
+            fix="Go on (or replay) on one that can; or remove the folder: the run begins again",
+        )
+
+
+def _trial(model: BLSTM, size: Size) -> tuple[BLSTM, Tensor, Tensor]:
+    """A copy of the model to try gradients with, and a minibatch for it."""
+    draws = torch.Generator().manual_seed(0)
+    x = torch.randn(size.subsequences, size.frames, model.input_dim, generator=draws)
+    targets = torch.randint(model.num_pdfs, x.shape[:2], generator=draws)
+    return copy.deepcopy(model).train(), x, targets
 
 
 def _can(model: BLSTM, x: Tensor, targets: Tensor, choice: str) -> bool:

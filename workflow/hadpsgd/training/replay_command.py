@@ -120,8 +120,12 @@ def replay(settings: RunSettings, egs: Path, saved: Saved, meeting: Meeting) -> 
     device = pick_device(training.device, meeting.place.rank % meeting.local_world)
     dtype = torch.float64 if training.precision == "fp64" else torch.float32
     model = BLSTM(settings.model, input_dim=dataset.dim, num_pdfs=dataset.num_pdfs, seed=seed)
-    flat = flatten(model.to(device, dtype), shards=run_.learners)
+    model = model.to(device, dtype)
     way = arithmetic.recorded(training.precision, folder)
+    subsequences = max(1, training.batch // run_.learners)
+    trial = arithmetic.Size(subsequences=subsequences, frames=dataset.frames)
+    arithmetic.check(model, trial, way, folder)
+    flat = flatten(model, shards=run_.learners)
     arithmetic.prepare(model, way)
     gradients = Gradients(LossOf(model), settings, device, arithmetic=way)
     feed = Feed(dataset, plan, rank=0, learners=run_.learners, device=device, dtype=dtype)
