@@ -7,83 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch._dynamo  # optimizers would import it in every process, for seconds
 from processes import run
 from torch import Tensor, nn
+from users_network import LEARNERS, PASSES, STEPS, Net, adamw, backward, close, fill, vector
 
 from hadpsgd.decentralized import decentralize
 from hadpsgd.decentralized.topology.schedules import create
 from hadpsgd.errors import UserError
-
-LEARNERS, STEPS, PASSES = 4, 6, 2
-
-
-class Net(nn.Module):
-    """Convolution, statistics, a tied layer, a frozen one, two types of parameters."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(3)
-        self.conv = nn.Conv1d(2, 4, 3, bias=False)  # before statistics, a bias has no gradient
-        self.norm = nn.BatchNorm1d(4)
-        self.frozen = nn.Linear(4, 4)
-        self.frozen.requires_grad_(False)
-        self.tied = nn.Linear(4, 4)
-        self.again = nn.Linear(4, 4)
-        self.again.weight = self.tied.weight
-        self.out = nn.Linear(4, 3).double()
-        self.register_buffer("mask", torch.tensor([0.0, -torch.inf, 0.0], dtype=torch.float64))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[batch, 2, time] -> log posteriors of two classes and an impossible one."""
-        h = self.norm(self.conv(x)).relu().mean(-1)
-        h = self.again(self.tied(self.frozen(h)).tanh())
-        return (self.out(h.double()) + self.mask).log_softmax(-1)
-
-
-def examples(learner: int, step: int, part: int) -> tuple[Tensor, Tensor]:
-    """A minibatch."""
-    draws = np.random.default_rng([learner, step, part])
-    x = torch.from_numpy(draws.normal(size=(5, 2, 6))).float()
-    return x, (x.sum((1, 2)) > 0).long() * 2
-
-
-def backward(model: nn.Module, learner: int, step: int) -> None:
-    """A gradient of several passes."""
-    for part in range(PASSES):
-        x, y = examples(learner, step, part)
-        (nn.functional.nll_loss(model(x), y) / PASSES).backward()
-
-
-def adamw(model: Net) -> torch.optim.Optimizer:
-    """Two groups."""
-    last = list(model.out.parameters())
-    first = [p for p in model.parameters() if all(p is not q for q in last)]
-    groups: list[dict[str, Any]] = [
-        {"params": first},
-        {"params": last, "lr": 0.002, "weight_decay": 0.2},
-    ]
-    return torch.optim.AdamW(groups, lr=0.01, weight_decay=0.1)
-
-
-def mixed(model: nn.Module) -> list[Tensor]:
-    """What is mixed."""
-    learning = [p.detach() for p in model.parameters() if p.requires_grad]
-    return [*learning, model.norm.running_mean, model.norm.running_var]  # type: ignore[union-attr,list-item]
-
-
-def vector(model: nn.Module) -> np.ndarray:
-    """The same as one [elements], in double precision."""
-    return torch.cat([t.double().flatten() for t in mixed(model)]).numpy().copy()
-
-
-def fill(model: nn.Module, values: np.ndarray) -> None:
-    """The other way."""
-    at = 0
-    for tensor in mixed(model):
-        part = torch.from_numpy(values[at : at + tensor.numel()])
-        tensor.copy_(part.view(tensor.shape))
-        at += tensor.numel()
 
 
 def learner(rank: int, strategy: str, options: dict[str, Any], zero: str) -> dict[str, Any]:
@@ -147,11 +77,6 @@ def wanted(matrix: np.ndarray, *, shared: bool = False, late: bool = False) -> n
     return W
 
 
-def close(found: np.ndarray, expected: np.ndarray) -> None:
-    """Within single precision; Adam divides small numbers by small ones."""
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-6)
-
-
 @pytest.mark.parametrize("zero", ["", "none", "zeros"])
 def test_dpsgd_with_a_users_network(zero: str) -> None:
     results = run(LEARNERS, learner, "dpsgd", {}, zero, seconds=180)
@@ -182,6 +107,65 @@ def test_ssgd_with_a_users_network(zero: str) -> None:
         assert (result["own"] == results[0]["own"]).all()
 
 
+EVERY = 2
+OUTER_RATE, OUTER_MOMENTUM = 0.8, 0.6
+
+
+def periodic(strategy: str) -> np.ndarray:
+    """W [elements, learners] of diloco, noloco or sgp: steps of torch's optimizers, then a round.
+
+    Statistics are mixed as the rest is, without the outer step's momentum.
+    """
+    models = [Net() for _ in range(LEARNERS)]
+    optimizers = [adamw(model) for model in models]
+    schedules = [torch.optim.lr_scheduler.StepLR(o, 2, 0.5) for o in optimizers]
+    names = {"diloco": "complete", "noloco": "random-partner", "sgp": "one-peer-exponential"}
+    rounds = create(names[strategy], learners=LEARNERS, seed=0)
+    W = slow = np.stack([vector(model) for model in models], axis=1)
+    velocity = np.zeros_like(W)
+    statistics = slice(-2 * models[0].norm.num_features, None)
+    for step in range(STEPS):
+        for i, model in enumerate(models):
+            model.zero_grad()
+            backward(model, i, step)
+            optimizers[i].step()
+            schedules[i].step()
+        every = 1 if strategy == "sgp" else EVERY
+        if (step + 1) % every:
+            continue
+        W = np.stack([vector(model) for model in models], axis=1)
+        mixed = W @ rounds.round(step // every).matrix()
+        W, kept = mixed, mixed[statistics]
+        if strategy == "diloco":  # torch's SGD with Nesterov's momentum, at rate OUTER_RATE
+            velocity = OUTER_MOMENTUM * velocity + (slow - mixed)
+            W = slow = slow - OUTER_RATE * (slow - mixed + OUTER_MOMENTUM * velocity)
+        elif strategy == "noloco":  # tests/dense.py has it with the terms of the paper
+            velocity = OUTER_MOMENTUM * velocity + OUTER_RATE * (mixed - slow)
+            W = slow = slow + velocity
+        W = W.copy()
+        W[statistics] = kept
+        for i, model in enumerate(models):
+            fill(model, W[:, i])
+    return W
+
+
+@pytest.mark.parametrize("strategy", ["diloco", "noloco", "sgp"])
+def test_outer_steps_with_a_users_network(strategy: str) -> None:
+    """Each against torch in one process; variances stay positive, whatever the momentum."""
+    options: dict[str, Any] = {}
+    if strategy != "sgp":
+        options = {"average_every": EVERY, "outer_rate": OUTER_RATE}
+        options["outer_momentum"] = OUTER_MOMENTUM
+    results = run(LEARNERS, learner, strategy, options, "", seconds=180)
+    expected = periodic(strategy)
+    for i, result in enumerate(results):
+        close(result["own"], expected[:, i])
+        close(result["mean"], expected.mean(1))
+        assert result["rounds"] == (STEPS if strategy == "sgp" else STEPS // EVERY)
+    spread = np.abs(expected - expected.mean(1, keepdims=True)).max()
+    assert (spread < 1e-9) == (strategy == "diloco")
+
+
 @pytest.mark.parametrize(
     "strategy, options",
     [
@@ -191,6 +175,7 @@ def test_ssgd_with_a_users_network(zero: str) -> None:
         ("local", {"average_every": 3}),
         ("hadpsgd", {"super_learner": 2}),
         ("hadpsgd", {"super_learner": 2, "among": "dpsgd"}),
+        ("hadpsgd", {"super_learner": 2, "among": "sgp"}),
     ],
 )
 def test_all_end_with_one_mean(strategy: str, options: dict[str, Any]) -> None:
@@ -204,83 +189,6 @@ def test_all_end_with_one_mean(strategy: str, options: dict[str, Any]) -> None:
             assert (first["own"] == second["own"]).all()
     if options.get("among") or strategy == "local":  # nothing moves after the last step
         close(results[0]["mean"], np.mean([result["own"] for result in results], axis=0))
-
-
-def resumed(rank: int, strategy: str, states: list[dict[str, Any]] | None, steps: int) -> Any:
-    """One process on a shared loader: a checkpoint of its middle, its end, its examples."""
-    torch.manual_seed(1)
-    data = torch.utils.data.TensorDataset(torch.randn(50, 3), torch.randn(50, 1))
-    model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
-    size = 2 if strategy == "hadpsgd" else 1
-    trainer = decentralize(
-        model, optimizer, strategy=strategy, super_learner=size, among="dpsgd", seed=4
-    )
-    loader = torch.utils.data.DataLoader(data, batch_size=4, shuffle=True)
-    share = trainer.share(loader)
-    if states is not None:
-        trainer.load_state_dict(states[rank])
-    middle, seen = None, []
-    with trainer:
-        while trainer.steps < steps:
-            for x, y in share:
-                seen.append(x)
-                nn.functional.mse_loss(model(x), y).backward()
-                trainer.step()
-                if trainer.steps == 5:
-                    middle = trainer.state_dict()
-                if trainer.steps == steps:
-                    break
-    return middle, vector_of(model), torch.cat(seen).numpy()
-
-
-def vector_of(model: nn.Module) -> np.ndarray:
-    """All of a model's state."""
-    return torch.cat([v.double().flatten() for v in model.state_dict().values()]).numpy()
-
-
-@pytest.mark.parametrize("strategy", ["dpsgd", "d1d", "ssgd", "local", "hadpsgd"])
-def test_a_resumed_run_ends_with_the_same_bits(strategy: str) -> None:
-    """From copies of the middle of an epoch, optimizer and place in the data included."""
-    whole = run(4, resumed, strategy, None, 11, seconds=180)
-    states = [middle for middle, _, _ in whole]
-    again = run(4, resumed, strategy, states, 11, seconds=180)
-    for (_, end, seen), (_, resumed_end, rest) in zip(whole, again, strict=True):
-        assert (end == resumed_end).all()
-        assert (seen[5 * 4 :] == rest).all()
-
-
-def test_shares_of_an_epoch_are_disjoint() -> None:
-    """3 rounds of 4 batches of 4: 48 of 50 examples, each once."""
-    results = run(4, resumed, "dpsgd", None, 3, seconds=180)
-    seen = np.concatenate([seen for _, _, seen in results])
-    assert len(seen) == 48 == len(np.unique(seen, axis=0))
-
-
-def asynchronous(rank: int, schedule: str, states: list[dict[str, Any]] | None) -> Any:
-    """Pauses for a checkpoint while others go on for a while."""
-    torch.manual_seed(1)
-    model = nn.Linear(3, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    trainer = decentralize(model, optimizer, strategy="adpsgd", schedule=schedule)
-    if states is not None:
-        trainer.load_state_dict(states[rank])
-        assert trainer.steps == 4 + rank
-    for _ in range(4 + rank):
-        model(torch.ones(1, 3)).square().sum().backward()
-        trainer.step()
-    state = trainer.state_dict()
-    trainer.finish()
-    return state, vector_of(model)
-
-
-@pytest.mark.parametrize("schedule", ["ring", "random-partner"])
-def test_an_asynchronous_run_is_saved_and_resumed(schedule: str) -> None:
-    first = run(4, asynchronous, schedule, None, seconds=180)
-    second = run(4, asynchronous, schedule, [state for state, _ in first], seconds=180)
-    for results in (first, second):
-        assert all((weights == results[0][1]).all() for _, weights in results)
-    assert [state["learner"]["steps"] for state, _ in second] == [8, 10, 12, 14]
 
 
 def alone(**options: Any) -> tuple[Net, torch.optim.Optimizer, Any]:

@@ -208,7 +208,7 @@ def build(
         flat,
         sgd,
         late=strategy.late,
-        outer=strategy.outer(flat.weights, plan, place.node),
+        outer=strategy.outer(flat.weights[flat.learnt], plan, place.node),
         record=writer.event if writer is not None else record,
         folded=writer.fold if writer is not None else None,
         changed=clock.condition("the learner"),

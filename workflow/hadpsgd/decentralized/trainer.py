@@ -12,7 +12,6 @@ nothing is computed here.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
@@ -22,6 +21,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from hadpsgd.decentralized import assembly
+from hadpsgd.decentralized.agreement import LEAVE_SECONDS, check_alike, hash_of, size_of
 from hadpsgd.decentralized.core.buffers import ALIGN
 from hadpsgd.decentralized.core.engine import Report
 from hadpsgd.decentralized.core.optimiser import TorchOptimiser
@@ -34,10 +34,11 @@ from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
 from hadpsgd.decentralized.strategies.registry import Choice, create, find
 from hadpsgd.errors import UserError
 
-OFFERED = ("adpsgd", "rand", "d1d", "dpsgd", "ssgd", "local", "hadpsgd")
+OFFERED = (
+    *("adpsgd", "rand", "d1d", "dpsgd", "ssgd", "local", "diloco", "noloco", "sgp"),
+    "hadpsgd",
+)
 """Strategies that are held against torch with its optimisers."""
-LEAVE_SECONDS = 60.0
-"""How long the process that has the store waits for the others to leave."""
 
 
 def decentralize(
@@ -49,6 +50,8 @@ def decentralize(
     among: str = "adpsgd",
     schedule: str | None = None,
     average_every: int = 8,
+    outer_rate: float = 0.7,
+    outer_momentum: float | None = None,
     pace: int = 1,
     max_staleness: int = 64,
     clip_norm: float = 0.0,
@@ -62,11 +65,13 @@ def decentralize(
     Args:
         model: on its device, with the same weights on every rank (seed torch before you make it).
         optimizer: of its parameters, with any groups; its state stays with the learner.
-        strategy: adpsgd, rand, d1d, dpsgd, ssgd, local or hadpsgd. One process is always alone.
+        strategy: one of `OFFERED`. One process is always alone.
         super_learner: learners of a super-learner, for hadpsgd.
         among: the strategy among super-learners, for hadpsgd.
         schedule: who mixes with whom; the strategy's own where None.
-        average_every: steps between averages, for local.
+        average_every: steps between rounds, for local, diloco and noloco.
+        outer_rate, outer_momentum: of the outer steps, for diloco and noloco; the momentum is the
+            strategy's own where None.
         pace: rounds of mixing for each gradient, for asynchronous strategies.
         max_staleness: versions that a gradient may miss, for asynchronous strategies.
         clip_norm: limit to the gradient's norm (of a super-learner's mean; 0: none).
@@ -85,16 +90,23 @@ def decentralize(
     _, world = started()
     name = strategy if world > 1 else "single"
     kind = find(name, among=among)
-    size = _size(name, world=world, super_learner=super_learner)
+    size = size_of(name, world=world, super_learner=super_learner)
     schedule = schedule or kind.default_schedule
     settings = (name, size, among, schedule, average_every, pace, max_staleness, backwards, seed)
-    agreed = _hash(repr((*settings, clip_norm, agree_on)))
+    outer = (outer_rate, outer_momentum)
+    agreed = hash_of(repr((*settings, *outer, clip_norm, agree_on)))
     meeting = rendezvous.meet(learners=world, size=size, agree_on=agreed, seconds=seconds)
     if meeting.joining:
         raise UserError("a process that died cannot be replaced here", fix="Start all of them anew")
-    _check_alike(model, meeting)
+    check_alike(model, meeting)
     choice = Choice(
-        strategy=name, among=among, pace=pace, max_staleness=max_staleness, every=average_every
+        strategy=name,
+        among=among,
+        pace=pace,
+        max_staleness=max_staleness,
+        every=average_every,
+        outer_rate=outer_rate,
+        outer_momentum=outer_momentum,
     )
     try:
         engine = assembly.build(
@@ -292,46 +304,6 @@ class Trainer:
         if self.meeting.hosts_store:
             ranks = [node * place.size + m for node in alive for m in range(place.size)]
             rendezvous.wait_for_keys(store, [str(rank) for rank in ranks], LEAVE_SECONDS)
-
-
-def _size(name: str, *, world: int, super_learner: int) -> int:
-    """Learners that share each gradient."""
-    if name in ("ssgd", "single"):
-        return world
-    if name != "hadpsgd":
-        if super_learner != 1:
-            raise UserError(f"strategy {name} has no super-learners", fix="Choose hadpsgd")
-        return 1
-    if super_learner < 1 or world % super_learner:
-        raise UserError(f"{world} processes cannot form super-learners of {super_learner}")
-    return super_learner
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _check_alike(model: nn.Module, meeting: Meeting) -> None:
-    """All learners start from the same weights, or UserError."""
-    if meeting.store is None:
-        return
-    digest = hashlib.sha256()
-    for name, value in model.state_dict().items():
-        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    store, ranks = meeting.prefixed("start"), [str(rank) for rank in range(meeting.place.world)]
-    store.set(str(meeting.place.rank), digest.hexdigest())
-    store.wait(ranks, meeting.timeout)
-    found = store.multi_get(ranks)
-    others = [rank for rank, other in zip(ranks, found, strict=True) if other != found[0]]
-    store.set(f"seen/{meeting.place.rank}", "")
-    if others and meeting.hosts_store:  # it goes with this process: let the others see it first
-        rendezvous.wait_for_keys(store, [f"seen/{rank}" for rank in ranks], LEAVE_SECONDS)
-    if others:
-        raise UserError(
-            f"rank {', '.join(others)} starts from other weights than rank 0",
-            fix="Call torch.manual_seed() with one number on all before you make the model",
-        )
 
 
 def _copied(state: Any) -> Any:

@@ -17,11 +17,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("data", type=Path, metavar="DATA", help="folder with train/CLASS/* and val/CLASS/*")
     add("--out", type=Path, required=True, help="folder for checkpoints, metrics and final.pt")
     add("--model", default=SETTINGS.model, help="a classifier of torchvision (resnet50)")
-    add("--strategy", default="adpsgd", help="adpsgd, rand, d1d, dpsgd, ssgd, local or hadpsgd")
+    add("--strategy", default="adpsgd", help="as the library's: adpsgd, rand, d1d, ..., hadpsgd")
     add("--super-learner", type=int, default=1, help="learners of a super-learner, for hadpsgd")
     add("--among", default="adpsgd", help="strategy among super-learners, for hadpsgd")
     add("--schedule", help="who mixes with whom; the strategy's own if not given")
-    add("--average-every", type=int, default=8, help="steps between averages, for local")
+    add(
+        "--average-every",
+        type=int,
+        default=8,
+        help="steps between rounds, for local, diloco and noloco",
+    )
     add("--batch", type=int, default=RECIPE.batch, help="images of a learner's step (32)")
     add("--epochs", type=int, default=RECIPE.epochs, help="passes over the pictures (90)")
     add("--base-rate", type=float, default=RECIPE.base_rate, help="for 256 images a step (0.1)")

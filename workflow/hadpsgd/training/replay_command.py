@@ -148,7 +148,7 @@ def replay(settings: RunSettings, egs: Path, saved: Saved, meeting: Meeting) -> 
             flat.another(own_gradient=strategy.late),
             sgd_of(training),
             late=strategy.late,
-            outer=strategy.outer(flat.weights, schedule, node),
+            outer=strategy.outer(flat.weights[flat.learnt], schedule, node),
         )
         for node in mine
     }

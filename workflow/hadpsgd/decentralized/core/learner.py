@@ -254,7 +254,8 @@ class Learner:
 
     def _replace(self, mix: Mix, mixed: Tensor) -> None:
         if self.outer is not None:
-            self.outer.step(mix, mixed, self.weights)
+            part = slice(None) if self.outer.of_statistics else self.flat.learnt
+            self.outer.step(mix, mixed[part], self.weights[part])
         self.weights.copy_(mixed)
         if self.late:
             if self.sgd.weight_decay:

@@ -27,6 +27,9 @@ class Outer:
 
     biased: ClassVar[bool] = False
     """Whether gradients are taken at other weights than those that are mixed: at `unbiased`."""
+    of_statistics: ClassVar[bool] = True
+    """Whether `step` is for the statistics of normalisation layers, too. Else they are mixed, and
+    the elements below are those of the parameters: momentum could make a variance negative."""
 
     def step(self, mix: Mix, mixed: Tensor, weights: Tensor) -> None:
         """Turn the mixed weights into the learner's next ones, in place.
@@ -51,13 +54,15 @@ class Outer:
 
 
 class SlowWeights(Outer):
-    """Weights that move once a round, by momentum; learners begin their steps at them.
+    """Parameters that move once a round, by momentum; learners begin their steps at them.
 
     Args:
         weights: [elements] those that all learners begin with.
         rate: outer learning rate.
         momentum: of the outer steps.
     """
+
+    of_statistics = False
 
     def __init__(self, weights: Tensor, *, rate: float, momentum: float) -> None:
         self.slow = weights.clone()

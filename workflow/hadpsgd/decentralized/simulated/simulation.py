@@ -321,7 +321,7 @@ class Simulation:
                 own,
                 sgd,
                 take=lambda: self._prepare(holder[0]),
-                outer=strategy.outer(weights, schedule, index),
+                outer=strategy.outer(weights[own.learnt], schedule, index),
                 record=record,
                 folded=folded,
                 changed=changed,

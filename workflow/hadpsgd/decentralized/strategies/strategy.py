@@ -117,7 +117,10 @@ class Strategy(ABC):
         return 0
 
     def outer(self, weights: Tensor, schedule: MixingSchedule, node: int) -> Outer | None:  # noqa: ARG002
-        """What a mix makes of a learner's weights; None: they are mixed, and that is all."""
+        """What a mix makes of a learner's weights; None: they are mixed, and that is all.
+
+        `weights` are the parameters', without statistics.
+        """
         return None
 
     @abstractmethod

@@ -1,0 +1,99 @@
+"""`decentralize`: checkpoints of a rank, and the shares of the examples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch._dynamo  # optimizers would import it in every process, for seconds
+from processes import run
+from torch import nn
+
+from hadpsgd.decentralized import decentralize
+
+
+def resumed(rank: int, strategy: str, states: list[dict[str, Any]] | None, steps: int) -> Any:
+    """One process on a shared loader: a checkpoint of its middle, its end, its examples."""
+    torch.manual_seed(1)
+    data = torch.utils.data.TensorDataset(torch.randn(50, 3), torch.randn(50, 1))
+    model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    size = 2 if strategy == "hadpsgd" else 1
+    trainer = decentralize(
+        model,
+        optimizer,
+        strategy=strategy,
+        super_learner=size,
+        among="dpsgd",
+        average_every=8 if strategy == "local" else 2,
+        seed=4,
+    )
+    loader = torch.utils.data.DataLoader(data, batch_size=4, shuffle=True)
+    share = trainer.share(loader)
+    if states is not None:
+        trainer.load_state_dict(states[rank])
+    middle, seen = None, []
+    with trainer:
+        while trainer.steps < steps:
+            for x, y in share:
+                seen.append(x)
+                nn.functional.mse_loss(model(x), y).backward()
+                trainer.step()
+                if trainer.steps == 5:
+                    middle = trainer.state_dict()
+                if trainer.steps == steps:
+                    break
+    return middle, vector_of(model), torch.cat(seen).numpy()
+
+
+def vector_of(model: nn.Module) -> np.ndarray:
+    """All of a model's state."""
+    return torch.cat([v.double().flatten() for v in model.state_dict().values()]).numpy()
+
+
+@pytest.mark.parametrize(
+    "strategy", ["dpsgd", "d1d", "ssgd", "local", "hadpsgd", "diloco", "noloco", "sgp"]
+)
+def test_a_resumed_run_ends_with_the_same_bits(strategy: str) -> None:
+    """From copies of the middle of an epoch, optimizer and place in the data included."""
+    whole = run(4, resumed, strategy, None, 11, seconds=180)
+    states = [middle for middle, _, _ in whole]
+    again = run(4, resumed, strategy, states, 11, seconds=180)
+    for (_, end, seen), (_, resumed_end, rest) in zip(whole, again, strict=True):
+        assert (end == resumed_end).all()
+        assert (seen[5 * 4 :] == rest).all()
+
+
+def test_shares_of_an_epoch_are_disjoint() -> None:
+    """3 rounds of 4 batches of 4: 48 of 50 examples, each once."""
+    results = run(4, resumed, "dpsgd", None, 3, seconds=180)
+    seen = np.concatenate([seen for _, _, seen in results])
+    assert len(seen) == 48 == len(np.unique(seen, axis=0))
+
+
+def asynchronous(rank: int, schedule: str, states: list[dict[str, Any]] | None) -> Any:
+    """Pauses for a checkpoint while others go on for a while."""
+    torch.manual_seed(1)
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    trainer = decentralize(model, optimizer, strategy="adpsgd", schedule=schedule)
+    if states is not None:
+        trainer.load_state_dict(states[rank])
+        assert trainer.steps == 4 + rank
+    for _ in range(4 + rank):
+        model(torch.ones(1, 3)).square().sum().backward()
+        trainer.step()
+    state = trainer.state_dict()
+    trainer.finish()
+    return state, vector_of(model)
+
+
+@pytest.mark.parametrize("schedule", ["ring", "random-partner"])
+def test_an_asynchronous_run_is_saved_and_resumed(schedule: str) -> None:
+    first = run(4, asynchronous, schedule, None, seconds=180)
+    second = run(4, asynchronous, schedule, [state for state, _ in first], seconds=180)
+    for results in (first, second):
+        assert all((weights == results[0][1]).all() for _, weights in results)
+    assert [state["learner"]["steps"] for state, _ in second] == [8, 10, 12, 14]

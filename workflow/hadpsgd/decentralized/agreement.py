@@ -1,0 +1,60 @@
+"""What all learners must have in common before they begin."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import nn
+
+from hadpsgd.decentralized.network import rendezvous
+from hadpsgd.decentralized.network.rendezvous import Meeting
+from hadpsgd.errors import UserError
+
+LEAVE_SECONDS = 60.0
+"""How long the process that has the store waits for the others to leave."""
+
+
+def size_of(name: str, *, world: int, super_learner: int) -> int:
+    """Learners that share each gradient.
+
+    Raises:
+        UserError: the strategy has no super-learners, or not of that size.
+    """
+    if name in ("ssgd", "single"):
+        return world
+    if name != "hadpsgd":
+        if super_learner != 1:
+            raise UserError(f"strategy {name} has no super-learners", fix="Choose hadpsgd")
+        return 1
+    if super_learner < 1 or world % super_learner:
+        raise UserError(f"{world} processes cannot form super-learners of {super_learner}")
+    return super_learner
+
+
+def hash_of(text: str) -> str:
+    """Short, for a comparison among ranks."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def check_alike(model: nn.Module, meeting: Meeting) -> None:
+    """All learners start from the same weights, or UserError; every rank calls it."""
+    if meeting.store is None:
+        return
+    digest = hashlib.sha256()
+    for name, value in model.state_dict().items():
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    store, ranks = meeting.prefixed("start"), [str(rank) for rank in range(meeting.place.world)]
+    store.set(str(meeting.place.rank), digest.hexdigest())
+    store.wait(ranks, meeting.timeout)
+    found = store.multi_get(ranks)
+    others = [rank for rank, other in zip(ranks, found, strict=True) if other != found[0]]
+    store.set(f"seen/{meeting.place.rank}", "")
+    if others and meeting.hosts_store:  # it goes with this process: let the others see it first
+        rendezvous.wait_for_keys(store, [f"seen/{rank}" for rank in ranks], LEAVE_SECONDS)
+    if others:
+        raise UserError(
+            f"rank {', '.join(others)} starts from other weights than rank 0",
+            fix="Call torch.manual_seed() with one number on all before you make the model",
+        )
