@@ -2,13 +2,15 @@
 
     python docs/make_pictures.py --config results/demo/config.yaml
 
-writes docs/demo-{seconds,curves}.png, drawn from the runs' metrics, and, where the package chromium
-is installed, docs/pictures/{report,mlflow-compare}.png, taken by headless Chromium.
+writes docs/demo-{seconds,curves}.png, drawn from the runs' metrics; where the package graphviz is
+installed, docs/rulegraph.png; and where chromium is, docs/pictures/{report,mlflow-compare}.png.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -37,6 +39,10 @@ def main() -> None:
     args = parser.parse_args()
     config = load(args.config)
     drawn(config, args.out)
+    if shutil.which("dot"):
+        rules(args.config, args.out / "rulegraph.png")
+    else:
+        print("no graphviz: the rules were not drawn", file=sys.stderr)
     if browser.PROGRAM:
         taken(config, args.out / "pictures")
     else:
@@ -50,6 +56,19 @@ def drawn(config: Config, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     curves.write_png(seconds.figure(virtual), out / "demo-seconds.png")
     curves.write_png(curves.losses(results), out / "demo-curves.png")
+
+
+def rules(config: Path, picture: Path) -> None:
+    """The workflow's rules and their order."""
+    snakemake = ["snakemake", "--snakefile", str(ROOT / "Snakefile"), "--rulegraph"]
+    told = subprocess.run([*snakemake, "--configfile", config], check=True, capture_output=True)
+    subprocess.run(["dot", "-Tpng", "-Gdpi=80", "-o", picture], check=True, input=told.stdout)
+    with_256_colours(Image.open(picture)).save(picture)
+
+
+def with_256_colours(picture: Image.Image) -> Image.Image:
+    """A smaller file."""
+    return picture.convert("P", palette=Image.Palette.ADAPTIVE)
 
 
 def taken(config: Config, out: Path) -> None:
@@ -70,9 +89,8 @@ def taken(config: Config, out: Path) -> None:
 
 
 def without_assistant(picture: Path) -> None:
-    """Cut off MLflow's chat at the right, which a fresh browser shows; 256 colours do."""
-    whole = Image.open(picture)
-    whole.crop((0, 0, WIDTH, HEIGHT)).convert("P", palette=Image.Palette.ADAPTIVE).save(picture)
+    """Cut off MLflow's chat at the right, which a fresh browser shows."""
+    with_256_colours(Image.open(picture).crop((0, 0, WIDTH, HEIGHT))).save(picture)
 
 
 if __name__ == "__main__":
