@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,6 +34,8 @@ from hadpsgd.decentralized.strategies import registry as strategies
 from hadpsgd.decentralized.topology.schedules import create
 
 SEED = 5
+LOSE_CONNECTIONS = signal.SIGRTMIN
+"""Sent to a learner, shuts them down."""
 PATIENCE = 150.0
 """Seconds that a busy machine is waited for."""
 
@@ -95,6 +99,7 @@ def file_of(plan: Plan, node: int) -> Path:
 
 def learner(rank: int, plan: Plan) -> Done:
     """One process."""
+    signal.signal(LOSE_CONNECTIONS, lambda *_: lose_connections())
     if plan.die_after_bytes:
         die_in_mid_message(plan.die_after_bytes)
     meeting = rendezvous.meet(
@@ -149,6 +154,15 @@ def learner(rank: int, plan: Plan) -> Done:
 def enough(meeting: rendezvous.Meeting) -> bool:
     """Whether the test wants the run to end."""
     return meeting.store is not None and meeting.store.check(["enough"])
+
+
+def lose_connections() -> None:
+    """All that lead to other learners, under those who use them; the store's stays."""
+    for name in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name.name))) as found:
+            inet = found.family != socket.AF_UNIX
+            if inet and found.getpeername()[1] != int(os.environ["MASTER_PORT"]):
+                found.shutdown(socket.SHUT_RDWR)
 
 
 def die_in_mid_message(after: int) -> None:
@@ -210,6 +224,17 @@ class Crew:
     def wait_until_all_mix(self) -> None:
         """Until everybody has written more of its record."""
         self.wait_for_sizes({n: file_of(self.plan, n).stat().st_size + 30 for n in self._nodes()})
+
+    def wait_until_the_living_mix(self) -> None:
+        """As `wait_until_all_mix`, without those that end meanwhile."""
+        begin = {n: file_of(self.plan, n).stat().st_size for n in self._nodes()}
+        deadline = time.monotonic() + PATIENCE
+        while stuck := [
+            n for n in self._nodes() if file_of(self.plan, n).stat().st_size < begin[n] + 30
+        ]:
+            assert time.monotonic() < deadline, f"learners {stuck} do not mix; {self.ended()}"
+            self.reap(list(self.running))
+            time.sleep(0.01)
 
     def wait_for_sizes(self, wanted: dict[int, int], seconds: float = PATIENCE) -> None:
         """Until the records are so long."""

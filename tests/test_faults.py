@@ -12,7 +12,17 @@ from pathlib import Path
 import dense
 import numpy as np
 import pytest
-from crews import Crew, Plan, check, check_bits, nothing, records, replayed, starts
+from crews import (
+    LOSE_CONNECTIONS,
+    Crew,
+    Plan,
+    check,
+    check_bits,
+    nothing,
+    records,
+    replayed,
+    starts,
+)
 
 from hadpsgd.decentralized.core.events import Join, Mix
 
@@ -149,6 +159,26 @@ def test_deaths_among_pauses(tmp_path: Path, crews: list[Crew]) -> None:
     results = crew.results()
     assert sorted(results) == list(range(5))
     assert max(done.pauses for done in results.values()) > 1
+    check(plan, results)
+
+
+def test_connections_that_break_between_the_living(tmp_path: Path, crews: list[Crew]) -> None:
+    """They connect anew; who is slow to say that it lives may be given up, and ends.
+
+    No exchange counts on one side alone.
+    """
+    plan = Plan(tmp_path, learners=4, steps=10**6)
+    crew = under_way(plan, crews)
+    for victim in (2, 0, 3):
+        if victim in crew.running:
+            os.kill(crew.running[victim].pid, LOSE_CONNECTIONS)
+        crew.wait_until_the_living_mix()
+    crew.enough()
+    crew.wait(list(crew.running))
+    errors = {rank: outcome.error for rank, outcome in crew.done.items() if outcome.error}
+    assert all("ExcludedError" in error for error in errors.values()), errors
+    results = {rank: o.value for rank, o in crew.done.items() if o.value is not None}
+    assert results
     check(plan, results)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from test_ranks import DIES
 
 from hadpsgd.training import vigil
-from hadpsgd.training.pulse import FAR_LONGER, STUCK, WELL, Pulse
+from hadpsgd.training.pulse import FAR_LONGER, LEAVES, STUCK, WELL, Pulse
 from hadpsgd.training.ranks import Ranks
 from hadpsgd.training.vigil import OWN_SECONDS, PATIENCE, Vigil
 
@@ -71,6 +71,14 @@ def test_a_gradient_that_does_not_end(watched: Watched) -> None:
     assert watched.after(PATIENCE * LIMIT, each=STUCK) == {}
     assert "did not end within 300 s" in watched.after(1, each=STUCK)[3]
     assert watched.after(1, each=WELL) == {}
+
+
+def test_who_is_about_to_end_may_take_its_time(watched: Watched) -> None:
+    """While Python ends no thread gives signs; one that hangs there is ended all the same."""
+    watched.after(1, each=WELL)
+    watched.after(0.5, each=LEAVES)
+    assert watched.after(PATIENCE * LIMIT) == {}
+    assert watched.after(1) == {3: "no sign of life for 300 s"}
 
 
 def test_our_own_sleep_is_not_theirs(watched: Watched) -> None:
@@ -146,6 +154,13 @@ def test_a_rank_that_hangs_is_ended_for_good_and_replaced(
     assert ranks.run() == 0
     assert f"rank 1 died ({why}): the others go on" in capsys.readouterr().err
     assert "lived" in (tmp_path / "rank-1.log").read_text()
+
+
+def test_a_rank_says_that_it_is_about_to_end(tmp_path: Path) -> None:
+    """Though it takes longer than the limit until it has ended."""
+    slow = "class Slow:\n    def __del__(self): time.sleep(6)\nslow = Slow()\n"
+    command = [sys.executable, "-c", BEGINS + slow]
+    assert Ranks(command, {}, range(2), 2, tmp_path, silence=3).run() == 0
 
 
 def test_where_all_are_needed_all_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

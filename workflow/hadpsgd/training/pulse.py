@@ -7,6 +7,7 @@ gradient that takes far longer than any before it is one that will not end.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import threading
@@ -16,7 +17,7 @@ from collections.abc import Callable
 PULSE = "HADPSGD_PULSE"
 """The pipe's descriptor."""
 BEAT_SECONDS = 0.5
-WELL, STUCK = b"+", b"-"
+WELL, STUCK, LEAVES = b"+", b"-", b"."
 FAR_LONGER = 10
 """A gradient is said to be stuck when it takes so many times as long as the longest one before."""
 
@@ -38,7 +39,8 @@ class Pulse:
         self._longest = 0.0
 
     def start(self) -> None:
-        """Beat until the process ends."""
+        """Beat until the process ends, which it says: no thread but one runs while Python ends."""
+        atexit.register(self._tell, LEAVES)
         threading.Thread(target=self._beat, name="pulse", daemon=True).start()
 
     def works(self) -> None:
@@ -58,11 +60,13 @@ class Pulse:
         return STUCK if begun is not None and 0 < far < self.clock() - begun else WELL
 
     def _beat(self) -> None:
-        with contextlib.suppress(OSError):  # nobody is there any more to read
-            while True:
-                with contextlib.suppress(BlockingIOError):
-                    os.write(self.descriptor, self.sign())
-                time.sleep(BEAT_SECONDS)
+        while True:
+            self._tell(self.sign())
+            time.sleep(BEAT_SECONDS)
+
+    def _tell(self, sign: bytes) -> None:
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):
+            os.write(self.descriptor, sign)
 
 
 _pulse: Pulse | None = None

@@ -12,10 +12,10 @@ import os
 import time
 from collections.abc import Callable
 
-from hadpsgd.training.pulse import WELL
+from hadpsgd.training.pulse import LEAVES, WELL
 
 PATIENCE = 10
-"""A rank whose gradient does not end is given so many times the limit."""
+"""A rank whose gradient does not end, or that is about to end, is given so many times the limit."""
 OWN_SECONDS = 1.0
 """Longer than this between two looks we were stopped ourselves, and the ranks perhaps with us."""
 
@@ -29,6 +29,8 @@ class _Rank:
         """Its last sign; None: it has not begun yet."""
         self.well = 0.0
         """Its last sign that the training thread gets on."""
+        self.leaves = False
+        """Whether it has said that it is about to end."""
 
 
 class Vigil:
@@ -74,10 +76,12 @@ class Vigil:
                 rank.heard = self._now
                 if WELL in signs:
                     rank.well = self._now
+                rank.leaves |= LEAVES in signs
         if rank.heard is None:
             return ""
-        if self._now - rank.heard > self.limit:
-            return f"no sign of life for {self.limit:g} s"
-        if self._now - rank.well > PATIENCE * self.limit:
+        limit = self.limit * (PATIENCE if rank.leaves else 1)
+        if self._now - rank.heard > limit:
+            return f"no sign of life for {limit:g} s"
+        if not rank.leaves and self._now - rank.well > PATIENCE * self.limit:
             return f"a gradient that did not end within {PATIENCE * self.limit:g} s"
         return ""
