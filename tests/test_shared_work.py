@@ -69,6 +69,15 @@ def test_a_slow_learner_does_less(schedule: str) -> None:
     assert each_once([blocks_of(node.events) for node in disturbed.nodes]) == LEARNERS * STEPS
 
 
+@pytest.mark.parametrize("factor", [10.0, 100.0])
+def test_a_very_slow_learner_does_not_hold_the_end_up(factor: float) -> None:
+    """It leaves the last blocks to the others where it would be the last to be done."""
+    disturbed = simulate({3: factor}, shared=True)
+    speeds = LEARNERS - 1 + 1 / factor
+    assert seconds(disturbed) < 1.05 * STEPS * LEARNERS / speeds
+    assert each_once([blocks_of(node.events) for node in disturbed.nodes]) == LEARNERS * STEPS
+
+
 def test_with_shares_of_their_own_all_wait_for_the_slow_one() -> None:
     assert seconds(simulate({3: 5.0}, shared=False)) == pytest.approx(5 * STEPS, rel=0.02)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -110,6 +111,7 @@ class Crew:
     def begin(self) -> None:
         """All start, with a new store, from what the records say."""
         self.turns, self.store = Turns(), LocalStore()
+        self.ticks = itertools.count()
         done = [block for record in self.records.values() for block in record]
         self.left = Left.after(done, self.total)
         self.alive: set[int] = set()
@@ -145,6 +147,7 @@ class Crew:
             generation=generation,
             used=(lambda n: list(self.records[n])) if self.recorded else None,
             durable=durable,
+            now=lambda: float(next(self.ticks)),
         )
         while True:
             block = ledger.claim()
@@ -261,6 +264,87 @@ def test_old_claims_are_removed() -> None:
             ledger.finish(block)
     claims = sum(key.startswith("claim/") for key in store._values)
     assert claims < 200
+
+
+class Clock:
+    """Stands still unless it is told otherwise."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_slow_learner_leaves_the_last_blocks_to_the_others() -> None:
+    """Learner 1 is 40 times slower than learner 0: it holds the end up by no block."""
+    store, clock = LocalStore(), Clock()
+    quick, slow = (
+        Ledger(store, Left(total=200), learner=n, learners=2, now=clock) for n in range(2)
+    )
+    did: list[int] = []
+    moments = []
+    at_work = slow.claim()
+    for second in range(1, 400):
+        clock.now = second
+        block = quick.claim()
+        if block is not None:
+            quick.finish(block)
+        if second % 40 == 0 and at_work is not None:
+            did.append(at_work)
+            moments.append(second)
+            slow.finish(at_work)
+            at_work = slow.claim()
+        for ledger in (quick, slow):
+            ledger.tell()
+        if quick.all_done:
+            break
+    assert moments == [40, 80, 120, 160]
+    assert second == 196
+
+
+def test_a_slow_learner_does_the_last_blocks_if_nobody_else_does() -> None:
+    store, clock = LocalStore(), Clock()
+    quick, slow = (
+        Ledger(store, Left(total=20), learner=n, learners=2, now=clock) for n in range(2)
+    )
+    for second in (0, 10):
+        clock.now = second
+        block = slow.claim()
+        assert block is not None
+        slow.finish(block)
+        for _ in range(8):
+            block = quick.claim()
+            assert block is not None
+            quick.finish(block)
+    assert slow.claim() is None
+    clock.now = 15
+    assert slow.claim() is None
+    clock.now = 20
+    assert slow.claim() == 18
+    slow.finish(18)
+    clock.now = 40
+    while (block := slow.claim()) is None:
+        clock.now += 1
+    assert block == 19
+    slow.finish(19)
+    slow.tell()
+    quick.tell()
+    assert slow.all_done
+
+
+def test_equal_learners_leave_nothing() -> None:
+    store, clock = LocalStore(), Clock()
+    ledgers = [Ledger(store, Left(total=42), learner=n, learners=4, now=clock) for n in range(4)]
+    did = 0
+    for second in range(11):
+        clock.now = second
+        for ledger in ledgers:
+            block = ledger.claim()
+            assert (block is None) == (did == 42)
+            if block is not None:
+                ledger.finish(block)
+                did += 1
+    assert did == 42
 
 
 def test_what_is_left_has_holes() -> None:

@@ -131,7 +131,8 @@ class SharedWork(Work):
         found = self.supply.take()
         if found is None:
             self.over = self.supply.over
-            self.progress = self.total
+            if self.over:
+                self.progress = self.total
             return None
         block, batch = found
         step, part = divmod(block, self.place.nodes)

@@ -124,6 +124,8 @@ class Supply(Generic[T]):
     def finish(self, block: int) -> None:
         """Its gradient is applied, and in the record."""
         self.ledger.finish(block)
+        with self._changed:
+            self._changed.notify_all()
 
     def _guarded(self) -> None:
         try:
@@ -150,4 +152,4 @@ class Supply(Generic[T]):
                     self._changed.wait_for(lambda: self._closed, LOOK_SECONDS)
 
     def _wanted(self) -> bool:
-        return self._closed or len(self._ready) < self.ahead
+        return self._closed or (len(self._ready) < self.ahead and self.ledger.paced)

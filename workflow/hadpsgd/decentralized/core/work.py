@@ -16,9 +16,12 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Protocol
+
+from hadpsgd.decentralized.core.pace import Pace
 
 LOST = "lost"
 """Owner of a block whose claimer died before it could say so."""
@@ -108,6 +111,7 @@ class Ledger:
         used: blocks that a learner has done, of which those count that outlive its death; without,
             its own last words count.
         durable: makes what this learner has done outlive its death; called before it is told.
+        now: tells the time, in seconds.
     """
 
     def __init__(
@@ -120,6 +124,7 @@ class Ledger:
         generation: int = 0,
         used: Callable[[int], Collection[int]] | None = None,
         durable: Callable[[], object] = lambda: None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.store = store
         self.left = left
@@ -140,6 +145,7 @@ class Ledger:
         self._tidy_at = TIDY_EVERY
         self._begun = False
         self._owned: set[int] = set()  # places of all blocks that were ever this process's
+        self._pace = Pace(learners, now)
 
     def begin(self) -> None:
         """Before the first claim: bury this learner's former selves, and be known."""
@@ -152,9 +158,17 @@ class Ledger:
         self.tell()
 
     def claim(self) -> int | None:
-        """A block for this learner alone; None: there is none now."""
+        """A block for this learner alone; None: there is none now, or others are sooner done.
+
+        So near the end that the others will have done all that is left before a slow learner has
+        done one block more, it leaves them to the others, for as long as it would need itself.
+        """
         if not self._begun:
             self.begin()
+        if self._pace.asks:
+            taken = self.store.add("next", 0)
+            if self._pace.leaves(taken, len(self.left), held=len(self._held)):
+                return None
         for index, owner in self._offered():
             if self._take(index, owner):
                 return self.left.block(index)
@@ -162,8 +176,14 @@ class Ledger:
             index = self.store.add("next", 1) - 1
             self._exhausted = index >= len(self.left)
             if not self._exhausted and self._take(index, ""):
+                self._pace.claimed(index)
                 return self.left.block(index)
         return None
+
+    @property
+    def paced(self) -> bool:
+        """Whether a block more may be claimed ahead: how slow this learner is is known."""
+        return self._pace.known or not self._held
 
     def finish(self, block: int) -> None:
         """It is done; told with the next claim."""

@@ -238,7 +238,9 @@ class Simulation:
     def _share(self, node: Node) -> None:
         """As `_steps`, on blocks of the work that all share."""
         nodes = len(self.nodes)
-        ledger = Ledger(self.store, self.left, learner=node.index, learners=nodes)
+        ledger = Ledger(
+            self.store, self.left, learner=node.index, learners=nodes, now=self.clock.now
+        )
         with node.engine as engine:
             while not (engine.over or ledger.all_done):
                 node.block = ledger.claim()

@@ -1,0 +1,69 @@
+"""How slow a learner is beside the others, told by the numbers of the blocks that it claims.
+
+A run ends with its last block. A learner k times slower than the others that claims one near the
+end makes the run longer by up to k gradients, while the others could do that block in one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+SLOW = 3
+"""Times slower than the mean from which a learner leaves blocks to the others near the end."""
+
+
+class Pace:
+    """Of one learner.
+
+    Args:
+        learners: how many share the work.
+        now: tells the time, in seconds.
+    """
+
+    def __init__(self, learners: int, now: Callable[[], float]) -> None:
+        self.learners = learners
+        self.now = now
+        # a claim ahead may follow the one before it at once: two intervals, not one
+        self._claims: deque[tuple[int, float]] = deque(maxlen=3)
+        self._until: float | None = None
+
+    def claimed(self, place: int) -> None:
+        """A block, the next that nobody had; places are those of all learners' blocks in order."""
+        self._claims.append((place, self.now()))
+        self._until = None
+
+    @property
+    def known(self) -> bool:
+        """Whether there were two claims."""
+        return len(self._claims) > 1
+
+    @property
+    def asks(self) -> bool:
+        """Whether `leaves` is to be asked: at the second claim, and by slow learners."""
+        return self._slow(self._claims[-1][0]) if self.known else bool(self._claims)
+
+    def leaves(self, taken: int, total: int, *, held: int) -> bool:
+        """Whether this learner, which holds `held` blocks, leaves what is not `taken` to others.
+
+        A slow one does where they will have done it before it has done one block more; for as long
+        as it would have needed: they may have died.
+        """
+        blocks, seconds = self._interval(taken)
+        if not self._slow(taken) or total - taken >= (held + 1) * blocks:
+            self._until = None
+            return False
+        if self._until is None:
+            self._until = self.now() + (held + 1) * seconds
+        return self.now() < self._until
+
+    def _slow(self, taken: int) -> bool:
+        """Whether it is much slower than the mean; not all can be."""
+        return self._interval(taken)[0] >= SLOW * self.learners
+
+    def _interval(self, taken: int) -> tuple[float, float]:
+        """From one claim to the next: blocks that all claim, seconds."""
+        first, then = self._claims[0]
+        last, now = self._claims[-1] if self.known else (taken, self.now())
+        count = max(1, len(self._claims) - 1)
+        return (last - first) / count, (now - then) / count
