@@ -8,6 +8,7 @@ from pathlib import Path
 
 import matplotlib
 from loss_race import SLOW, Result
+from PIL import Image
 
 matplotlib.use("Agg")
 
@@ -15,12 +16,12 @@ from matplotlib import pyplot as plt
 
 Found = Mapping[str, Mapping[str, Sequence[Result]]]
 """Scenario -> contestant -> repetitions."""
+TITLE = "# Time to the same held-out loss"
 INTRODUCTION = """\
-# Time to the same held-out loss
-
 - s to the loss: until the mean of the learners' weights has the held-out loss for the first time.
 - s for the work: until the gradients of all learners together are as many as the run has.
 - / equal: beside the same contestant where nothing is slow.
+- hadpsgd 4x2: 4 super-learners of 2; 8x2 has 16 processes.
 - gradients of the slow one: its share of all.
 - mixes of the others: mixes a second of the learners that nothing slows, beside the same where
   nothing is slow.
@@ -46,13 +47,34 @@ def page(
         f"waited, over the last minute): {min(loads):.1f} to {max(loads):.1f}, median "
         f"{median(loads):.1f}."
     )
-    parts = [INTRODUCTION, head, "", load, ""]
+    first = [line for title in found for line in summary(title, found, beside[title], goal, limit)]
+    parts = [TITLE, "", *first, INTRODUCTION, head, "", load, ""]
     if picture:
         parts += [f"![Held-out loss against seconds]({picture})", ""]
     for title, rows in found.items():
         usual = found.get(beside[title], {}) if beside[title] != title else {}
         parts += [f"## {title.capitalize()}", "", table(rows, usual, goal, limit), ""]
     return "\n".join(parts)
+
+
+def summary(title: str, found: Found, other: str, goal: float, limit: float) -> list[str]:
+    """What a scenario came to, in times of another."""
+    usual = found.get(other, {})
+    if title == other or not usual:
+        return []
+    beside = [
+        (
+            name,
+            times(
+                [r.reaches(goal) for r in row],
+                [r.reaches(goal) for r in usual.get(name, [])],
+                limit,
+            )[-1],
+        )
+        for name, row in found[title].items()
+    ]
+    told = ", ".join(f"{name} {text}" for name, text in beside if text)
+    return [f"**{title.capitalize()}**: time to the loss, in times of {other}: {told}.", ""]
 
 
 def table(
@@ -121,8 +143,9 @@ def picture(file: Path, found: Found, goal: float) -> None:
                 seconds, losses, label=name, color=f"C{number % 10}", ls="-:"[number // 10]
             )
         axes[0, place].axhline(goal, color="grey", lw=0.5)
-        axes[0, place].set(title=title, xlabel="seconds", xscale="log", ylim=(None, 3.1))
+        axes[0, place].set(title=title, xlabel="seconds", xscale="log", xlim=(1, None))
     axes[0, 0].set(ylabel="held-out loss")
     axes[0, -1].legend(fontsize=8)
-    figure.savefig(file, dpi=80)
+    figure.savefig(file, dpi=80, pil_kwargs={"optimize": True})
     plt.close(figure)
+    Image.open(file).convert("P", palette=Image.Palette.ADAPTIVE).save(file, optimize=True)
