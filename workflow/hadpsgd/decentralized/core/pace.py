@@ -43,7 +43,7 @@ class Pace:
         """Whether `leaves` is to be asked: at the second claim, and by slow learners."""
         return self._slow(self._claims[-1][0]) if self.known else bool(self._claims)
 
-    def leaves(self, taken: int, total: int, *, held: int) -> bool:
+    def leaves(self, *, taken: int, total: int, held: int) -> bool:
         """Whether this learner, which holds `held` blocks, leaves what is not `taken` to others.
 
         A slow one does where they will have done it before it has done one block more; for as long

@@ -167,7 +167,7 @@ class Ledger:
             self.begin()
         if self._pace.asks:
             taken = self.store.add("next", 0)
-            if self._pace.leaves(taken, len(self.left), held=len(self._held)):
+            if self._pace.leaves(taken=taken, total=len(self.left), held=len(self._held)):
                 return None
         for index, owner in self._offered():
             if self._take(index, owner):
