@@ -42,6 +42,11 @@ _ALL = ["fmllr", "ivector", "logmel"]
 _ONE = {"name": "one", "learning_rate": {"base": 0.3}, "model": {"dropout": 0.1}}
 _TWO = {"name": "two", "seeds": [1, 2]}
 _HYBRID = {"strategy": "hadpsgd", "learners": 4, "super_learner": 2}
+_GRID = {
+    "part": "learners",
+    "run": {"strategy": "adpsgd", "learners": 2},
+    "over": {"batch": [64, 128]},
+}
 CONFIGS: dict[str, dict[str, Any]] = {
     "builtin": {
         "corpus": {"kind": "builtin", "held_out_words": 0.1},
@@ -67,6 +72,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
         },
         "features": {"input": _ALL, "imports": {"fmllr": {"feats": "fmllr/{set}.scp"}}},
         "realign": {"passes": 1},
+    },
+    "grids": {
+        "corpus": {"kind": "builtin"},
+        "training": {"grids": [_GRID]},
     },
 }
 """Together they use every key."""

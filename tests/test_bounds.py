@@ -137,3 +137,16 @@ def test_topology_refuses(
 ) -> None:
     assert main(["topology", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "learners"), [("ring", 6), ("random-ring", 8), ("pairwise", 4)])
+def test_learners_that_are_pushed_apart_stay_so_far(name: str, learners: int) -> None:
+    """A random walk of 40,000 coordinates, mixed round by round: no eigenvalues, no sums."""
+    schedule, draws = create(name, learners=learners, seed=3), np.random.default_rng(5)
+    weights, seen = np.zeros((40_000, learners)), []
+    for k in range(160):
+        weights = (weights + draws.normal(size=weights.shape)) @ schedule.round(k).matrix()
+        if k >= 60:
+            seen.append(((weights - weights.mean(1, keepdims=True)) ** 2).mean())
+    assert bounds.pushed_apart(schedule) == pytest.approx(math.sqrt(np.mean(seen)), rel=0.02)
+    assert bounds.pushed_apart(create("complete", learners=learners)) == pytest.approx(0, abs=1e-7)

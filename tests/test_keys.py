@@ -52,11 +52,13 @@ def candidates(node: Any, now: Any) -> Iterator[Any]:
         case "array":
             yield from (["another"], [0.95, 1.0], [3, 4], ["logmel"])
             yield [*(now if isinstance(now, list) else []), {"name": "another"}]
+            yield []
         case "object":
             yield from (
                 {**(now if isinstance(now, dict) else {}), "another": "another"},
                 {"0": 2.0},
                 {"default": 0.3},
+                {},
             )
     yield None
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from planning_teams import MODEL, WORK, a_cluster, machines
 
 from hadpsgd.cli import main
-from hadpsgd.config.training import Training
+from hadpsgd.config.experiment import Training
 from hadpsgd.errors import UserError
 from hadpsgd.planning import explain, papers
 from hadpsgd.planning.cluster import Cluster, Compute, Link

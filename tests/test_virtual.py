@@ -33,6 +33,7 @@ from hadpsgd.reports.rows import of_results as rows_of_table
 from hadpsgd.tracking import training_run
 from hadpsgd.tracking.results import read_results
 from hadpsgd.training import virtual
+from hadpsgd.training.checkpoints import newest_sound
 from hadpsgd.training.gradients import Gradients
 from hadpsgd.training.job import Job, assemble
 from hadpsgd.training.loop import End
@@ -211,6 +212,7 @@ KILLED = """
 import os, signal, sys
 from hadpsgd.cli import main
 from hadpsgd.training import virtual
+from hadpsgd.training.checkpoints import newest_sound
 
 stepped = virtual.Part._stepped
 
@@ -353,3 +355,18 @@ def test_a_checkpoint_makes_nobody_mix_more(schedule: str) -> None:
     rounds = {node.engine.rounds for node in simulation.nodes}
     assert len(rounds) == 1 and rounds.pop() <= 8
     assert all(6 <= node.engine.steps <= 8 for node in simulation.nodes)
+
+
+def test_the_distance_from_the_mean_is_that_of_the_checkpoint(egs: Path, tmp_path: Path) -> None:
+    """At each epoch, of the states as they are written then."""
+    train(tmp_path, egs, run_of_kind("dpsgd"), epochs=2)
+    found = {row["epoch"]: row for row in rows(tmp_path) if "distance_from_mean" in row}
+    assert found.keys() == {1.0, 2.0}
+    [folder] = (tmp_path / "results" / "checkpoints").glob("*/dpsgd-*")
+    saved = newest_sound(folder)
+    assert saved is not None
+    weights = torch.stack([saved.load(node)["weights"] for node in saved.parts()])
+    mean = weights.mean(0)
+    apart = (weights - mean).square().sum(1).mean().sqrt() / mean.norm()
+    assert len(weights) == 4 and apart > 1e-4
+    assert found[2.0]["distance_from_mean"] == pytest.approx(float(apart), rel=1e-5)

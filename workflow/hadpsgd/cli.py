@@ -62,6 +62,7 @@ STAGES: dict[str, tuple[str, str]] = {
     "replay": ("hadpsgd.training.replay_command", "train again from a run's record, bit for bit"),
     "rerun": ("hadpsgd.rerun.command", "make a run again from what it recorded, and compare"),
     "report": ("hadpsgd.reports.command", "table of word error rates, curves, stages, HTML page"),
+    "paper": ("hadpsgd.paper.command", "the papers' claims beside runs of grids, as one page"),
     "compare": ("hadpsgd.reports.compare_command", "runs side by side, here and in MLflow"),
     "track": ("hadpsgd.tracking.command", "runs, curves, scores and models to MLflow"),
     "topology": (

@@ -9,6 +9,7 @@ from hadpsgd.config.base import DECIDES_NOTHING, PathText, Section
 from hadpsgd.config.corpus import Corpus
 from hadpsgd.config.decoding import Decoding, Graph, Lm, Scoring
 from hadpsgd.config.effective import effective
+from hadpsgd.config.experiment import Training
 from hadpsgd.config.features import Features
 from hadpsgd.config.lang import Lang
 from hadpsgd.config.limits import OTHERS, Limits
@@ -16,7 +17,6 @@ from hadpsgd.config.realign import Realign
 from hadpsgd.config.settings import Model
 from hadpsgd.config.site import Site, SiteOrFile, shape
 from hadpsgd.config.tracking import Tracking
-from hadpsgd.config.training import Training
 
 
 class Config(Section):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from hadpsgd.config.base import DECIDES_NOTHING, Section
-from hadpsgd.config.changes import changed, changes_of, given
+from hadpsgd.config.changes import changes_of, given
 from hadpsgd.config.settings import Model, Settings
 from hadpsgd.decentralized.strategies.registry import STRATEGIES as ENGINE
 from hadpsgd.decentralized.strategies.registry import Strategy, find
@@ -147,7 +147,7 @@ class Run(SettingsChanges):
     def _changes_id(self) -> list[str]:
         """The keys that this run has otherwise: `layers4`, `lr0.2`, `bf16`, `no-nesterov`."""
         own = list(given(self, set(SettingsChanges.model_fields) - {"seed"} | {"model"}))
-        parts = [_short(key, value) for key, value in own]
+        parts = [short(key, value) for key, value in own]
         return parts if self.seed is None else [*parts, f"s{self.seed}"]
 
     def _strategy_id(self) -> str:
@@ -226,7 +226,7 @@ class Run(SettingsChanges):
 
     @model_validator(mode="after")
     def _one_way_of_seeding(self) -> Run:
-        _check_seeds(self.seed, self.seeds, "")
+        check_seeds(self.seed, self.seeds, "")
         return self
 
     @model_validator(mode="after")
@@ -256,7 +256,7 @@ class Run(SettingsChanges):
         return self.model_copy(update={**changes, "model": None, "seeds": None})
 
 
-def _short(key: str, value: object) -> str:
+def short(key: str, value: object) -> str:
     """A key and its value as part of an id."""
     name = _SHORT.get(key, key.rpartition(".")[2])
     if isinstance(value, bool):
@@ -266,49 +266,8 @@ def _short(key: str, value: object) -> str:
     return f"{name}{value:g}".replace("+", "")
 
 
-def _check_seeds(seed: int | None, seeds: Sequence[int] | None, where: str) -> None:
+def check_seeds(seed: int | None, seeds: Sequence[int] | None, where: str) -> None:
     if seed is not None and seeds:
         raise ValueError(f"give {where}seed or {where}seeds, not both")
     if seeds and len(set(seeds)) < len(seeds):
         raise ValueError(f"{where}seeds: {list(seeds)} has one twice")
-
-
-class Training(Settings):
-    """Optimisation, of all runs and of each."""
-
-    runs: list[Run] = Field([Run()], min_length=1)
-    seeds: Seeds | None = None
-    """Train every run once with each seed; a run's own `seed` or `seeds` go before these."""
-
-    @property
-    def common(self) -> Settings:
-        """What all runs share."""
-        return Settings.model_validate({key: getattr(self, key) for key in Settings.model_fields})
-
-    @property
-    def rows(self) -> dict[str, list[Run]]:
-        """Rows of the tables and the runs in each: several where a run has `seeds`."""
-        return {run.id: run.members(self.seeds or ()) for run in self.runs}
-
-    @property
-    def members(self) -> list[Run]:
-        """Every run that is trained."""
-        return [run for row in self.rows.values() for run in row]
-
-    @model_validator(mode="after")
-    def _names(self) -> Training:
-        _check_seeds(self.seed, self.seeds, "training.")
-        # the rows' names first: two rows that are alike would hide one another
-        rows = [(row.id, [run.id for run in row.members(self.seeds or ())]) for row in self.runs]
-        names = [row for row, _ in rows] + [i for row, ids in rows for i in ids if i != row]
-        for name in names:  # a row of one run has that one's
-            if names.count(name) > 1:
-                raise ValueError(f"two runs have the name '{name}': give one of them a `name`")
-        for run in self.members:
-            batch = changed(self.common, run).batch
-            if batch % run.learners:
-                raise ValueError(
-                    f"batch {batch} cannot be divided among {run.learners} learners "
-                    f"of run '{run.id}'"
-                )
-        return self

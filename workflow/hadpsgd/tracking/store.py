@@ -109,6 +109,12 @@ class Store:
             tags=data.tags,
         )
 
+    def history(self, run_id: str, metric: str) -> list[tuple[float, float]]:
+        """Steps and values of a metric, in order of steps; raises NotStoredError."""
+        with _explained(self.uri):
+            found = self.client.get_metric_history(run_id, metric)
+        return sorted((float(point.step), float(point.value)) for point in found)
+
     def download(self, run_id: str, folder: Path) -> tuple[dict[str, str], dict[str, float]]:
         """Tags and metrics of a run; its artifacts `provenance/` and `summary.json` go to a folder.
 

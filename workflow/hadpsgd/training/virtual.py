@@ -134,11 +134,29 @@ class Part:
         """Train until all nodes stand still."""
         with self._telling():
             self.simulation.run(steps=self.job.total)
+            self._tell_distance()
             if self._complete:
                 for node in self.nodes:
                     self._evaluate(node, passed=self.job.settings.training.epochs)
                 for line in self._lines:
                     line.progress.finish()
+
+    def _tell_distance(self) -> None:
+        """How far apart the learners are now that all stand still, at the first one's epoch.
+
+        Exact, where `consensus_distance` is what a single mix tells.
+        """
+        if len(self.nodes) == 1:
+            return
+        spe = self.job.steps_per_epoch
+        epoch = self._progress[0] // spe
+        apart = self.simulation.consensus() / float(self.simulation.mean().norm())
+        self._lines[0].progress.metrics.write(
+            step=epoch * spe,
+            epoch=float(epoch),
+            distance_from_mean=apart,
+            virtual_seconds=self.simulation.clock.now(),
+        )
 
     def save(self) -> None:
         """Write the states of all nodes, which stand still."""

@@ -79,6 +79,29 @@ def consensus_curve(schedule: MixingSchedule, *, rounds: int, samples: int = SAM
     return curves.mean(axis=0)
 
 
+def pushed_apart(schedule: MixingSchedule) -> float:
+    """How far from their mean learners are in the long run, if each takes independent steps.
+
+    Every round each learner moves by a vector of unit mean square, all independent, and then all
+    mix. The mean square of the distance is sum over k >= 1 of ||T1 ... Tk - Tu||_F^2 / L; its root
+    is returned. Of a random schedule E[T'T], of a periodic one the product of a period decides;
+    0 where each round averages over all.
+    """
+    learners = schedule.learners
+    if schedule.period is None:
+        second = measure(schedule, target=0.5).rho ** 2
+        return math.sqrt((learners - 1) / learners * second / (1 - second))
+    apart = np.eye(learners) - uniform(learners)
+    matrices = [schedule.round(k).matrix() @ apart for k in range(schedule.period)]
+    period, steps = np.eye(learners), np.zeros((learners, learners))
+    for matrix in matrices:  # covariance C becomes T (C + 1) T' in a round
+        period, steps = matrix @ period, matrix @ (steps + np.eye(learners)) @ matrix.T
+    # C = P C P' + S, summed by doubling: S + P S P', then with P P in place of P, and so on
+    while np.abs(period).max() > 1e-12:
+        steps, period = steps + period @ steps @ period.T, period @ period
+    return math.sqrt(float(np.trace(steps)) / learners)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Mixing:
     """How a schedule mixes."""

@@ -1,0 +1,89 @@
+"""The section `training`: settings that all runs share, and the runs, one by one or by grids."""
+
+from __future__ import annotations
+
+import itertools
+from functools import cached_property
+
+from pydantic import Field, model_validator
+
+from hadpsgd.config.changes import changed
+from hadpsgd.config.grids import PARTS, Grid, Part, runs_of
+from hadpsgd.config.settings import Settings
+from hadpsgd.config.training import Run, Seeds, check_seeds
+
+
+class Training(Settings):
+    """Optimisation, of all runs and of each."""
+
+    runs: list[Run] = Field([Run()], min_length=1)
+    seeds: Seeds | None = None
+    """Train every run once with each seed; a run's own `seed` or `seeds` go before these."""
+    grids: list[Grid] = Field([])
+    """Many more runs in few lines: docs/paper.md."""
+
+    @property
+    def common(self) -> Settings:
+        """What all runs share."""
+        return Settings.model_validate({key: getattr(self, key) for key in Settings.model_fields})
+
+    @cached_property
+    def by_grid(self) -> list[list[Run]]:
+        """The runs of each of the grids, which may have some in common."""
+        return [list(runs_of(grid, self.common)) for grid in self.grids]
+
+    @cached_property
+    def listed(self) -> list[Run]:
+        """Runs and those of grids, each once, seeds not yet apart."""
+        found = list(self.runs)
+        for run in itertools.chain(*self.by_grid):
+            if run not in found:
+                found.append(run)
+        return found
+
+    @property
+    def rows(self) -> dict[str, list[Run]]:
+        """Rows of the tables and the runs in each: several where a run has `seeds`."""
+        return {run.id: run.members(self.seeds or ()) for run in self.listed}
+
+    def parts(self) -> dict[Part, list[str]]:
+        """Rows that each part of the page shows, in the order of the grids."""
+        found: dict[Part, list[str]] = {part: [] for part in PARTS}
+        for grid, runs in zip(self.grids, self.by_grid, strict=True):
+            found[grid.part] += [run.id for run in runs if run.id not in found[grid.part]]
+        return found
+
+    @property
+    def decoded(self) -> list[Run]:
+        """Runs that the page of the grids wants decoded: all outside of grids, and some of them."""
+        grids = zip(self.grids, self.by_grid, strict=True)
+        wanted = [run for grid, runs in grids if grid.decode for run in runs]
+        return [
+            member
+            for run in self.listed
+            if run in self.runs or run in wanted
+            for member in run.members(self.seeds or ())
+        ]
+
+    @property
+    def members(self) -> list[Run]:
+        """Every run that is trained."""
+        return [run for row in self.rows.values() for run in row]
+
+    @model_validator(mode="after")
+    def _names(self) -> Training:
+        check_seeds(self.seed, self.seeds, "training.")
+        # the rows' names first: two rows that are alike would hide one another
+        rows = [(row.id, [run.id for run in row.members(self.seeds or ())]) for row in self.listed]
+        names = [row for row, _ in rows] + [i for row, ids in rows for i in ids if i != row]
+        for name in names:  # a row of one run has that one's
+            if names.count(name) > 1:
+                raise ValueError(f"two runs have the name '{name}': give one of them a `name`")
+        for run in self.members:
+            batch = changed(self.common, run).batch
+            if batch % run.learners:
+                raise ValueError(
+                    f"batch {batch} cannot be divided among {run.learners} learners "
+                    f"of run '{run.id}'"
+                )
+        return self

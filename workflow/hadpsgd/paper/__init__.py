@@ -1,0 +1,1 @@
+"""The page of the papers' claims, measured here: `hadpsgd paper` (docs/paper.md)."""

@@ -1,0 +1,100 @@
+"""`hadpsgd paper`: the page of the papers' claims, from MLflow runs by id (docs/paper.md)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+from markupsafe import Markup
+
+from hadpsgd.config import Config, load
+from hadpsgd.errors import UserError
+from hadpsgd.files import explain_os_errors, write_text
+from hadpsgd.paper import batches, cells, learners, stragglers, times, why
+from hadpsgd.paper.blocks import Section
+from hadpsgd.reports import curves, html
+
+CELLS = "cells.json"
+"""Beside the pictures: the page's tables and what each picture is drawn from."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("--config", type=Path, required=True, help="a config with training.grids")
+    parser.add_argument("--out", type=Path, required=True, help="the page to write")
+    parser.add_argument(
+        "--pictures", type=Path, required=True, help=f"folder for its pictures and {CELLS}"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what the arguments say."""
+    config = load(args.config)
+    if not config.training.grids:
+        raise UserError(
+            "no training.grids", where=args.config, fix="config/paper_quick.yaml has some"
+        )
+    write(config, sections(config), page=args.out, folder=args.pictures)
+    return 0
+
+
+def sections(config: Config) -> list[Section]:
+    """The parts of the page; those without a grid are left out, but for that of time."""
+    rows = cells.read(config)
+    parts = {part: [rows[name] for name in own] for part, own in config.training.parts().items()}
+    baseline, sets = rows[config.training.runs[0].id], list(config.tests)
+    made = []
+    if parts["batch"]:
+        made.append(batches.section(parts["batch"], baseline, sets))
+    if parts["learners"]:
+        made.append(learners.section(parts["learners"], baseline, sets))
+    made.append(times.section())
+    if parts["stragglers"]:
+        made.append(stragglers.section(parts["stragglers"]))
+    if parts["batch"]:
+        made.append(why.section(parts["batch"]))
+    return made
+
+
+def write(config: Config, made: list[Section], *, page: Path, folder: Path) -> None:
+    """The pictures, what they and the tables are made from, and the page, last."""
+    with explain_os_errors(folder):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    for section in made:
+        for picture in section.pictures:
+            curves.write_png(picture.figure, folder / f"{picture.name}.png")
+    write_text(folder / CELLS, json.dumps([_plain(each) for each in made], indent=1) + "\n")
+    drawn = {
+        picture.name: Markup(curves.inline_svg(picture.figure, picture.caption))
+        for section in made
+        for picture in section.pictures
+    }
+    text = html.render(
+        "paper.html.j2",
+        name=config.name,
+        synthetic=config.corpus.kind == "builtin",
+        seeds=sorted({len(runs) for runs in config.training.rows.values()}),
+        sections=made,
+        drawn=drawn,
+    )
+    write_text(page, text)
+
+
+def _plain(section: Section) -> dict[str, object]:
+    """As JSON."""
+    return {
+        "title": section.title,
+        "found": list(section.found),
+        "tables": [
+            {
+                "headings": list(table.headings),
+                "rows": [[asdict(value) for value in row] for row in table.rows],
+            }
+            for table in section.tables
+        ],
+        "pictures": {picture.name: list(picture.runs) for picture in section.pictures},
+    }

@@ -1,0 +1,95 @@
+"""Pictures of the page, in the style of the reports'."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hadpsgd.reports.curves import COLOURS, figure_of, finish
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Line = tuple[str, list[tuple[float, float]]]
+"""A name and points."""
+Panel = tuple[str, list[Line]]
+"""A title and lines."""
+WIDTH = 3.4
+"""Inches of a panel, where there are many."""
+
+
+def curves(
+    panels: Sequence[Panel],
+    unit: str,
+    *,
+    below: str = "epoch",
+    log: bool | tuple[bool, ...] = False,
+    log_x: bool = False,
+    dashed: str = "",
+) -> Figure:
+    """Panels of lines; a name has one colour in all of them.
+
+    Args:
+        panels: what to draw.
+        unit: on the left of the first panel.
+        below: under the axes.
+        log: whether values are drawn on a logarithmic scale, of all panels or of each.
+        log_x: the same of what is below.
+        dashed: names that have this in them are drawn dashed, in the colour of what precedes it.
+    """
+    figure, axes = figure_of(len(panels), below, width=WIDTH if len(panels) > 2 else 4.6)
+    scales = log if isinstance(log, tuple) else (log,) * len(panels)
+
+    def base(name: str) -> str:
+        return name.partition(f", {dashed}")[0] if dashed else name
+
+    names = list(dict.fromkeys(base(name) for _, lines in panels for name, _ in lines))
+    for axis, (_, lines), scaled in zip(axes, panels, scales, strict=True):
+        for name, points in lines:
+            colour = COLOURS[names.index(base(name)) % len(COLOURS)]
+            sound = [(x, y) for x, y in points if math.isfinite(y) and (y > 0 or not scaled)]
+            style = "--" if base(name) != name else "-"
+            axis.plot(
+                [x for x, _ in sound], [y for _, y in sound], style, color=colour, label=name,
+                linewidth=1.5, marker="o" if len(points) < 20 else None, markersize=3,
+            )  # fmt: skip
+        if scaled:
+            axis.set_yscale("log")
+        if log_x:
+            axis.set_xscale("log")
+    axes[0].set_ylabel(unit, fontsize=9)
+    finish(axes, [title for title, _ in panels])
+    return figure
+
+
+def heat(panels: Sequence[tuple[str, dict[tuple[float, float], float]]]) -> Figure:
+    """Panels of numbers over rate (up) and batch (right); what diverged is left white with a cross.
+
+    Args:
+        panels: a title, and (batch, rate) -> held-out loss, infinite where it diverged.
+    """
+    from matplotlib.colors import Normalize
+
+    figure, axes = figure_of(len(panels), "total batch")
+    points = [key for _, cells in panels for key in cells]
+    batches, rates = (sorted({key[i] for key in points}) for i in (0, 1))
+    sound = [v for _, cells in panels for v in cells.values() if math.isfinite(v)]
+    low, high = min(sound, default=0.0), max(sound, default=1.0)
+    scale = Normalize(low, high if high > low else low + 1)
+    for axis, (_, cells) in zip(axes, panels, strict=True):
+        values = [[cells.get((batch, rate), math.nan) for batch in batches] for rate in rates]
+        shown = [[v if math.isfinite(v) else math.nan for v in row] for row in values]
+        axis.imshow(shown, origin="lower", aspect="auto", cmap="viridis_r", norm=scale)
+        axis.grid(visible=False)
+        axis.set_xticks(range(len(batches)), [f"{batch:g}" for batch in batches])
+        axis.set_yticks(range(len(rates)), [f"{rate:g}" for rate in rates])
+        for i, row in enumerate(values):
+            for j, value in enumerate(row):
+                text = "" if math.isnan(value) else f"{value:.2f}" if math.isfinite(value) else "x"
+                dark = math.isfinite(value) and scale(value) > 0.5
+                axis.text(j, i, text, ha="center", va="center", fontsize=8,
+                          color="white" if dark else "#808890")  # fmt: skip
+    axes[0].set_ylabel("learning rate", fontsize=9)
+    finish(axes, [title for title, _ in panels])
+    return figure

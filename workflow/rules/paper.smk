@@ -1,0 +1,25 @@
+# The page of the papers' claims, from the runs of `training.grids`, as MLflow has them.
+rule paper:
+    input:
+        training=expand(f"{OUT}/tracked/{{run}}.training.json", run=RUNS),
+        scores=expand(f"{OUT}/tracked/{{run}}.scores.json", run=DECODED),
+    output:
+        page=report(
+            f"{OUT}/paper.html", caption="../report/paper.rst", category="Results"
+        ),
+        pictures=directory(f"{OUT}/paper"),
+    log:
+        f"{OUT}/logs/paper.log",
+    priority: FIRST
+    conda:
+        "../../envs/hadpsgd.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=30,
+    params:
+        config=config_file,
+        rows=ROWS,
+        parts=CONFIG.training.parts(),
+    shell:
+        "hadpsgd paper --config {params.config:q} --out {output.page:q} --pictures {output.pictures:q}"
+        " 2> {log:q}"
