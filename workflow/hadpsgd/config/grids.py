@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 from typing import Any, Literal, get_args
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 
 from hadpsgd.config.base import DECIDES_NOTHING, Section
 from hadpsgd.config.settings import Settings
@@ -28,6 +28,18 @@ class Grid(Section):
     value that is the common one under `training` is left out of the run and of its name."""
     decode: bool = Field(False, json_schema_extra=DECIDES_NOTHING)
     """Whether `snakemake paper` decodes them; held-out losses are there in any case."""
+
+    @field_validator("run", "over", mode="before")
+    @classmethod
+    def _names_are_text(cls, value: Any) -> Any:
+        """As in a resolved config: learner 1 of `slow_learners` is "1" there."""
+        return _with_names(value)
+
+
+def _with_names(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(name): _with_names(inner) for name, inner in value.items()}
+    return [_with_names(inner) for inner in value] if isinstance(value, list) else value
 
 
 def runs_of(grid: Grid, common: Settings) -> Iterator[Run]:
