@@ -69,8 +69,9 @@ def test_trouble_is_in_the_name() -> None:
 
 def test_seeds_and_decoding() -> None:
     grid = {"part": "batch", "over": {"batch": [32, 64]}}
-    made = config(grid, {"part": "learners", "run": {"batch": 64}, "decode": True}, seeds=[1, 2])
-    assert [run.id for run in made.training.decoded] == [
+    decoded = {"part": "learners", "run": {"batch": 64, "decode": True}}
+    made = config(grid, decoded, seeds=[1, 2])
+    assert [run.id for run in made.training.members if run.decode] == [
         *("single-s1", "single-s2", "single-batch64-s1", "single-batch64-s2")
     ]
     assert len(made.training.members) == 6

@@ -34,11 +34,18 @@ class Training(Settings):
 
     @cached_property
     def listed(self) -> list[Run]:
-        """Runs and those of grids, each once, seeds not yet apart."""
+        """Runs and those of grids, each once, seeds not yet apart.
+
+        A run that is there several times is decoded if one of these is.
+        """
         found = list(self.runs)
         for run in itertools.chain(*self.by_grid):
-            if run not in found:
+            alike = [run.model_copy(update={"decode": decode}) for decode in (False, True)]
+            known = next((i for i, other in enumerate(found) if other in alike), None)
+            if known is None:
                 found.append(run)
+            elif run.decode:
+                found[known] = alike[True]
         return found
 
     @property
@@ -52,18 +59,6 @@ class Training(Settings):
         for grid, runs in zip(self.grids, self.by_grid, strict=True):
             found[grid.part] += [run.id for run in runs if run.id not in found[grid.part]]
         return found
-
-    @property
-    def decoded(self) -> list[Run]:
-        """Runs that the page of the grids wants decoded: all outside of grids, and some of them."""
-        grids = zip(self.grids, self.by_grid, strict=True)
-        wanted = [run for grid, runs in grids if grid.decode for run in runs]
-        return [
-            member
-            for run in self.listed
-            if run in self.runs or run in wanted
-            for member in run.members(self.seeds or ())
-        ]
 
     @property
     def members(self) -> list[Run]:

@@ -22,12 +22,10 @@ class Grid(Section):
     part: Part = Field(json_schema_extra=DECIDES_NOTHING)
     """Part of the page that shows them."""
     run: dict[str, Any] = Field({})
-    """Keys of a run, as under `runs`."""
+    """Keys of a run, as under `runs`; `decode` is false where it is not given."""
     over: dict[str, list[Any]] = Field({})
     """Key of a run (`batch`, `learning_rate.base`, `injected.slow_learners`) -> its values. A
     value that is the common one under `training` is left out of the run and of its name."""
-    decode: bool = Field(False, json_schema_extra=DECIDES_NOTHING)
-    """Whether `snakemake paper` decodes them; held-out losses are there in any case."""
 
     @field_validator("run", "over", mode="before")
     @classmethod
@@ -54,7 +52,7 @@ def runs_of(grid: Grid, common: Settings) -> Iterator[Run]:
     """
     for values in itertools.product(*grid.over.values()):
         chosen = dict(zip(grid.over, values, strict=True))
-        content: dict[str, Any] = dict(grid.run)
+        content: dict[str, Any] = {"decode": False, **grid.run}
         for key, value in chosen.items():
             if value != _common(common, key):
                 _put(content, key.split("."), value)

@@ -186,7 +186,9 @@ def _pictures(rows: Sequence[Row], ruled: Chosen, tuned: Chosen, baseline: Row) 
 
 def over_rate_and_batch(rows: Sequence[Row]) -> list[Picture]:
     """Convergence over learning rate and batch, strategy by strategy (for the part Why)."""
-    grouped = groupby(sorted(rows, key=lambda row: row.strategy), lambda row: row.strategy)
+    order = list(dict.fromkeys(row.strategy for row in rows))
+    ordered = sorted(rows, key=lambda row: order.index(row.strategy))
+    grouped = groupby(ordered, lambda row: row.strategy)
     panels = [
         (strategy, {(float(row.batch), row.rate): row.loss for row in own})
         for strategy, own in grouped

@@ -57,10 +57,16 @@ def curves(
         if scaled:
             axis.set_yscale("log")
         if log_x:
-            axis.set_xscale("log")
+            axis.set_xscale("log", base=2)
+            axis.xaxis.set_major_formatter(_plainly)
     axes[0].set_ylabel(unit, fontsize=9)
     finish(axes, [title for title, _ in panels])
     return figure
+
+
+def _plainly(value: float, _: object) -> str:
+    """A tick as people write it, not as a power."""
+    return f"{value:g}"
 
 
 def heat(panels: Sequence[tuple[str, dict[tuple[float, float], float]]]) -> Figure:
@@ -88,8 +94,8 @@ def heat(panels: Sequence[tuple[str, dict[tuple[float, float], float]]]) -> Figu
             for j, value in enumerate(row):
                 text = "" if math.isnan(value) else f"{value:.2f}" if math.isfinite(value) else "x"
                 dark = math.isfinite(value) and scale(value) > 0.5
-                axis.text(j, i, text, ha="center", va="center", fontsize=8,
-                          color="white" if dark else "#808890")  # fmt: skip
+                colour = "white" if dark else "#22262b" if math.isfinite(value) else "#808890"
+                axis.text(j, i, text, ha="center", va="center", fontsize=8, color=colour)
     axes[0].set_ylabel("learning rate", fontsize=9)
     finish(axes, [title for title, _ in panels])
     return figure
