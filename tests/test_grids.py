@@ -27,7 +27,7 @@ def test_a_grid_has_every_combination_and_is_trained_as_its_runs_written_out() -
             "over": {"strategy": ["ssgd", "adpsgd"], "batch": [32, 64]}}  # fmt: skip
     made = config(grid)
     written = [
-        {**VIRTUAL, "strategy": strategy, "batch": batch}
+        {**VIRTUAL, "strategy": strategy, "batch": batch, "decode": False}
         for strategy, batch in itertools.product(["ssgd", "adpsgd"], [32, 64])
     ]
     same = config(runs=[{"strategy": "single"}, *written])

@@ -155,7 +155,6 @@ class Part:
             step=epoch * spe,
             epoch=float(epoch),
             distance_from_mean=apart,
-            virtual_seconds=self.simulation.clock.now(),
         )
 
     def save(self) -> None:
