@@ -193,7 +193,7 @@ def read(config: Config) -> dict[str, Row]:
 def _trained(store: Store, run_id: str) -> Trained:
     stored = store.read(run_id)
     wanted = [name for name in CURVES if f"epoch/{name}" in stored.metrics]
-    return Trained(run_id, stored, {n: store.history(run_id, f"epoch/{n}") for n in wanted})
+    return Trained(run_id, stored, {n: store.history(run_id, metric=f"epoch/{n}") for n in wanted})
 
 
 def ids(rows: Iterable[Row]) -> tuple[str, ...]:

@@ -112,7 +112,7 @@ def _found(rows: Sequence[Row], usual: dict[str, Row]) -> list[str]:
         if worst is None or not times:
             continue
         end = (
-            f"its held-out loss is {100 * (worst.loss / before.loss - 1):+.1f} %"
+            f"its held-out loss changes by {100 * (worst.loss / before.loss - 1):+.1f} %"
             if math.isfinite(worst.loss) and math.isfinite(before.loss)
             else "it diverges"
         )

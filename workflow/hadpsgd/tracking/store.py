@@ -109,7 +109,7 @@ class Store:
             tags=data.tags,
         )
 
-    def history(self, run_id: str, metric: str) -> list[tuple[float, float]]:
+    def history(self, run_id: str, *, metric: str) -> list[tuple[float, float]]:
         """Steps and values of a metric, in order of steps; raises NotStoredError."""
         with _explained(self.uri):
             found = self.client.get_metric_history(run_id, metric)
