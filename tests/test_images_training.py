@@ -154,6 +154,7 @@ def test_one_learner_in_bfloat16(pictures: Path, tmp_path: Path) -> None:
         ({"strategy": "d1d"}, "same bits"),
         ({"strategy": "hadpsgd", "super_learner": 2, "among": "dpsgd"}, "same bits"),
         ({"strategy": "adpsgd"}, "goes on"),
+        ({"strategy": "hadpsgd", "super_learner": 2}, "goes on"),
     ],
 )
 def test_a_run_that_died_goes_on(

@@ -73,27 +73,44 @@ def test_shares_of_an_epoch_are_disjoint() -> None:
     assert len(seen) == 48 == len(np.unique(seen, axis=0))
 
 
-def asynchronous(rank: int, schedule: str, states: list[dict[str, Any]] | None) -> Any:
-    """Pauses for a checkpoint while others go on for a while."""
+def asynchronous(rank: int, options: dict[str, Any], states: list[dict[str, Any]] | None) -> Any:
+    """Pauses for checkpoints while others go on for a while."""
     torch.manual_seed(1)
     model = nn.Linear(3, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    trainer = decentralize(model, optimizer, strategy="adpsgd", schedule=schedule)
+    trainer = decentralize(model, optimizer, **options)
+    steps = 4 + rank // options.get("super_learner", 1)
     if states is not None:
         trainer.load_state_dict(states[rank])
-        assert trainer.steps == 4 + rank
-    for _ in range(4 + rank):
+        assert trainer.steps == steps
+    for step in range(steps):
         model(torch.ones(1, 3)).square().sum().backward()
         trainer.step()
+        if step == 1:
+            trainer.state_dict()
     state = trainer.state_dict()
     trainer.finish()
     return state, vector_of(model)
 
 
-@pytest.mark.parametrize("schedule", ["ring", "random-partner"])
-def test_an_asynchronous_run_is_saved_and_resumed(schedule: str) -> None:
-    first = run(4, asynchronous, schedule, None, seconds=180)
-    second = run(4, asynchronous, schedule, [state for state, _ in first], seconds=180)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"strategy": "adpsgd"},
+        {"strategy": "adpsgd", "schedule": "random-partner"},
+        {"strategy": "hadpsgd", "super_learner": 2},
+    ],
+)
+def test_an_asynchronous_run_is_saved_and_resumed(options: dict[str, Any]) -> None:
+    """Members of a super-learner, too, at the same step with equal copies."""
+    first = run(4, asynchronous, options, None, seconds=180)
+    states = [state for state, _ in first]
+    second = run(4, asynchronous, options, states, seconds=180)
     for results in (first, second):
         assert all((weights == results[0][1]).all() for _, weights in results)
-    assert [state["learner"]["steps"] for state, _ in second] == [8, 10, 12, 14]
+    together = options["strategy"] == "hadpsgd"
+    wanted = [8, 8, 10, 10] if together else [8, 10, 12, 14]
+    assert [state["learner"]["steps"] for state, _ in second] == wanted
+    for one, other in ((0, 1), (2, 3)) if together else ():
+        assert torch.equal(*(states[rank]["learner"]["weights"] for rank in (one, other)))
+        assert states[one]["learner"]["rounds"] == states[other]["learner"]["rounds"]

@@ -183,7 +183,10 @@ class DecentralizedEngine:
         if self.leads and not self.paused:
             self.request_pause()
         while not self.paused:
-            self.serve()
+            if self.place.size > 1:  # members take turns to put the last mix among their updates
+                self.rest()
+            else:
+                self.serve()
 
     def rest(self) -> None:
         """Take part in mixing for a while; gradients may follow. Between gradients only.
