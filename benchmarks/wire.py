@@ -2,6 +2,8 @@
 
     python benchmarks/wire.py lock
 
+`wire_throughput.py` has the exchange itself.
+
 `lock`: how long the communication thread holds the lock that updates need, over the time of a step.
 A partner answers each snapshot at once, in this process. Seconds of that thread's processor time
 say more than those of the wall where other work runs beside.

@@ -28,8 +28,8 @@ from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.core.sums import mean_of
 from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.decentralized.network.link import Link
-from hadpsgd.decentralized.record.record import Entry, Recorder, read
-from hadpsgd.decentralized.record.replay import Replay, events_of
+from hadpsgd.decentralized.record.record import Entry, Recorder, events_of, read
+from hadpsgd.decentralized.record.replay import Replay
 from hadpsgd.decentralized.strategies import registry as strategies
 from hadpsgd.decentralized.topology.schedules import create
 

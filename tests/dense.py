@@ -9,7 +9,7 @@ evaluated from the record of its events.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -222,14 +222,54 @@ def grouped(gradient: Gradient, size: int) -> Gradient:
     return mean
 
 
+Rounding = Callable[[np.ndarray], np.ndarray]
+"""Values [P] -> what a message says of them [P]."""
+
+
+def bfloat16(values: np.ndarray) -> np.ndarray:
+    """To eight significant bits, by way of single precision, both times to the nearest, to even."""
+    fraction, exponent = np.frexp(values.astype(np.float32).astype(np.float64))
+    return np.ldexp(np.rint(fraction * 2**8), exponent - 8)
+
+
+def int8(values: np.ndarray) -> np.ndarray:
+    """Blocks of 16 as whole numbers of at most 127 times a power of two, the least that could do
+    without the limit.
+    """
+    blocks = values.reshape(-1, 16)
+    largest = np.abs(blocks).max(axis=1)
+    with np.errstate(divide="ignore"):
+        exponent = np.where(largest > 0, np.floor(np.log2(largest)) + 1 - 7, 0)
+    unit = np.ldexp(1.0, exponent.astype(int))[:, None]
+    return (np.clip(np.rint(blocks / unit), -127, 127) * unit).ravel()
+
+
 @dataclass
 class _Learner:
     versions: list[np.ndarray]
     velocity: np.ndarray
+    rounding: Rounding | None = None
+    owed: np.ndarray | float = 0.0
+    sent: dict[int, np.ndarray] = field(default_factory=dict)
+
+    def message(self, version: int) -> np.ndarray:
+        """What was sent of a version: rounded, with what is owed from the messages before."""
+        if self.rounding is None:
+            return self.versions[version]
+        if version not in self.sent:
+            assert version > max(self.sent, default=-1)
+            wanted = self.versions[version] + self.owed
+            self.sent[version] = self.rounding(wanted)
+            self.owed = wanted - self.sent[version]
+        return self.sent[version]
 
 
 def evaluate(
-    record: Record, start: Mapping[int, np.ndarray], gradient: Gradient, sgd: Sgd = PLAIN
+    record: Record,
+    start: Mapping[int, np.ndarray],
+    gradient: Gradient,
+    sgd: Sgd = PLAIN,
+    rounding: Rounding | None = None,
 ) -> dict[int, list[np.ndarray]]:
     """Every version of every learner's weights [P], from the record of a run.
 
@@ -238,11 +278,14 @@ def evaluate(
         start: initial weights [P] of each learner.
         gradient: called once for each `Update`, with the weights at which it was taken.
         sgd: momentum, per learner; mixing leaves it alone.
+        rounding: of weights on their way; a mix is made of messages, the learner's own too.
 
     Raises:
         ValueError: an event needs a version that never comes to be.
     """
-    learners = {i: _Learner([w.astype(np.float64)], np.zeros(w.shape)) for i, w in start.items()}
+    learners = {
+        i: _Learner([w.astype(np.float64)], np.zeros(w.shape), rounding) for i, w in start.items()
+    }
     waiting = {i for i in record if record[i]}
     while waiting:
         moved = False
@@ -283,8 +326,8 @@ def _apply(
             direction, me.velocity = sgd.direction(gradient(i, event.step, phi), phi, me.velocity)
             return now - event.rate * direction
         case Mix():
-            own = me.versions[event.own]
-            taken = [w * (learners[j].versions[v] - own) for j, w, v in event.takes]
+            own = me.message(event.own) if event.takes else now
+            taken = [w * (learners[j].message(v) - own) for j, w, v in event.takes]
             return now + np.sum(taken, axis=0) if taken else now
         case Join():
             me.velocity = np.zeros_like(me.velocity)

@@ -147,6 +147,21 @@ def test_hadpsgd(among: str, nodes: int, size: int, dtype: torch.dtype) -> None:
     check_record(results[::size], setup)
 
 
+@pytest.mark.parametrize(
+    "wire, nbytes, schedule, size",
+    [("bfloat16", 2, "pairwise", 1), ("int8", 17 / 16, "ring", 1), ("int8", 17 / 16, "ring", 2)],
+)
+def test_rounded_weights(wire: str, nbytes: float, schedule: str, size: int) -> None:
+    """In single messages of so many bytes a weight."""
+    setup = Setup(Choice(strategy="adpsgd", wire=wire), schedule, 3 * size, size, jitter=0.004)
+    results = run_setup(setup)
+    check_record(results[::size], setup)
+    elements = len(results[0].weights) // size
+    for place, result in enumerate(results):
+        assert (result.weights == results[place // size * size].weights).all()
+        assert result.peer_bytes and result.peer_bytes % (elements * nbytes) == 0
+
+
 def test_super_learners_that_exchange_copies() -> None:
     """Gradients, shards and what members agree on, by the host's memory."""
     setup = Setup(Choice(strategy="adpsgd"), "ring", 4, 2, jitter=0.002, by_host=True)
@@ -179,7 +194,8 @@ def check_record(results: list[Result], setup: Setup) -> None:
     assert all(len(staleness(events)) == setup.steps for events in record.values())
     start = {node: result.start for node, result in enumerate(results)}
     gradient = dense.grouped(dense_gradient(), setup.size)
-    versions = dense.evaluate(record, start, gradient, MOMENTUM)
+    rounding = {"float32": None, "bfloat16": dense.bfloat16, "int8": dense.int8}
+    versions = dense.evaluate(record, start, gradient, MOMENTUM, rounding[setup.strategy.wire])
     wanted = np.stack([versions[node][-1] for node in record], axis=1)
     assert relative_error(results, wanted) < TOLERANCE[setup.dtype]
     assert any(result.rounds for result in results)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hadpsgd.decentralized.core.events import Event, Join, Mix, Update
-from hadpsgd.decentralized.record.record import Entry, Fold, Recorder, planned, read
+from hadpsgd.decentralized.record.record import Entry, Fold, Forget, Recorder, planned, read
 from hadpsgd.decentralized.topology.schedules import Ring
 from hadpsgd.errors import UserError
 
@@ -23,7 +23,7 @@ def entries(draw: st.DrawFn) -> list[Entry]:
     found: list[Entry] = []
     version = step = 0
     for _ in range(draw(st.integers(0, 30))):
-        kind = draw(st.sampled_from(["update", "mix", "other mix", "fold", "join"]))
+        kind = draw(st.sampled_from(["update", "mix", "other mix", "fold", "forget", "join"]))
         back = draw(st.integers(0, version))
         match kind:
             case "update":
@@ -42,11 +42,13 @@ def entries(draw: st.DrawFn) -> list[Entry]:
                 found.append(Mix(round=3, own=version - back, takes=takes))
             case "fold":
                 found.append(Fold())
+            case "forget":
+                found.append(Forget())
             case "join":
                 found.append(
                     Join(source=draw(st.integers(0, 4)), version=draw(st.integers(0, 10**6)))
                 )
-        version += kind != "fold"
+        version += kind not in ("fold", "forget")
     return found
 
 
@@ -55,7 +57,13 @@ def write(path: Path, content: list[Entry]) -> Recorder:
     recorder = Recorder(path, {"run": "x"}, RING, 2)
     recorder.begin()
     for entry in content:
-        recorder.fold() if isinstance(entry, Fold) else recorder.event(entry)
+        match entry:
+            case Fold():
+                recorder.fold()
+            case Forget():
+                recorder.forget()
+            case _:
+                recorder.event(entry)
     return recorder
 
 

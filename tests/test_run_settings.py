@@ -26,6 +26,7 @@ CHANGES: dict[str, tuple[dict[str, Any], Any]] = {
     "schedule": ({"strategy": "adpsgd", "learners": 4}, "pairwise"),
     "pace": ({"strategy": "adpsgd", "learners": 4}, 3),
     "max_staleness": ({"strategy": "adpsgd", "learners": 4}, 5),
+    "wire": ({"strategy": "adpsgd", "learners": 4}, "int8"),
     "average_every": ({"strategy": "local", "learners": 4}, 3),
     "synchronous_epochs": ({"strategy": "local", "learners": 4}, 1.5),
     "launcher": ({"strategy": "adpsgd", "learners": 4}, "virtual"),

@@ -71,7 +71,7 @@ def kill_and_resume(folder: Path, egs: Path, run_id: str, kills: int, **settings
 
 
 DRAWN = "adpsgd-4-random-partner"
-KILLED = [*SYNCHRONOUS[:-1], "adpsgd-4", "hadpsgd-2x2", DRAWN]
+KILLED = [*SYNCHRONOUS[:-1], "adpsgd-4", "hadpsgd-2x2", DRAWN, "hadpsgd-2x2-int8"]
 KILLED.remove("noloco-4")  # its state is like diloco's; test_outer.py stops it as well
 
 

@@ -32,6 +32,7 @@ RUNS: list[dict[str, Any]] = [
     {"strategy": "hadpsgd", "learners": 4, "super_learner": 2},
     {"strategy": "hadpsgd", "learners": 4, "super_learner": 2, "among": "dpsgd"},
     {"strategy": "adpsgd", "learners": 4, "schedule": "random-partner"},
+    {"strategy": "hadpsgd", "learners": 4, "super_learner": 2, "wire": "int8"},
 ]
 IDS = [
     "single",
@@ -48,6 +49,7 @@ IDS = [
     "hadpsgd-2x2",
     "hadpsgd-2x2-dpsgd",
     "adpsgd-4-random-partner",
+    "hadpsgd-2x2-int8",
 ]
 SYNCHRONOUS = [
     "single",

@@ -12,6 +12,7 @@ from hadpsgd.config.changes import changes_of, given
 from hadpsgd.config.settings import Model, Settings
 from hadpsgd.decentralized.strategies.registry import STRATEGIES as ENGINE
 from hadpsgd.decentralized.strategies.registry import Strategy, find
+from hadpsgd.decentralized.strategies.strategy import UNROUNDED
 from hadpsgd.decentralized.topology.schedules import SCHEDULES
 
 DDP = "ddp"
@@ -111,6 +112,9 @@ class Run(SettingsChanges):
     """Rounds of mixing that a learner starts of itself during a gradient (asynchronous ones)."""
     max_staleness: int = Field(64, ge=1)
     """Mixes that a gradient may miss at most (asynchronous strategies)."""
+    wire: Literal["float32", "bfloat16", "int8"] = "float32"
+    """Weights on their way to partners: as they are, or rounded to a half or a quarter of the
+    bytes; what is rounded off goes with the next message (adpsgd, rand, hadpsgd among adpsgd)."""
     average_every: int = Field(8, ge=1)
     """Local steps between averages (local, diloco) or between exchanges (noloco)."""
     outer_rate: float = Field(0.7, gt=0)
@@ -160,6 +164,7 @@ class Run(SettingsChanges):
             parts = [f"{self.strategy}-{self.learners}"]
         if self.schedule != (self.kind.default_schedule if self.kind else "ring"):
             parts.append(self.schedule)
+        parts += [self.wire] if self.wire != UNROUNDED else []
         return "-".join(parts)
 
     @property
@@ -204,6 +209,8 @@ class Run(SettingsChanges):
         misfit = self.kind and self.kind.misfit(self.schedule, symmetric=not directed)
         if misfit:
             raise ValueError(misfit)
+        if self.wire != UNROUNDED and not (self.kind and self.kind.rounds()):
+            raise ValueError(f"strategy {self.strategy} cannot send weights as {self.wire}")
         unknown = [i for i in self.injected.slow_learners if not 0 <= i < self.learners]
         if unknown:
             raise ValueError(f"injected.slow_learners: there is no learner {unknown[0]}")

@@ -22,6 +22,7 @@ from hadpsgd.decentralized.elastic.membership import Membership
 from hadpsgd.decentralized.network.collectives import Averaging, Group, Reducer
 from hadpsgd.decentralized.network.injectors import Injection
 from hadpsgd.decentralized.network.rendezvous import Meeting, keep, process_group
+from hadpsgd.decentralized.network.rounding import message_like
 from hadpsgd.decentralized.network.tcp import TcpTransport
 from hadpsgd.decentralized.record.record import Recorder
 from hadpsgd.decentralized.strategies.exchange import (
@@ -105,7 +106,7 @@ class ProcessParts(Parts):
             shard = self.learner.weights[: self.learner.weights.numel() // self.place.size]
             self.made_transport = TcpTransport(
                 self.place.rank,
-                shard.cpu(),
+                message_like(shard.cpu(), self.rounding),
                 publish=self.meeting.publish("address"),
                 lookup=self.meeting.lookup("address"),
                 host=self.meeting.host,
@@ -138,11 +139,13 @@ class ProcessParts(Parts):
         )
         what = (self.learner, self.schedule, transport, self.coordination, self.place, membership)
         if self.place.size == 1:
-            return self.freely(ElasticExchange(*what, life=self.meeting.life))
+            return self.freely(
+                ElasticExchange(*what, life=self.meeting.life, rounding=self.rounding)
+            )
         return ElasticMemberMixer(
             self.learner,
             self.strategy,
-            MemberExchange(*what, life=self.meeting.life),
+            MemberExchange(*what, life=self.meeting.life, rounding=self.rounding),
             self.coordination,
             self.clock,
             wait=transport.wait,
@@ -203,6 +206,11 @@ def build(
     flat = flatten(module, shards=place.world)
     shared = place.world > 1 and (place.size > 1 or strategy.shared_steps > 0)
     sgd.bind(flat, shared=shared)
+    if strategy.wire == "int8" and flat.statistics:
+        raise UserError(
+            "variances of normalisation layers cannot travel as int8: they could become negative",
+            fix="Choose wire float32 or bfloat16",
+        )
     writer = recorder(plan) if recorder is not None and place.member == 0 else None
     learner = Learner(
         flat,

@@ -29,9 +29,11 @@ from hadpsgd.decentralized.core.supported import check_module
 from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.decentralized.network.collectives import Averaging, Group
 from hadpsgd.decentralized.network.rendezvous import Meeting
+from hadpsgd.decentralized.network.rounding import ROUNDINGS
 from hadpsgd.decentralized.share import Share
 from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
 from hadpsgd.decentralized.strategies.registry import Choice, create, find
+from hadpsgd.decentralized.strategies.strategy import UNROUNDED
 from hadpsgd.errors import UserError
 
 OFFERED = (
@@ -54,6 +56,7 @@ def decentralize(
     outer_momentum: float | None = None,
     pace: int = 1,
     max_staleness: int = 64,
+    wire: str = UNROUNDED,
     clip_norm: float = 0.0,
     backwards: int = 1,
     seed: int = 0,
@@ -74,6 +77,8 @@ def decentralize(
             strategy's own where None.
         pace: rounds of mixing for each gradient, for asynchronous strategies.
         max_staleness: versions that a gradient may miss, for asynchronous strategies.
+        wire: float32, or bfloat16 or int8: weights are rounded on their way, for asynchronous
+            strategies.
         clip_norm: limit to the gradient's norm (of a super-learner's mean; 0: none).
         backwards: backward passes that a step's gradient is made of.
         seed: of random schedules and of the order of shares.
@@ -88,13 +93,15 @@ def decentralize(
         if wanted not in OFFERED:
             raise UserError(f"no strategy '{wanted}' here", fix=f"There are: {', '.join(OFFERED)}")
     _, world = started()
+    if wire not in ROUNDINGS:
+        raise UserError(f"no wire '{wire}'", fix=f"There are: {', '.join(ROUNDINGS)}")
     name = strategy if world > 1 else "single"
     kind = find(name, among=among)
     size = size_of(name, world=world, super_learner=super_learner)
     schedule = schedule or kind.default_schedule
     settings = (name, size, among, schedule, average_every, pace, max_staleness, backwards, seed)
     outer = (outer_rate, outer_momentum)
-    agreed = hash_of(repr((*settings, *outer, clip_norm, agree_on)))
+    agreed = hash_of(repr((*settings, *outer, clip_norm, wire, agree_on)))
     meeting = rendezvous.meet(learners=world, size=size, agree_on=agreed, seconds=seconds)
     if meeting.joining:
         raise UserError("a process that died cannot be replaced here", fix="Start all of them anew")
@@ -107,6 +114,7 @@ def decentralize(
         every=average_every,
         outer_rate=outer_rate,
         outer_momentum=outer_momentum,
+        wire=wire if world > 1 else UNROUNDED,
     )
     try:
         engine = assembly.build(

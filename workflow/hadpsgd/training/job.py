@@ -115,6 +115,7 @@ def strategy_of(run: Run, steps_per_epoch: int) -> Strategy:
             synchronous_steps=round(run.synchronous_epochs * steps_per_epoch),
             outer_rate=run.outer_rate,
             outer_momentum=run.outer_momentum,
+            wire=run.wire,
         )
     )
 
@@ -312,6 +313,7 @@ def _header(settings: RunSettings, nodes: int) -> dict[str, Any]:
         "run": settings.run.id,
         "nodes": nodes,
         "schedule": settings.run.schedule,
+        "wire": settings.run.wire,
         "seed": settings.seed,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,

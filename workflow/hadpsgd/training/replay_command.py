@@ -16,8 +16,10 @@ from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.sums import mean_of
 from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.decentralized.network.rendezvous import Meeting
-from hadpsgd.decentralized.record.record import read, read_header, shared_blocks
-from hadpsgd.decentralized.record.replay import Replay, events_of
+from hadpsgd.decentralized.network.rounding import ROUNDINGS
+from hadpsgd.decentralized.record.record import events_of, read, read_header, shared_blocks
+from hadpsgd.decentralized.record.replay import Replay
+from hadpsgd.decentralized.strategies.strategy import UNROUNDED
 from hadpsgd.decentralized.topology.schedules import Complete, create
 from hadpsgd.egs.dataset import Dataset, Plan
 from hadpsgd.errors import UserError
@@ -156,6 +158,7 @@ def replay(settings: RunSettings, egs: Path, saved: Saved, meeting: Meeting) -> 
         records,
         learners,
         gradient,
+        rounding=ROUNDINGS[header.get("wire", UNROUNDED)],
         average=strategy.collective,
         owner=lambda node: node % processes,
         process=meeting.place.rank,

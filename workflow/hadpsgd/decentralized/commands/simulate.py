@@ -15,8 +15,10 @@ from pathlib import Path
 from hadpsgd.columns import format_table
 from hadpsgd.decentralized.commands.topology import PAPER_PARAMETERS
 from hadpsgd.decentralized.core.sgd import Sgd
+from hadpsgd.decentralized.network.rounding import ROUNDINGS
 from hadpsgd.decentralized.network.speeds import SPREADS, ComputeTimes, LinkTimes
 from hadpsgd.decentralized.simulated import study
+from hadpsgd.decentralized.strategies.strategy import UNROUNDED
 from hadpsgd.errors import UserError
 
 RUNS = (
@@ -63,6 +65,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     training.add_argument("--momentum", type=float, default=0.0)
     training.add_argument("--pace", type=int, default=1, help="rounds of mixing a gradient")
     training.add_argument("--max-staleness", type=int, default=64)
+    training.add_argument(
+        "--wire", choices=list(ROUNDINGS), default=UNROUNDED, help="weights on their way (adpsgd)"
+    )
     training.add_argument("--seed", type=int, default=1)
     parser.add_argument("--plot", type=Path, metavar="PNG")
 
@@ -112,6 +117,7 @@ def run(args: argparse.Namespace) -> int:
         sgd=Sgd(momentum=args.momentum),
         pace=args.pace,
         max_staleness=args.max_staleness,
+        wire=args.wire,
         seed=args.seed,
     )
     for name in args.runs:

@@ -18,6 +18,7 @@ from hadpsgd.decentralized.core.place import Place
 from hadpsgd.decentralized.elastic.decision import Decision, Newcomer, Report
 from hadpsgd.decentralized.elastic.membership import LOOK_SECONDS, Membership
 from hadpsgd.decentralized.network.collectives import Group
+from hadpsgd.decentralized.network.rounding import Rounding
 from hadpsgd.decentralized.network.tcp import TcpTransport
 from hadpsgd.decentralized.network.transport import Arrival, UnsettledError
 from hadpsgd.decentralized.strategies.exchange import PeerExchange
@@ -49,8 +50,9 @@ class ElasticExchange(PeerExchange):
         membership: Membership,
         *,
         life: int = 1,
+        rounding: Rounding | None = None,
     ) -> None:
-        super().__init__(learner, base, transport, coordination, place, Group(None))
+        super().__init__(learner, base, transport, coordination, place, Group(None), rounding)
         self.base = base
         self.links = transport
         self.membership = membership

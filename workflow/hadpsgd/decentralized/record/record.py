@@ -26,7 +26,7 @@ from hadpsgd.errors import UserError
 
 FORMAT = 2
 READABLE = (1, 2)
-_RATE, _UPDATE, _BLOCK, _MIX, _MIX_AS_PLANNED, _FOLD, _JOIN = b"RUBMmFJ"
+_RATE, _UPDATE, _BLOCK, _MIX, _MIX_AS_PLANNED, _FOLD, _JOIN, _FORGET = b"RUBMmFJE"
 _DOUBLE = struct.Struct("<d")
 
 
@@ -35,7 +35,12 @@ class Fold:
     """Pending mixes were added to the model outside of an update; makes no version."""
 
 
-Entry = Event | Fold
+@dataclass(frozen=True)
+class Forget:
+    """The learner forgot what rounding kept back from its messages; makes no version."""
+
+
+Entry = Event | Fold | Forget
 
 
 def planned(schedule: MixingSchedule, *, node: int, round_: int) -> list[tuple[int, float]]:
@@ -112,7 +117,7 @@ class Recorder:
             self.begin()
             return 0, 0
         entries, whole = _sound(content[begin:], self.schedule, self.node)
-        events = [entry for entry in entries if not isinstance(entry, Fold)]
+        events = events_of(entries)
         self.resume(length=begin + whole, version=len(events))
         return sum(isinstance(event, Update) for event in events), len(events)
 
@@ -132,6 +137,11 @@ class Recorder:
         """Pending mixes were added to the model outside of an update."""
         with self._lock:
             self._put(_FOLD)
+
+    def forget(self) -> None:
+        """What rounding kept back from messages is forgotten."""
+        with self._lock:
+            self._put(_FORGET)
 
     def flush(self, *, sync: bool = False) -> int:
         """Write what there is; the file's length so far.
@@ -227,6 +237,11 @@ def blocks(
     return shared_blocks(found, node=node, learners=schedule.learners, always=True)
 
 
+def events_of(entries: Sequence[Entry]) -> list[Event]:
+    """What makes versions: the record as the dense evaluation reads it."""
+    return [entry for entry in entries if not isinstance(entry, Fold | Forget)]
+
+
 def shared_blocks(
     entries: Sequence[Entry], *, node: int, learners: int, always: bool = False
 ) -> list[int]:
@@ -266,6 +281,9 @@ def _entries(bytes_: _Bytes, schedule: MixingSchedule, node: int) -> Iterator[En
             continue
         if code == _FOLD:
             yield Fold()
+            continue
+        if code == _FORGET:
+            yield Forget()
             continue
         if code == _UPDATE:
             yield Update(step=step, read=version - bytes_.number(), rate=rate)

@@ -6,31 +6,32 @@ mixes are made of. All walk through the events in one order, which the records a
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hadpsgd.decentralized.core.events import Event, Join, Mix, Update
+from hadpsgd.decentralized.core.events import Join, Mix, Update
 from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.sums import combine, mean_of
-from hadpsgd.decentralized.record.record import Entry, Fold
+from hadpsgd.decentralized.network.rounding import Rounding, Sender, message_like
+from hadpsgd.decentralized.record.record import Entry, Fold, Forget
 from hadpsgd.errors import UserError
 
 Records = Mapping[int, Sequence[Entry]]
-Snapshot = tuple[int, int]
-"""(node, version)"""
+Snapshot = tuple[int, int, bool]
+"""(node, version, whether as it was sent for a mix: rounded, if weights are)"""
 
 
 def sources(node: int, entry: Entry) -> list[Snapshot]:
     """The snapshots that an event of `node` is made of."""
     match entry:
         case Mix(takes=takes, own=own) if takes:
-            return [(node, own), *((j, version) for j, _, version in takes)]
+            return [(node, own, True), *((j, version, True) for j, _, version in takes)]
         case Join(source=source, version=version):
-            return [(source, version)]
+            return [(source, version, False)]
     return []
 
 
@@ -47,11 +48,11 @@ def in_order(records: Records) -> Iterator[tuple[int, Entry, int]]:
         moved = False
         for node in list(waiting):
             entry = records[node][places[node]]
-            if any(versions.get(j, -1) < version for j, version in sources(node, entry)):
+            if any(versions.get(j, -1) < version for j, version, _ in sources(node, entry)):
                 continue
             moved = True
             places[node] += 1
-            versions[node] += not isinstance(entry, Fold)
+            versions[node] += not isinstance(entry, Fold | Forget)
             yield node, entry, versions[node]
             if places[node] == len(records[node]):
                 waiting.remove(node)
@@ -62,6 +63,15 @@ def in_order(records: Records) -> Iterator[tuple[int, Entry, int]]:
             )
 
 
+def forgets(entries: Sequence[Entry]) -> Iterator[int]:
+    """Versions from which on a node owes nothing of what it sent before."""
+    version = 0
+    for entry in entries:
+        version += not isinstance(entry, Fold | Forget)
+        if isinstance(entry, Forget | Join):
+            yield version
+
+
 class Replay:
     """Replays records.
 
@@ -69,6 +79,7 @@ class Replay:
         records: of all nodes.
         learners: those of this process, as they were at version 0.
         gradient: fills a learner's gradient buffer for its step, taken at its model; its norm.
+        rounding: of weights on their way.
         average: mixes replace weights by the mean of all nodes (D1D, local).
         owner: which process holds a node.
         process: number of this process.
@@ -80,6 +91,7 @@ class Replay:
         learners: Mapping[int, Learner],
         gradient: Callable[[int, Learner], float],
         *,
+        rounding: Rounding | None = None,
         average: bool = False,
         owner: Callable[[int], int] = lambda _: 0,
         process: int = 0,
@@ -100,6 +112,12 @@ class Replay:
         for snapshot, reader in self._uses:
             self._readers[snapshot].add(reader)
         self._snapshots: dict[Snapshot, Tensor] = {}
+        self._senders = {
+            node: Sender(rounding, learner.weights)
+            for node, learner in learners.items()
+            if rounding is not None
+        }
+        self._forgets = {node: deque(forgets(records[node])) for node in self._senders}
         self._sending: list[tuple[dist.Work, Tensor]] = []
         self._norms: dict[int, float] = {}
         self._steps = {
@@ -115,7 +133,7 @@ class Replay:
         for count, (node, entry, version) in enumerate(in_order(self.records)):
             if node in self.learners:
                 self._do(node, entry)
-            if not isinstance(entry, Fold):
+            if not isinstance(entry, Fold | Forget):
                 self._made(node, version)
             told(count + 1)
         for work, _ in self._sending:
@@ -133,7 +151,7 @@ class Replay:
             case Fold():
                 learner.settle()
             case Join():
-                learner.join(entry, self._snapshots[entry.source, entry.version])
+                learner.join(entry, self._snapshots[entry.source, entry.version, False])
         for snapshot in sources(node, entry):
             self._used(snapshot)
 
@@ -154,8 +172,8 @@ class Replay:
         if not mix.takes:
             learner.sit_out(mix)
             return
-        rows = {j: self._snapshots[j, version] for j, _, version in mix.takes}
-        own = self._snapshots[node, mix.own]
+        rows = {j: self._snapshots[j, version, True] for j, _, version in mix.takes}
+        own = self._snapshots[node, mix.own, True]
         out = torch.empty_like(own)
         if self.average:
             rows[node] = own
@@ -168,30 +186,35 @@ class Replay:
 
     def _made(self, node: int, version: int) -> None:
         """A version of a node: keep it if a mix here needs it, pass it on to those that do."""
-        snapshot = node, version
-        readers = self._readers.get(snapshot, set())
-        if node in self.learners:
-            if not readers:
-                return
-            out = torch.empty_like(self.learners[node].weights)
-            self.learners[node].snapshot(out)
-            for reader in sorted(readers - {self.process}):
-                work = dist.isend(out, reader)
-                assert work is not None
-                self._sending.append((work, out))
-        elif self.process in readers:
-            out = torch.empty_like(next(iter(self.learners.values())).weights)
-            dist.recv(out, self.owner(node))
-        if self.process in readers:
-            self._snapshots[snapshot] = out
+        for sent in (False, True):
+            snapshot = node, version, sent
+            readers = self._readers.get(snapshot, set())
+            if node in self.learners and readers:
+                out = torch.empty_like(self.learners[node].weights)
+                self.learners[node].snapshot(out)
+                if sent and node in self._senders:
+                    self._round(node, version, out)
+                for reader in sorted(readers - {self.process}):
+                    work = dist.isend(out, reader)
+                    assert work is not None
+                    self._sending.append((work, out))
+            elif self.process in readers:
+                out = torch.empty_like(next(iter(self.learners.values())).weights)
+                dist.recv(out, self.owner(node))
+            if self.process in readers:
+                self._snapshots[snapshot] = out
         self._sending = [(work, out) for work, out in self._sending if not work.is_completed()]
+
+    def _round(self, node: int, version: int, weights: Tensor) -> None:
+        """Make of a version what was sent of it; every message that anybody mixed in counted."""
+        sender, forgets_ = self._senders[node], self._forgets[node]
+        while forgets_ and forgets_[0] <= version:
+            forgets_.popleft()
+            sender.forget()
+        sender.send(weights, message_like(weights, sender.rounding))
+        sender.count()
 
     def _used(self, snapshot: Snapshot) -> None:
         self._uses[snapshot, self.process] -= 1
         if not self._uses[snapshot, self.process]:
             del self._snapshots[snapshot]
-
-
-def events_of(entries: Sequence[Entry]) -> list[Event]:
-    """Without the folds: the record as the dense evaluation reads it."""
-    return [entry for entry in entries if not isinstance(entry, Fold)]

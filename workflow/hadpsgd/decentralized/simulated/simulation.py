@@ -28,6 +28,7 @@ from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.place import Place
 from hadpsgd.decentralized.core.work import Ledger, Left, LocalStore
 from hadpsgd.decentralized.network.collectives import Group
+from hadpsgd.decentralized.network.rounding import ROUNDINGS, message_like
 from hadpsgd.decentralized.record.record import Recorder
 from hadpsgd.decentralized.simulated.clock import VirtualClock
 from hadpsgd.decentralized.simulated.node import (
@@ -99,7 +100,11 @@ class Simulation:
         flat = flat or flatten(problem.module)
         self.slots = flat.slots
         self.gradient = flat.gradient
-        self.network = Network(self.clock, setting.links, flat.weights, setting.model_bytes)
+        message = message_like(flat.weights, ROUNDINGS[setting.strategy.wire])
+        model_bytes = setting.model_bytes
+        if model_bytes is not None:  # that of the weights as they are
+            model_bytes *= message.nbytes / flat.weights.nbytes
+        self.network = Network(self.clock, setting.links, message, model_bytes)
         self.store = LocalStore()
         self.left = Left(total=setting.shared_steps * setting.schedule.learners)
         """What is to be done of the work that all share."""

@@ -13,7 +13,7 @@ from hadpsgd.decentralized.simulated.simulation import Setting, Simulation
 from hadpsgd.decentralized.simulated.toy import Toy
 from hadpsgd.decentralized.strategies import registry
 from hadpsgd.decentralized.strategies.registry import Choice
-from hadpsgd.decentralized.strategies.strategy import check
+from hadpsgd.decentralized.strategies.strategy import UNROUNDED, check
 from hadpsgd.decentralized.topology.schedules import create
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_file
@@ -39,6 +39,8 @@ class Contest:
     max_staleness: int = 64
     every: int = 8
     """Local steps between averages, for local."""
+    wire: str = UNROUNDED
+    """How weights are rounded on their way, by strategies that can."""
     seed: int = 1
     points: int = 60
     """Moments at which losses are measured."""
@@ -80,6 +82,7 @@ def contestant(name: str, contest: Contest) -> tuple[Setting, Outcome]:
         pace=contest.pace,
         max_staleness=contest.max_staleness,
         every=contest.every,
+        wire=contest.wire,
     )
     strategy = registry.create(choice)
     size = contest.super_learner if registry.STRATEGIES[kind].of_super_learners else 1

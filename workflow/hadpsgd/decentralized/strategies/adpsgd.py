@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from hadpsgd.decentralized.strategies.strategy import Counters, Strategy
+from hadpsgd.decentralized.strategies.strategy import UNROUNDED, Counters, Strategy
 
 if TYPE_CHECKING:
     from hadpsgd.decentralized.strategies.mixer import Mixer
@@ -28,6 +28,8 @@ class Adpsgd(Strategy):
     would make L rounds for each gradient."""
     max_staleness: int = 64
     """Versions that a gradient may miss; at the cap the learner's next round waits."""
+    wire: str = UNROUNDED
+    """Who rounds what it sends mixes with just that, so the learners' mean is kept."""
 
     @override
     def mixer(self, parts: Parts) -> Mixer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -19,6 +20,7 @@ from hadpsgd.decentralized.core.observation import Observer
 from hadpsgd.decentralized.core.place import Place
 from hadpsgd.decentralized.core.sums import combine, mean_of
 from hadpsgd.decentralized.network.collectives import Group
+from hadpsgd.decentralized.network.rounding import Rounding, Sender, message_like
 from hadpsgd.decentralized.network.tcp import TcpTransport
 from hadpsgd.decentralized.network.transport import Arrival, Transport
 from hadpsgd.decentralized.topology.mixing import MixingSchedule, Takes
@@ -54,6 +56,10 @@ class Exchange(ABC):
     @abstractmethod
     def apply(self) -> None:
         """Mix what came into the learner's weights."""
+
+    def forget(self) -> bool:
+        """At a pause: forget what was not sent for good; whether that is to be recorded."""
+        return False
 
     def between_rounds(self) -> None:  # noqa: B027
         """Called now and then while no round is under way."""
@@ -97,6 +103,7 @@ class PeerExchange(Exchange):
         coordination: Coordination,
         place: Place,
         members: Group,
+        rounding: Rounding | None = None,
     ) -> None:
         super().__init__()
         self.learner = learner
@@ -111,6 +118,9 @@ class PeerExchange(Exchange):
         self.own = torch.empty_like(learner.weights[self.part])
         self.taken = torch.empty_like(self.own)
         self.delta = torch.empty_like(learner.weights)
+        self.sender = None if rounding is None else Sender(rounding, self.own)
+        self._message = message_like(self.own, rounding) if self.own.is_cuda else self.own
+        """On a GPU: of the last partner, or to all, on its way from or to the host's memory."""
         self.mix = Mix(round=0, own=0, takes=())
         self.before_sending: Callable[[], object] = lambda: None
         """Called before others can see a snapshot."""
@@ -123,7 +133,7 @@ class PeerExchange(Exchange):
 
     def snapshot(self) -> None:
         """The own shard."""
-        if not self.own.is_cuda:
+        if not (self.own.is_cuda or self.sender):
             self.own = self.transport.outgoing()
         version, self._copying = self.learner.begin_snapshot(self.own, self.part)
         self.note = self.coordination.note(version=version, steps=self.learner.steps)
@@ -131,8 +141,12 @@ class PeerExchange(Exchange):
     def _ready(self) -> None:
         """The snapshot is whole, and may be sent."""
         self._copying.finish()
+        message, outgoing = self.own, self.transport.outgoing()
+        if self.sender is not None:
+            message = self._message if self.own.is_cuda else outgoing
+            self.sender.send(self.own, message)
         if self.own.is_cuda:
-            self.transport.outgoing().copy_(self.own)  # to pinned memory, on this thread's stream
+            outgoing.copy_(message)  # to pinned memory, on this thread's stream
         self.before_sending()
 
     def run(self, round_: int) -> None:
@@ -176,6 +190,8 @@ class PeerExchange(Exchange):
         if self.mix.takes:
             self.observer.mixed(self.mix, self.delta, self.learner.weights)
             self.delta = self.learner.mix(self.mix, self.delta)
+            if self.sender is not None:
+                self.sender.count()
         else:
             self.learner.sit_out(self.mix)
 
@@ -184,7 +200,7 @@ class PeerExchange(Exchange):
         return self.transport.invited(round_)
 
     def _combine(self, came: Mapping[int, Arrival]) -> None:
-        others = ((self._on_device(came[j]), share) for j, share, _ in self.mix.takes)
+        others = ((self._weights_of(came[j]), share) for j, share, _ in self.mix.takes)
         total = sum(share for _, share, _ in self.mix.takes)
         combine(self.own, total, others, self.delta[self.part])
 
@@ -192,8 +208,23 @@ class PeerExchange(Exchange):
         """The other shards of delta, from the other members."""
         self.members.gather(self.delta, self.delta[self.part])
 
-    def _on_device(self, arrival: Arrival) -> Tensor:
-        return self.taken.copy_(arrival.weights) if self.own.is_cuda else arrival.weights
+    def _weights_of(self, arrival: Arrival) -> Tensor:
+        """On the learner's device; valid until the next call."""
+        came = arrival.weights
+        if self.sender is None:
+            return self.taken.copy_(came) if self.own.is_cuda else came
+        if self.own.is_cuda:
+            came = self._message.copy_(came)
+        self.sender.rounding.decode(came, self.taken)
+        return self.taken
+
+    @override
+    def forget(self) -> bool:
+        """What the sender owes; whether there is one."""
+        if self.sender is None:
+            return False
+        self.sender.forget()
+        return True
 
 
 class PeerAverageExchange(PeerExchange):
@@ -206,20 +237,15 @@ class PeerAverageExchange(PeerExchange):
 
     transport: TcpTransport
 
-    def __init__(
-        self,
-        learner: Learner,
-        schedule: MixingSchedule,
-        transport: TcpTransport,
-        coordination: Coordination,
-        place: Place,
-        members: Group,
-    ) -> None:
-        super().__init__(learner, schedule, transport, coordination, place, members)
-        self._rows = torch.empty_like(transport.outgoing()).view(place.nodes, -1)
+    @cached_property
+    def _rows(self) -> Tensor:
         """[nodes, shard / nodes]: everybody's values of the own part."""
-        self._means = torch.empty_like(self._rows)
+        return torch.empty_like(self.transport.outgoing()).view(self.place.nodes, -1)
+
+    @cached_property
+    def _means(self) -> Tensor:
         """[nodes, shard / nodes]: all parts."""
+        return torch.empty_like(self._rows)
 
     @override
     def run(self, round_: int) -> None:

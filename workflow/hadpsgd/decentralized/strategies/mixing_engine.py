@@ -248,7 +248,10 @@ class DecentralizedEngine:
             state["model"] = learner.model
         if learner.outer is not None:
             state["outer"] = learner.outer.state()
+        forgotten = self.mixer.exchange.forget()
         if self.recorder is not None:
+            if forgotten:
+                self.recorder.forget()
             state["record_bytes"] = self.recorder.flush(sync=True)
         return state
 

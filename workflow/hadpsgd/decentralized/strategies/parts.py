@@ -10,6 +10,7 @@ from hadpsgd.decentralized.core.place import Place
 from hadpsgd.decentralized.core.quiet import Quiet
 from hadpsgd.decentralized.core.threads import Clock
 from hadpsgd.decentralized.network.collectives import Group
+from hadpsgd.decentralized.network.rounding import ROUNDINGS
 from hadpsgd.decentralized.network.transport import TalkingTransport
 from hadpsgd.decentralized.strategies.exchange import Exchange, NoExchange, PeerExchange
 from hadpsgd.decentralized.strategies.mixer import FreeMixer, Mixer, NoMixer, StepMixer
@@ -41,6 +42,7 @@ class Parts(ABC):
         self.clock = clock
         self.members = members
         self.coordination = Coordination(schedule, place.node)
+        self.rounding = ROUNDINGS[strategy.wire]
 
     @abstractmethod
     def transport(self) -> TalkingTransport:
@@ -59,6 +61,7 @@ class Parts(ABC):
             self.coordination,
             self.place,
             self.members,
+            self.rounding,
         )
 
     def no_mixer(self) -> Mixer:
@@ -77,7 +80,7 @@ class Parts(ABC):
         """Exchanges with one partner at a time, which learners draw."""
         quiet, transport = Quiet(self.schedule, self.place.node), self.transport()
         exchange = PartnerExchange(
-            self.learner, self.schedule, transport, quiet, self.place, self.members
+            self.learner, self.schedule, transport, quiet, self.place, self.members, self.rounding
         )
         return PartnerMixer(self.learner, self.strategy, exchange, quiet, transport, self.clock)
 

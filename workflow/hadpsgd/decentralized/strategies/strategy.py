@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from hadpsgd.decentralized.topology.mixing import MixingSchedule
 
 
+UNROUNDED = "float32"
+"""Weights travel as they are."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Counters:
     """How far a learner is."""
@@ -61,6 +65,8 @@ class Choice:
     outer_rate: float = 0.7
     outer_momentum: float | None = None
     """None: the strategy's own."""
+    wire: str = UNROUNDED
+    """How weights are rounded on their way (`network.rounding`)."""
 
 
 class Strategy(ABC):
@@ -85,6 +91,8 @@ class Strategy(ABC):
     """Whether it may be that other strategy."""
     pace: int = 1
     """Rounds for each gradient, for an asynchronous strategy."""
+    wire: str = UNROUNDED
+    """How weights are rounded on their way, for a strategy that has a field for it."""
     push_sum: ClassVar[bool] = False
     """Whether it bears rounds in which a learner takes more or less than it gives away."""
     late: ClassVar[bool] = False
@@ -92,11 +100,25 @@ class Strategy(ABC):
 
     @classmethod
     def of(cls, choice: Choice) -> Self:
-        """With the values of a config."""
+        """With the values of a config.
+
+        Raises:
+            UserError: weights should be rounded, and it cannot do that.
+        """
+        if choice.wire != UNROUNDED and not cls.rounds():
+            raise UserError(
+                f"strategy {cls.name} sends weights as they are, not as {choice.wire}",
+                fix="Leave `wire` away",
+            )
         if not is_dataclass(cls):
             return cls()
         values = {field.name: getattr(choice, field.name) for field in fields(cls) if field.init}
         return cls(**{name: value for name, value in values.items() if value is not None})
+
+    @classmethod
+    def rounds(cls) -> bool:
+        """Whether it can round weights on their way."""
+        return is_dataclass(cls) and any(field.name == "wire" for field in fields(cls))
 
     @classmethod
     def misfit(cls, schedule: str, *, symmetric: bool) -> str | None:
