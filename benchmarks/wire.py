@@ -171,7 +171,7 @@ def lock(steps: int, batch: int, pace: int) -> None:
         mixer.after_update()
         took.append((time.perf_counter() - begin[0], time.thread_time() - begin[1]))
     mixer.close()
-    mixer._task.join()
+    mixer.task.join()
     wall, processor = (sum(column) / steps for column in zip(*took, strict=True))
     print(f"{learner.weights.nbytes / 2**20:.1f} MiB, {steps} steps, {learner.rounds} mixes")
     print(f"a step: {wall:.3f} s, {processor:.3f} s of the processor")

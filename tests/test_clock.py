@@ -256,3 +256,30 @@ def test_times_refuse_nonsense() -> None:
     ):
         with pytest.raises(UserError):
             bad()
+
+
+def test_a_killed_task_does_nothing_more() -> None:
+    clock = VirtualClock()
+    done: list[str] = []
+
+    def dies(name: str) -> None:
+        try:
+            clock.sleep(2)
+            done.append(name)
+        finally:
+            done.append(f"{name} unwound at {clock.now():g}")
+            clock.sleep(1)  # cannot wait any more
+            done.append("never")
+
+    def kills() -> None:
+        clock.sleep(1)
+        clock.kill(victim)
+        assert not victim.done
+        clock.sleep(5)
+        clock.kill(victim)  # dead already
+
+    victim = clock.spawn(dies, "victim")
+    clock.spawn(dies, "other")
+    clock.spawn(kills)
+    assert clock.run() == 6
+    assert done == ["victim unwound at 1", "other", "other unwound at 2", "never"]

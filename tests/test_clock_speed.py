@@ -7,6 +7,7 @@ import torch
 from simulated_task import SGDS, Small, simulate
 
 from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
+from hadpsgd.decentralized.simulated.overlap import shared_at
 from hadpsgd.decentralized.simulated.simulation import Setting, Simulation
 from hadpsgd.decentralized.simulated.toy import Toy
 from hadpsgd.decentralized.strategies import registry as strategies
@@ -60,6 +61,43 @@ def test_d1d_hides_its_allreduce_behind_the_gradient_and_ssgd_does_not() -> None
         ends[strategy] = max(step.moment for step in log)
     assert ends["d1d"] == pytest.approx(10)
     assert ends["ssgd"] == pytest.approx(10 * (1 + 2 * 3 / 4 * 0.25))
+
+
+def test_gradients_are_averaged_beside_backward() -> None:
+    """Forward takes a second, then four pieces come in two more, half a second each to average."""
+    assert shared_at([(0.0, 3.0)], 2.0, 4) == pytest.approx(3.5)
+    assert shared_at([(0.0, 3.0)], 8.0, 4) == pytest.approx(1.5 + 8)
+    assert shared_at([(0.0, 3.0), (4.0, 5.5)], 2.0, 4) == pytest.approx(4.75 + 4 * 0.5)
+    assert shared_at([(0.0, 3.0), (0.0, 6.0)], 0.0, 4) == 6.0
+
+
+def test_ssgd_shows_what_backward_does_not_hide() -> None:
+    """64 MiB in 8 pieces; an allreduce of 0.8 s, and backward takes 2/3 of a second."""
+    model = 64 * 2**20
+    setting = Setting(
+        strategy=strategies.create(Choice(strategy="ssgd")),
+        schedule=create("complete", learners=4),
+        compute=ComputeTimes(seconds=1.0),
+        links=LinkTimes(bandwidth=model * 1.5 / 0.8),
+        model_bytes=model,
+    )
+    log = Simulation(setting, Small()).run(steps=5)
+    assert max(step.moment for step in log) == pytest.approx(5 * (1 / 3 + 2 / 3 / 8 + 0.8))
+
+
+def test_super_learners_pay_for_their_allreduce() -> None:
+    for seconds, exposed in ((0.0, 0.0), (0.4, 0.4 / 8), (0.8, 1 / 3 + 2 / 3 / 8 + 0.8 - 1)):
+        setting = Setting(
+            strategy=strategies.create(Choice(strategy="hadpsgd")),
+            schedule=create("ring", learners=2),
+            compute=ComputeTimes(seconds=1.0),
+            size=4,
+            inside_seconds=seconds,
+            model_bytes=64 * 2**20,
+        )
+        assert setting.gradient_seconds(0, 0) == pytest.approx(1 + exposed)
+        log = Simulation(setting, Small()).run(steps=5)
+        assert max(step.moment for step in log) == pytest.approx(5 * (1 + exposed))
 
 
 def test_the_same_seed_gives_the_same_bits() -> None:

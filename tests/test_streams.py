@@ -267,6 +267,6 @@ def test_every_operation_comes_after_those_that_it_builds_on(
                 mixer.exchange.observer.collect()  # asks for the next mix's distance, too
         finally:
             mixer.close()
-            mixer._task.join(20)
+            mixer.task.join(20)
     assert len(streams.known) == 2
     assert not streams.races

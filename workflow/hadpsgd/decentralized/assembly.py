@@ -17,8 +17,8 @@ from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.optimiser import Optimiser
 from hadpsgd.decentralized.core.threads import RealClock
 from hadpsgd.decentralized.elastic.exchange import ElasticExchange
-from hadpsgd.decentralized.elastic.members import ElasticMemberMixer, MemberExchange
 from hadpsgd.decentralized.elastic.membership import Membership
+from hadpsgd.decentralized.elastic.parts import ElasticParts
 from hadpsgd.decentralized.network.collectives import Averaging, Group, Reducer
 from hadpsgd.decentralized.network.injectors import Injection
 from hadpsgd.decentralized.network.rendezvous import Meeting, keep, process_group
@@ -31,9 +31,7 @@ from hadpsgd.decentralized.strategies.exchange import (
     PeerAverageExchange,
     PeerExchange,
 )
-from hadpsgd.decentralized.strategies.mixer import Mixer
 from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
-from hadpsgd.decentralized.strategies.parts import Parts
 from hadpsgd.decentralized.strategies.strategy import Strategy, check
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
 from hadpsgd.decentralized.topology.schedules import Complete
@@ -82,7 +80,7 @@ def groups(
     return Groups(first, alone, second) if whole else Groups(first, second, alone)
 
 
-class ProcessParts(Parts):
+class ProcessParts(ElasticParts):
     """Those of a process that meets others over the network."""
 
     def __init__(
@@ -96,7 +94,9 @@ class ProcessParts(Parts):
     ) -> None:
         super().__init__(learner, strategy, schedule, meeting.place, clock, made.members)
         self.meeting = meeting
+        self.life = meeting.life
         self.groups = made
+        self.gradients = made.gradients
         self.made_transport: TcpTransport | None = None
 
     @override
@@ -126,31 +126,15 @@ class ProcessParts(Parts):
         return AverageExchange(self.learner, self.coordination, self.place, averaging, [everyone])
 
     @override
-    def free(self) -> Mixer:
-        """Of learners, or of members that keep equal copies; both may die and come back."""
-        transport = self.transport()
-        membership = Membership(
+    def membership(self) -> Membership:
+        """Agreed on in the store of all processes."""
+        return Membership(
             self.meeting.prefixed("mixing"),
             self.schedule,
             self.place.rank,
-            transport.lives,
+            self.transport().lives,
             self.meeting.timeout.total_seconds(),
             size=self.place.size,
-        )
-        what = (self.learner, self.schedule, transport, self.coordination, self.place, membership)
-        if self.place.size == 1:
-            return self.freely(
-                ElasticExchange(*what, life=self.meeting.life, rounding=self.rounding)
-            )
-        return ElasticMemberMixer(
-            self.learner,
-            self.strategy,
-            MemberExchange(*what, life=self.meeting.life, rounding=self.rounding),
-            self.coordination,
-            self.clock,
-            wait=transport.wait,
-            wake=transport.wake,
-            gradients=self.groups.gradients,
         )
 
 

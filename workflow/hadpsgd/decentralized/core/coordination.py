@@ -15,6 +15,7 @@ from hadpsgd.decentralized.core.note import Note
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
 
 NEVER = -1
+FAR_ROUNDS = 1
 
 
 def living(schedule: MixingSchedule) -> Sequence[int]:
@@ -112,6 +113,12 @@ class Coordination:
         with those who know.
         """
         return round_ < max(self._spread, self._pause, self._stop)
+
+    def distant(self, round_: int) -> bool:
+        """Whether several rounds are to come before a pause or an end that is picked, or before
+        everybody can know who has finished: in a long ring news travel one learner a round.
+        """
+        return max(self._spread, self._pause, self._stop) > round_ + FAR_ROUNDS
 
     def state(self) -> tuple[bool, bool, int]:
         """Whether a pause and an end are picked, and who has finished: what this learner reports

@@ -19,8 +19,7 @@ from hadpsgd.decentralized.elastic.decision import Decision, Newcomer, Report
 from hadpsgd.decentralized.elastic.membership import LOOK_SECONDS, Membership
 from hadpsgd.decentralized.network.collectives import Group
 from hadpsgd.decentralized.network.rounding import Rounding
-from hadpsgd.decentralized.network.tcp import TcpTransport
-from hadpsgd.decentralized.network.transport import Arrival, UnsettledError
+from hadpsgd.decentralized.network.transport import Arrival, ElasticTransport, UnsettledError
 from hadpsgd.decentralized.strategies.exchange import PeerExchange
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
 
@@ -28,6 +27,8 @@ GIFT = 1 << 62
 """Rounds from here on are not mixes: a newcomer gets its weights."""
 IDLE_SECONDS = 3.0
 """After so long without a round partners that cannot be reached are taken for dead."""
+HURRY_SECONDS = 2.0
+"""Who waits so long for news to travel through many rounds has the members agree instead."""
 
 
 class ElasticExchange(PeerExchange):
@@ -44,7 +45,7 @@ class ElasticExchange(PeerExchange):
         self,
         learner: Learner,
         base: MixingSchedule,
-        transport: TcpTransport,
+        transport: ElasticTransport,
         coordination: Coordination,
         place: Place,
         membership: Membership,
@@ -60,7 +61,9 @@ class ElasticExchange(PeerExchange):
         self._decision: Decision | None = None
         self._active = membership.clock.now()
         """When the last round ended."""
-        transport.interrupted = membership.changing
+        self._hurried: float | None = None
+        """Since when news are to travel far."""
+        transport.interrupted = self.must_change
 
     @property
     @override
@@ -92,9 +95,22 @@ class ElasticExchange(PeerExchange):
     def between_rounds(self) -> None:
         """Take part in a change that somebody proposed, or propose one: a partner is gone."""
         lost = self._lost_while_idle(self.learner.rounds)
-        if lost or self.membership.changing():
+        if lost or self.must_change():
             report = self._report(self.learner.rounds, exchanging=False, holds={})
             self._go_over(self.membership.change(report, lost))
+
+    def must_change(self) -> bool:
+        """Whether there is a change to take part in: somebody proposed it, or this node does.
+
+        It brings pauses, the end and who has finished to everybody at once, however many there are.
+        """
+        if not self.coordination.distant(self.learner.rounds):
+            self._hurried = None
+        elif self._hurried is None:
+            self._hurried = self.membership.clock.now()
+        elif self.membership.clock.now() > self._hurried + HURRY_SECONDS:
+            return True
+        return self.membership.changing()
 
     def _lost_while_idle(self, round_: int) -> set[int]:
         """Who has finished starts no rounds: let partners reach it, and see whether they live.
@@ -191,6 +207,7 @@ class ElasticExchange(PeerExchange):
 
     def _follow(self, decision: Decision) -> None:
         self._active = self.membership.clock.now()
+        self._hurried = None
         reports = decision.reports.values()
         self.schedule = self.base.over(decision.alive)
         self.coordination.begin_anew(

@@ -108,7 +108,7 @@ class MemberExchange(ElasticExchange):
         if self.coordination.stops(round_):
             return
         lost = self._lost_while_idle(round_)
-        if lost or self.membership.changing():
+        if lost or self.must_change():
             raise UnsettledError(rank=self.place.rank, round_=round_, arrived={}, lost=lost)
 
     def change(self, lost: Collection[int], *, round_: int, steps: int) -> Decision:

@@ -111,3 +111,27 @@ class TalkingTransport(Transport, Protocol):
 
     def drop(self, j: int) -> None:
         """Let go of the connection to a rank, and of what was still to be said to it."""
+
+
+class ElasticTransport(TalkingTransport, Protocol):
+    """A transport among learners that come and go: whoever takes part makes a *membership*."""
+
+    interrupted: Callable[[], bool]
+    """Asked now and then during a silent exchange; ends it."""
+
+    def reset(self, epoch: int) -> None:
+        """Go over to the membership of that number: nothing of the one before is left."""
+
+    def exchange(
+        self,
+        round_: int,
+        receives: Sequence[int],
+        sends: Sequence[int],
+        note: Note,
+        *,
+        payload: Tensor | None = None,
+        into: Sequence[Tensor] | None = None,
+    ) -> dict[int, Arrival]:
+        """As of `Transport`; `payload` is sent, and `into` filled in the order of `receives`,
+        where they are given.
+        """

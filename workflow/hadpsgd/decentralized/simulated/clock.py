@@ -26,7 +26,7 @@ class DeadlockError(RuntimeError):
 
 
 class Cancelled(BaseException):
-    """Raised inside the tasks that are left when a run ends early, to unwind them."""
+    """Raised inside tasks that are killed, or left when a run ends early, to unwind them."""
 
 
 class Task:
@@ -35,6 +35,7 @@ class Task:
     def __init__(self, clock: VirtualClock, name: str, body: Callable[[], Any]) -> None:
         self.name = name
         self.done = False
+        self.killed = False
         self.daemon = False
         self.waits_for = "its start"
         self.finished = Condition(clock, f"the end of {name}")
@@ -51,7 +52,7 @@ class Task:
     def _main(self) -> None:
         self._baton.acquire()
         try:
-            if not self._clock._cancelling:
+            if not (self._clock._cancelling or self.killed):
                 self._body()
         except Cancelled:
             pass
@@ -188,6 +189,12 @@ class VirtualClock:
         """Call `function()` in `seconds`; it must not wait. Cheaper than a task that sleeps."""
         self._schedule(self._now + seconds, function, 0)
 
+    def kill(self, task: Task) -> None:
+        """End a task that waits, at the present moment; it can wait for nothing any more."""
+        if not task.done:
+            task.killed = True
+            self._schedule(self._now, task, self._expect(task, "its end"))
+
     def run(self, until: float = math.inf) -> float:
         """Run until every task is done, or the clock would pass `until`; returns the time.
 
@@ -223,13 +230,14 @@ class VirtualClock:
 
     def _hand_over(self, me: Task | None) -> None:
         """Run whoever is next; return when it is `me`'s turn again (None: when the run ends)."""
-        if me is not None and self._cancelling:
+        if me is not None and (self._cancelling or me.killed):
             raise Cancelled
         following = self._next()
         if following is not me or me is None:
             (self._end if following is None else following._baton).release()
             (self._end if me is None else me._baton).acquire()
-        if me is not None and self._cancelling:
+        if me is not None and (self._cancelling or me.killed):
+            self._current = me
             raise Cancelled
         self._current = me
 

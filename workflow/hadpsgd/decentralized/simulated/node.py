@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -18,7 +18,9 @@ from hadpsgd.decentralized.core.outer import Outer
 from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.core.threads import Condition
 from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
-from hadpsgd.decentralized.simulated.transport import Assembly
+from hadpsgd.decentralized.simulated.clock import Task, VirtualClock
+from hadpsgd.decentralized.simulated.meetings import Assembly
+from hadpsgd.decentralized.simulated.overlap import pieces, shared_at
 from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
 from hadpsgd.decentralized.strategies.strategy import Strategy
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
@@ -47,7 +49,7 @@ class Setting:
     size: int = 1
     """Learners of a super-learner. Compute times are those of learners, links those of nodes."""
     inside_seconds: float = 0.0
-    """Time of the gradient allreduce inside a super-learner."""
+    """Time of the gradient allreduce inside a super-learner, which goes on beside backward."""
     sgd: Sgd = field(default_factory=Sgd)
     rate: Callable[[int], float] = lambda _: 0.1
     """Learning rate of gradient number `step`."""
@@ -55,6 +57,28 @@ class Setting:
     """Steps of a node, in the mean, that make the work which all share; 0: each does its own."""
     model_bytes: float | None = None
     """Bytes of a model on the wire; those of the module if None."""
+    deaths: Mapping[int, float] = field(default_factory=dict)
+    """Node -> the moment at which its processes die."""
+    returns: Mapping[int, float] = field(default_factory=dict)
+    """Node that dies -> the moment at which it is started again, and asks to join."""
+    elastic: bool = False
+    """Whether nodes agree in a store on who takes part, as processes do; so where nodes die."""
+    patience: float = 300.0
+    """Seconds after which a node that is silent when the membership changes is given up."""
+
+    @property
+    def asks(self) -> bool:
+        """Whether there is a membership to ask for."""
+        return self.elastic or bool(self.deaths)
+
+    def gradient_seconds(self, node: int, step: int) -> float:
+        """Of a node: until its learners' mean is there."""
+        members = range(node * self.size, (node + 1) * self.size)
+        times = [self.compute.at(learner=member, step=step) for member in members]
+        if self.size == 1:
+            return times[0]
+        model = self.model_bytes or 0.0
+        return shared_at([(0.0, end) for end in times], self.inside_seconds, pieces(model))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +154,12 @@ class Node:
         """Moments at which it goes on from a saved state, and at which it has ended."""
         self.block: int | None = None
         """What it works on, of the work that all share."""
+        self.span = (0.0, 0.0)
+        """Moments at which its last gradient began and was whole."""
+        self.life = 1
+        """Which start of its processes this is."""
+        self.task: Task
+        """That for its gradients."""
         self.steps: list[Step] = []
         self.events = events
 
@@ -138,6 +168,7 @@ class Nodes(Protocol):
     """What a shared gradient asks of a simulation."""
 
     nodes: list[Node]
+    clock: VirtualClock
     gradient: Tensor
     gradients: Assembly
     """Where all nodes meet for an allreduce of gradients."""
@@ -175,6 +206,13 @@ class SharedGradient:
             self._rank,
             self._control,
             lambda controls: (mean(), torch.stack(controls).mean(dim=0)),
+            self._left,
         )
         self._control.copy_(control)
         return value
+
+    def _left(self, seconds: float) -> float:
+        """Of an allreduce that went on beside backward."""
+        spans = [node.span for node in self._simulation.nodes]
+        end = shared_at(spans, seconds, pieces(self.group.network.model_bytes))
+        return max(0.0, end - self._simulation.clock.now())

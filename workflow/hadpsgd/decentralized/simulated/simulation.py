@@ -8,6 +8,9 @@ with such times.
 Memory: one module and one gradient for all. A gradient is computed when it is about to be applied,
 not when it begins: the model it is taken at stands still in between (but for `late` strategies,
 whose nodes have a gradient of their own).
+
+Nodes may die and come back, as their processes would: who is left notices it, agrees on who takes
+part and goes on by the engine's own code (`elastic`), or finds another partner (`random_partner`).
 """
 
 from __future__ import annotations
@@ -15,43 +18,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from typing_extensions import override
 
-from hadpsgd.decentralized.core.buffers import Flat, Slot, flatten
+from hadpsgd.decentralized.core.buffers import Flat, flatten
 from hadpsgd.decentralized.core.engine import NotFiniteError
-from hadpsgd.decentralized.core.events import Event
-from hadpsgd.decentralized.core.learner import Learner
-from hadpsgd.decentralized.core.place import Place
+from hadpsgd.decentralized.core.supply import Claims
 from hadpsgd.decentralized.core.work import Ledger, Left, LocalStore
-from hadpsgd.decentralized.network.collectives import Group
+from hadpsgd.decentralized.elastic.membership import TooLateError
 from hadpsgd.decentralized.network.rounding import ROUNDINGS, message_like
 from hadpsgd.decentralized.record.record import Recorder
 from hadpsgd.decentralized.simulated.clock import VirtualClock
-from hadpsgd.decentralized.simulated.node import (
-    LearnerOnDemand,
-    Node,
-    Problem,
-    Setting,
-    SharedGradient,
-    Step,
-)
-from hadpsgd.decentralized.simulated.transport import (
-    Assembly,
-    Network,
-    SimulatedAveraging,
-    SimulatedTransport,
-)
-from hadpsgd.decentralized.strategies.exchange import AverageExchange
-from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
-from hadpsgd.decentralized.strategies.parts import Parts
+from hadpsgd.decentralized.simulated.making import Change, make_node, views_of
+from hadpsgd.decentralized.simulated.meetings import Assembly
+from hadpsgd.decentralized.simulated.node import Node, Problem, Setting, Step
+from hadpsgd.decentralized.simulated.transport import Network
+from hadpsgd.errors import UserError
 
 __all__ = ["Node", "Problem", "Setting", "Simulation", "Step"]
-
-ALONE = Group(None)
 
 
 class Simulation:
@@ -71,6 +56,9 @@ class Simulation:
 
     To go on from a saved state, call `load_state_dict` of every node's engine before `run`, and set
     the moment at which it begins (`Node.begins`); where nodes share their work, `left`, too.
+
+    Raises:
+        UserError: nodes die, and the strategy cannot go on without them.
     """
 
     def __init__(
@@ -97,7 +85,14 @@ class Simulation:
         self.on_pause = on_pause
         self.skip_not_finite = skip_not_finite
         self.clock = VirtualClock()
+        if setting.deaths and setting.strategy.synchronous:
+            raise UserError(f"strategy {setting.strategy.name} cannot go on without a learner")
+        if setting.returns and setting.schedule.free:
+            raise UserError("learners that draw partners do not let others in")
+        if not setting.returns.keys() <= setting.deaths.keys():
+            raise UserError("who comes back has died before")
         flat = flat or flatten(problem.module)
+        self._flat = flat
         self.slots = flat.slots
         self.gradient = flat.gradient
         message = message_like(flat.weights, ROUNDINGS[setting.strategy.wire])
@@ -105,12 +100,16 @@ class Simulation:
         if model_bytes is not None:  # that of the weights as they are
             model_bytes *= message.nbytes / flat.weights.nbytes
         self.network = Network(self.clock, setting.links, message, model_bytes)
-        self.store = LocalStore()
+        self.store, self.members_store = LocalStore(), LocalStore()
+        self.dead: set[int] = set()
+        """Nodes that have died, and have not got in again."""
+        self.changes: list[Change] = []
+        """What each node has gone over to, in the order of the moments."""
         self.left = Left(total=setting.shared_steps * setting.schedule.learners)
         """What is to be done of the work that all share."""
         self.gradients = self._assembly()
         self.averages = self._assembly()
-        self.nodes = [self._node(i, flat) for i in range(setting.schedule.learners)]
+        self.nodes = [make_node(self, i, flat) for i in range(setting.schedule.learners)]
 
     def run(self, *, steps: int = 0, seconds: float = math.inf) -> list[Step]:
         """All updates in the order of their moments, of `steps` each or until `seconds`; without
@@ -124,7 +123,11 @@ class Simulation:
         if not steps and not self.setting.shared_steps and math.isinf(seconds):
             raise ValueError("a simulation ends after some steps or seconds")
         for node in self.nodes:
-            self.clock.spawn(self._learn, node, steps or math.inf, name=f"learner {node.index}")
+            self._spawn(node, steps or math.inf)
+        for index, moment in self.setting.deaths.items():
+            self.clock.after(moment, partial(self._die, index))
+        for index, moment in self.setting.returns.items():
+            self.clock.after(moment, partial(self._come_back, index, steps or math.inf))
         if self.watch is not None:
             self.clock.spawn(self._observe, name="watch", daemon=True)
         self.clock.run(until=seconds)
@@ -153,38 +156,42 @@ class Simulation:
             mixer.wake()
 
     def weights(self) -> Tensor:
-        """Weights of all nodes, mixes that wait included, [nodes, elements]."""
-        rows = self.gradient.new_empty(len(self.nodes), len(self.gradient))
-        for node, row in zip(self.nodes, rows, strict=True):
+        """Weights of all living nodes, mixes that wait included, [nodes, elements]."""
+        rows = self.gradient.new_empty(len(self.living), len(self.gradient))
+        for node, row in zip(self.living, rows, strict=True):
             node.engine.learner.snapshot(row)
         return rows
+
+    @property
+    def living(self) -> list[Node]:
+        """Nodes that take part."""
+        return [node for node in self.nodes if node.index not in self.dead]
 
     def consensus(self) -> float:
         """Root mean square over the nodes of their distance from the mean."""
         total, mean = 0.0, self.mean()
         row = torch.empty_like(mean)
-        for node in self.nodes:
+        for node in self.living:
             node.engine.learner.snapshot(row)
             total += float(row.sub_(mean).square().sum())
-        return math.sqrt(total / len(self.nodes))
+        return math.sqrt(total / len(self.living))
 
     def mean(self) -> Tensor:
-        """Mean of the nodes' weights, [elements]."""
+        """Mean of the living nodes' weights, [elements]."""
         mean, row = torch.zeros_like(self.gradient), torch.empty_like(self.gradient)
-        for node in self.nodes:
+        for node in self.living:
             node.engine.learner.snapshot(row)
             mean += row
-        return mean.div_(len(self.nodes))
+        return mean.div_(len(self.living))
 
     def bytes_sent(self) -> float:
         """By all nodes, since the start."""
-        peers = sum(member.bytes_sent for member in self.network.members.values())
         allreduced = self.gradients.bytes_sent + self.averages.bytes_sent
-        return peers + allreduced * len(self.nodes)
+        return self.network.bytes_sent + allreduced * len(self.nodes)
 
     def load_mean(self) -> nn.Module:
         """The problem's module with the nodes' mean weights, for evaluation."""
-        self._point_to([self._view(self.mean(), slot) for slot in self.slots])
+        self._point_to(views_of(self.mean(), self.slots))
         return self.problem.module
 
     def take_gradient(self, node: Node) -> None:
@@ -221,6 +228,36 @@ class Simulation:
 
     # --- tasks ---
 
+    def _spawn(self, node: Node, steps: float) -> None:
+        name = f"learner {node.index}"
+        node.task = self.clock.spawn(self._learn, node, steps, name=name)
+
+    def _die(self, index: int) -> None:
+        node = self.nodes[index]
+        if node.task.done:
+            return  # it came to its end before
+        self.dead.add(index)
+        self.network.leave(index, dies=True)
+        for task in (node.task, node.engine.mixer.task):
+            self.clock.kill(task)
+
+    def _come_back(self, index: int, steps: float) -> None:
+        if index not in self.dead:
+            return
+        self.network.come_back(index)
+        node = make_node(self, index, self._flat, self.nodes[index])
+        node.task = self.clock.spawn(self._rejoin, node, steps, name=f"learner {index}")
+
+    def _rejoin(self, node: Node, steps: float) -> None:
+        try:
+            node.engine.join(self.setting.patience)
+        except TooLateError:
+            self.network.leave(node.index, dies=False)
+            return
+        self.nodes[node.index] = node
+        self.dead.discard(node.index)
+        self._learn(node, steps)
+
     def _learn(self, node: Node, steps: float) -> None:
         if node.begins:
             self.clock.sleep(node.begins)
@@ -243,14 +280,21 @@ class Simulation:
     def _share(self, node: Node) -> None:
         """As `_steps`, on blocks of the work that all share."""
         nodes = len(self.nodes)
-        ledger = Ledger(
-            self.store, self.left, learner=node.index, learners=nodes, now=self.clock.now
-        )
         with node.engine as engine:
-            while not (engine.over or ledger.all_done):
-                node.block = ledger.claim()
+            ledger = Ledger(
+                self.store,
+                self.left,
+                learner=node.index,
+                learners=nodes,
+                generation=engine.living[0] if node.life > 1 else 0,
+                now=self.clock.now,
+            )
+            claims = Claims(ledger, lambda: engine.living)
+            while not engine.over:
+                node.block = claims.next()
                 if node.block is None:
-                    ledger.tell()
+                    if claims.over():
+                        break
                     engine.rest()
                 else:
                     self._step(node, rate=self.setting.rate(node.block // nodes), last=False)
@@ -263,7 +307,9 @@ class Simulation:
     def _step(self, node: Node, *, rate: float, last: bool) -> None:
         step = node.engine.steps
         node.taken = None
-        self.clock.sleep(self._compute_seconds(node.index, step))
+        begin, seconds = self.clock.now(), self.setting.gradient_seconds(node.index, step)
+        node.span = begin, begin + seconds
+        self.clock.sleep(seconds)
         if self.setting.strategy.late:
             self.take_gradient(node)
         report = node.engine.step(rate, last=last, block=node.block)
@@ -299,58 +345,10 @@ class Simulation:
             self.watch(self)
             self.clock.sleep(self.every)
 
-    def _compute_seconds(self, index: int, step: int) -> float:
-        members = range(index * self.setting.size, (index + 1) * self.setting.size)
-        slowest = max(self.setting.compute.at(learner=member, step=step) for member in members)
-        return slowest + (self.setting.inside_seconds if self.setting.size > 1 else 0.0)
-
-    # --- making a node ---
-
     def _assembly(self) -> Assembly:
         return Assembly(self.network, range(self.setting.schedule.learners))
 
-    def _node(self, index: int, flat: Flat) -> Node:
-        strategy, schedule = self.setting.strategy, self.setting.schedule
-        weights = flat.weights if index == 0 else flat.weights.clone()
-        gradient = flat.gradient.clone() if strategy.late else flat.gradient
-        control = torch.zeros_like(flat.control)
-        own = Flat(weights, gradient, control, control, flat.slots)
-        holder: list[Node] = []
-        events: list[Event] = []
-        sgd, changed = self.setting.sgd, self.clock.condition(f"node {index}")
-        writer = self.recorder(index) if self.recorder else None
-        record = events.append if self.record else writer.event if writer else None
-        folded = writer.fold if writer else None
-        learner = (
-            Learner(own, sgd, late=True, record=record, folded=folded, changed=changed)
-            if strategy.late
-            else LearnerOnDemand(
-                own,
-                sgd,
-                take=lambda: self._prepare(holder[0]),
-                outer=strategy.outer(weights[own.learnt], schedule, index),
-                record=record,
-                folded=folded,
-                changed=changed,
-            )
-        )
-        place = Place(rank=index, world=schedule.learners)
-        engine = DecentralizedEngine(
-            self.problem.module,
-            learner,
-            strategy,
-            strategy.mixer(SimulatedParts(learner, self, place)),
-            SharedGradient(self, index, control),  # type: ignore[arg-type]
-            place,
-            self.clock,
-            recorder=writer,
-            skip_not_finite=self.skip_not_finite,
-        )
-        views = [self._view(learner.model, slot) for slot in flat.slots]
-        holder.append(Node(index, engine, views, events))
-        return holder[0]
-
-    def _prepare(self, node: Node) -> tuple[float, bool] | None:
+    def prepare(self, node: Node) -> tuple[float, bool] | None:
         """Take the node's gradient, if it is not there as one that all share; what it is like."""
         if node.shared:
             node.shared = False
@@ -369,28 +367,3 @@ class Simulation:
     def _point_to(self, views: Sequence[Tensor]) -> None:
         for slot, view in zip(self.slots, views, strict=True):
             slot.parameter.data = view
-
-    @staticmethod
-    def _view(buffer: Tensor, slot: Slot) -> Tensor:
-        return buffer[slot.start : slot.stop].view(slot.parameter.shape)
-
-
-class SimulatedParts(Parts):
-    """Those of a node among others of one process."""
-
-    def __init__(self, learner: Learner, simulation: Simulation, place: Place) -> None:
-        setting, clock = simulation.setting, simulation.clock
-        super().__init__(learner, setting.strategy, setting.schedule, place, clock, ALONE)
-        self.simulation = simulation
-
-    @override
-    def transport(self) -> SimulatedTransport:
-        """In virtual time."""
-        return self.simulation.network.transport(self.place.rank)
-
-    @override
-    def average(self) -> AverageExchange:
-        """All nodes meet."""
-        averaging = partial(SimulatedAveraging, self.simulation.averages, self.place.rank)
-        group: Any = self.simulation.averages  # counts bytes as a group does
-        return AverageExchange(self.learner, self.coordination, self.place, averaging, [group])

@@ -1,6 +1,7 @@
-"""Transport and collectives among learners of one process, in virtual time.
+"""Transport among learners of one process, in virtual time.
 
 Weights are handed over by reference; what takes time is the links' business (`speeds.Links`).
+A learner may die: what it had under way is lost, and its partners see their connections end.
 """
 
 from __future__ import annotations
@@ -8,18 +9,23 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from hadpsgd.decentralized.core.note import Note
 from hadpsgd.decentralized.network.speeds import Links, LinkTimes
-from hadpsgd.decentralized.network.transport import Arrival
+from hadpsgd.decentralized.network.transport import Arrival, UnsettledError
 from hadpsgd.decentralized.network.wire import Header
 from hadpsgd.decentralized.simulated.clock import VirtualClock
+
+LOOK_SECONDS = 0.25
+"""How often a silent exchange looks whether it was interrupted (as `tcp.LOOK_UP_SECONDS`)."""
+
+
+def _never() -> bool:
+    return False
 
 
 class Network:
@@ -39,13 +45,37 @@ class Network:
         self.links = Links(times)
         self.model_bytes = float(like.nbytes) if model_bytes is None else model_bytes
         self.members: dict[int, SimulatedTransport] = {}
+        self.gone: set[int] = set()
+        """Who died, or came to its end, and has not come back."""
+        self._sent_before = 0
         self._like = like
         self._spare: list[Tensor] = []
         self._holders: dict[int, int] = {}
 
     def transport(self, rank: int) -> SimulatedTransport:
         """The transport of learner `rank`."""
-        return self.members.setdefault(rank, SimulatedTransport(self, rank))
+        if rank not in self.members:
+            self.members[rank] = SimulatedTransport(self, rank)
+        return self.members[rank]
+
+    @property
+    def bytes_sent(self) -> int:
+        """By all, those that are gone included."""
+        return self._sent_before + sum(member.bytes_sent for member in self.members.values())
+
+    def leave(self, rank: int, *, dies: bool) -> None:
+        """A learner's connections end; what it sent still arrives, unless it dies."""
+        transport = self.members.pop(rank)
+        self._sent_before += transport.bytes_sent
+        transport.dead = dies
+        self.gone.add(rank)
+        for other in self.members.values():
+            other.wake()
+
+    def come_back(self, rank: int) -> None:
+        """A learner is there again, with a transport that knows of nothing."""
+        self.gone.discard(rank)
+        self.transport(rank).past = set(self.gone)
 
     def fence(self) -> None:
         """On a GPU, tasks have streams of their own: what was asked for so far is done."""
@@ -84,7 +114,15 @@ class SimulatedTransport:
         self._acknowledged: defaultdict[int, set[int]] = defaultdict(set)
         self._woken = False
         self._inbox: list[Header] = []
+        self._early: list[tuple[int, Callable[[], None]]] = []
+        self._round = -1
+        self.epoch = 0
+        self.dead = False
+        self.past: set[int] = set()
+        """Who was gone when this membership began."""
         self.timeout = math.inf
+        self.interrupted: Callable[[], bool] = _never
+        """Asked now and then during a silent exchange; ends it."""
         self.meanwhile: Callable[[], None] = lambda: None
         """Called during an exchange when messages have come."""
 
@@ -99,34 +137,82 @@ class SimulatedTransport:
         return any(number >= round_ for number in self._arrived)
 
     def exchange(
-        self, round_: int, receives: Sequence[int], sends: Sequence[int], note: Note
+        self,
+        round_: int,
+        receives: Sequence[int],
+        sends: Sequence[int],
+        note: Note,
+        *,
+        payload: Tensor | None = None,
+        into: Sequence[Tensor] | None = None,
     ) -> dict[int, Arrival]:
-        """One round with all partners; the links carry one message after the other."""
-        network, clock = self.network, self.network.clock
-        network.fence()
-        for buffer in self._held:
-            network.let_go(buffer)
-        snapshot, self._outgoing = self.outgoing(), None
+        """One round with all partners; the links carry one message after the other.
+
+        Raises:
+            UnsettledError: it was interrupted, or a partner is gone.
+        """
+        self._let_go()
+        snapshot = self._to_send(payload)
         for j in sends:
-            network.hold(snapshot)
-            moment = network.links.arrival(
-                now=clock.now(), source=self.rank, target=j, size=network.model_bytes
-            )
-            deliver = partial(network.transport(j)._receive, self.rank, round_, snapshot, note)
-            clock.after(moment - clock.now(), deliver)
-            self.bytes_sent += int(network.model_bytes)
+            self._send(j, round_, snapshot, note)
         arrived, acknowledged = self._arrived[round_], self._acknowledged[round_]
+        self._round = round_
+        for j in arrived:
+            self._say_received(j, round_)
+        deadline = self.network.clock.now() + self.timeout
 
-        def settled() -> bool:
-            return arrived.keys() >= set(receives) and acknowledged >= set(sends)
+        def unsettled() -> set[int]:
+            return (set(receives) - arrived.keys()) | (set(sends) - acknowledged)
 
-        while not settled():
-            self._changed.wait_for(lambda: settled() or bool(self._inbox))
+        def lost() -> set[int]:
+            return unsettled() & self.network.gone
+
+        pause = None if self.interrupted is _never else LOOK_SECONDS
+        ended = None
+        while unsettled() and ended is None:
+            late = self.network.clock.now() > deadline
+            if lost() or late or self.interrupted():
+                ended = unsettled() if late else lost()
+                break
+            self._changed.wait_for(lambda: not unsettled() or bool(lost() or self._inbox), pause)
             self.meanwhile()
+        self._round = -1
         del self._arrived[round_], self._acknowledged[round_]
-        self.bytes_received += int(network.model_bytes) * len(arrived)
+        self.bytes_received += int(self.network.model_bytes) * len(arrived)
         self._held = [snapshot, *(arrival.weights for arrival in arrived.values())]
+        if ended is not None:
+            raise UnsettledError(rank=self.rank, round_=round_, arrived=arrived, lost=ended)
+        for j, buffer in zip(receives, into or (), strict=False):
+            buffer.copy_(arrived[j].weights)
         return {j: arrived[j] for j in receives}
+
+    def _to_send(self, payload: Tensor | None) -> Tensor:
+        if payload is not None:
+            return self.network.borrow().copy_(payload)
+        snapshot, self._outgoing = self.outgoing(), None
+        return snapshot
+
+    def _send(self, j: int, round_: int, snapshot: Tensor, note: Note) -> None:
+        """To whoever is rank `j` now; it takes the links' time."""
+        network = self.network
+        if j in network.gone:
+            return
+        network.hold(snapshot)
+        now = network.clock.now()
+        moment = network.links.arrival(
+            now=now, source=self.rank, target=j, size=network.model_bytes
+        )
+        target = network.transport(j)
+        network.clock.after(
+            moment - now, partial(target._receive, self, self.epoch, round_, snapshot, note)
+        )
+        self.bytes_sent += int(network.model_bytes)
+
+    def _let_go(self) -> None:
+        self.network.fence()
+        for buffer in self._held:
+            self.network.let_go(buffer)
+        self._held = []
 
     def agree(self, round_: int, others: Sequence[int], note: Note) -> list[Note]:
         """A super-learner is one node here: nobody to agree with."""
@@ -143,15 +229,36 @@ class SimulatedTransport:
         self._changed.notify_all()
 
     def close(self) -> None:
-        """Nothing to close."""
+        """The network does that: see `Network.leave`."""
+
+    def reset(self, epoch: int) -> None:
+        """Go over to the membership of that number: nothing of the one before is left."""
+        for arrived in self._arrived.values():
+            for arrival in arrived.values():
+                self.network.let_go(arrival.weights)
+        self._arrived.clear()
+        self._acknowledged.clear()
+        self.epoch = epoch
+        self.past = set(self.network.gone)
+        early, self._early = self._early, []
+        for sent_in, again in early:
+            if sent_in >= epoch:
+                again()
 
     def reach(self, j: int) -> None:
-        """All are connected."""
+        """All are connected.
+
+        Raises:
+            ConnectionRefusedError: that one is gone.
+        """
+        if not self.lives(j):
+            raise ConnectionRefusedError(f"learner {j} is gone")
 
     def tell(self, j: int, message: Header) -> None:
         """Send a short message, which takes the links' latency."""
-        partner, latency = self.network.transport(j), self.network.links.times.latency
-        self.network.clock.after(latency, partial(partner._hear, message))
+        if self.lives(j):
+            partner, latency = self.network.transport(j), self.network.links.times.latency
+            self.network.clock.after(latency, partial(partner._hear, message, self))
 
     def heard(self) -> list[Header]:
         """Short messages that came, in the order of their coming."""
@@ -164,101 +271,45 @@ class SimulatedTransport:
         return True
 
     def ended(self) -> set[int]:
-        """Nobody dies."""
-        return set()
+        """Who died, or came to its end, in this membership."""
+        return self.network.gone - self.past
 
-    def lives(self, j: int) -> bool:  # noqa: ARG002
-        """Nobody dies."""
-        return True
+    def lives(self, j: int) -> bool:
+        """Whether it is there."""
+        return j not in self.network.gone
 
     def drop(self, j: int) -> None:
-        """Nobody dies."""
+        """It is known to be gone."""
+        self.past.add(j)
 
-    def _hear(self, message: Header) -> None:
-        self._inbox.append(message)
+    def _hear(self, message: Header, sender: SimulatedTransport | None = None) -> None:
+        if not (self.dead or (sender is not None and sender.dead)):
+            self._inbox.append(message)
+            self.wake()
+
+    def _receive(
+        self, sender: SimulatedTransport, epoch: int, round_: int, snapshot: Tensor, note: Note
+    ) -> None:
+        if sender.dead or self.dead or epoch < self.epoch:
+            self.network.let_go(snapshot)
+            return
+        if epoch > self.epoch:
+            again = partial(self._receive, sender, epoch, round_, snapshot, note)
+            self._early.append((epoch, again))
+            return
+        self._arrived[round_][sender.rank] = Arrival(snapshot, note)
+        if round_ == self._round:
+            self._say_received(sender.rank, round_)
         self.wake()
 
-    def _receive(self, sender: int, round_: int, snapshot: Tensor, note: Note) -> None:
-        self._arrived[round_][sender] = Arrival(snapshot, note)
-        partner = self.network.transport(sender)
-        latency = self.network.links.times.latency
-        self.network.clock.after(latency, partial(partner._acknowledge, self.rank, round_))
-        self.wake()
+    def _say_received(self, j: int, round_: int) -> None:
+        """In its round only: what comes after an exchange has broken off does not count."""
+        if self.lives(j):
+            latency, sender = self.network.links.times.latency, self.network.transport(j)
+            acknowledge = partial(sender._acknowledge, self, self.epoch, round_)
+            self.network.clock.after(latency, acknowledge)
 
-    def _acknowledge(self, partner: int, round_: int) -> None:
-        self._acknowledged[round_].add(partner)
-        self._changed.notify_all()
-
-
-@dataclass
-class _Meeting:
-    came: dict[int, Any] = field(default_factory=dict)
-    over: bool = False
-    result: Any = None
-    left: int = 0
-
-
-class Assembly:
-    """Allreduces among learners of one process: nobody leaves before all have come.
-
-    Args:
-        network: its links say how long a ring allreduce of a model takes.
-        members: who takes part.
-    """
-
-    def __init__(self, network: Network, members: Sequence[int]) -> None:
-        self.network = network
-        self.members = tuple(members)
-        self.size = len(self.members)
-        self.bytes_sent = 0.0
-        """By each member."""
-        self._changed = network.clock.condition("the other learners of an allreduce")
-        self._meetings: defaultdict[int, _Meeting] = defaultdict(_Meeting)
-        self._visits: defaultdict[int, int] = defaultdict(int)
-
-    def meet(self, member: int, brings: Any, combine: Callable[[list[Any]], Any]) -> Any:
-        """Meeting number n of `member`: combine(what all brought, in the order of members).
-
-        It is combined once, at the end, and given to all.
-        """
-        number = self._visits[member]
-        self._visits[member] += 1
-        meeting = self._meetings[number]
-        meeting.came[member] = brings
-        if len(meeting.came) == self.size:
-            network = self.network
-            seconds = network.links.times.allreduce(self.members, network.model_bytes)
-            network.clock.after(seconds, partial(self._end, meeting, combine))
-        self._changed.wait_for(lambda: meeting.over)
-        meeting.left += 1
-        if meeting.left == self.size:
-            del self._meetings[number]
-        return meeting.result
-
-    def _end(self, meeting: _Meeting, combine: Callable[[list[Any]], Any]) -> None:
-        self.network.fence()
-        meeting.result = combine([meeting.came[member] for member in self.members])
-        self.network.fence()
-        meeting.over = True
-        self.bytes_sent += 2 * self.network.model_bytes * (self.size - 1) / self.size
-        self._changed.notify_all()
-
-
-class SimulatedAveraging:
-    """Stands in for `collectives.Averaging`: one member's buffer becomes the mean of all."""
-
-    def __init__(self, assembly: Assembly, member: int, buffer: Tensor) -> None:
-        self._assembly = assembly
-        self._member = member
-        self._buffer = buffer
-
-    def run(self) -> None:
-        """The mean, summed in the order of the members, so that all get the same bits."""
-        self._buffer.copy_(self._assembly.meet(self._member, self._buffer, _mean))
-
-
-def _mean(buffers: list[Tensor]) -> Tensor:
-    total = buffers[0].clone()
-    for buffer in buffers[1:]:
-        total += buffer
-    return total.div_(len(buffers))
+    def _acknowledge(self, partner: SimulatedTransport, epoch: int, round_: int) -> None:
+        if not partner.dead and epoch == self.epoch:
+            self._acknowledged[round_].add(partner.rank)
+            self._changed.notify_all()

@@ -56,7 +56,7 @@ class Mixer(ABC):
         self.started = self.learner.rounds
         self._credit = self.strategy.pace
         self.learner.order_streams()
-        self._task = self.clock.spawn(self._guarded, name="mixing", daemon=True)
+        self.task = self.clock.spawn(self._guarded, name="mixing", daemon=True)
 
     def close(self) -> None:
         """End the thread; rounds under way are left to the transport's closing."""
