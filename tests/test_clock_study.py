@@ -61,8 +61,12 @@ def test_simulate_prints_a_row_for_each_strategy(
         (["--super-learner", "2", "--runs", "hadpsgd:random-partner"], "do not draw partners"),
         (["--super-learner", "3", "--runs", "hadpsgd"], "no super-learners of 3"),
         (["--slow", "9:2"], "--slow: there are ranks 0 to 3, not 9"),
-        (["--slow", "1"], "--slow takes RANK:FACTOR, not '1'"),
-        (["--slow-link", "1:x"], "--slow-link takes RANK:FACTOR"),
+        (["--slow", "1"], "--slow takes RANK:NUMBER, not '1'"),
+        (["--slow-link", "1:x"], "--slow-link takes RANK:NUMBER"),
+        (["--die", "1:3"], "strategy ssgd cannot go on without a learner"),
+        (["--die", "4:3"], "--die: there are ranks 0 to 3, not 4"),
+        (["--runs", "rand", "--come-back", "1:3"], "who comes back has died before"),
+        (["--runs", "hadpsgd", "--die", "1:3", "2:3"], "somebody has to live"),
         (["--seconds", "0"], "--seconds is above 0"),
         (["--compute", "0"], "above 0"),
     ],
@@ -72,6 +76,19 @@ def test_simulate_refuses(
 ) -> None:
     assert main([*SHORT, *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_simulate_tells_how_long_others_took_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--learners", "8", "--runs", "adpsgd", "adpsgd:random-partner", "hadpsgd"]
+    assert main([*SHORT, *arguments, "--die", "3:2", "--seconds", "12"]) == 0
+    output = capsys.readouterr().out
+    rows = table(output)
+    assert float(rows["adpsgd"][HEADER[3]]) > 1.5  # of those that live
+    for name, node in (("adpsgd", 3), ("hadpsgd", 1)):
+        line = f"{name}: node {node} dies; all others go on without it "
+        seconds = output.partition(line)[2].split()[0]
+        assert 0 < float(seconds) < 5
+    assert "random-partner: node 3 dies; each other learner parts with it by itself" in output
 
 
 def test_toy_minibatches_depend_on_learner_and_step_alone() -> None:

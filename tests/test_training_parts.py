@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -116,6 +117,33 @@ def test_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     assert [int(saved.load(0)["steps"]) for saved in left] == [30, 40]
     found = mine.find()
     assert found is not None and int(found.load(0)["steps"]) == 40
+
+
+def test_lengths_of_records_are_read_without_the_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 128 learners, the weights would fill a host: no two parts are held, and none is read."""
+    for node in range(6):
+        part = {
+            "weights": torch.zeros(1000),
+            "record_bytes": 10 + node,
+            "dead": {6: 5} if node else {},
+        }
+        torch.save(part, tmp_path / f"node-{node}-of-3f-0123456789abcdef.pt")
+    load = torch.load
+    held: list[weakref.ref[Tensor]] = []
+
+    def watched(path: Path, **options: Any) -> Any:
+        assert options["mmap"]
+        assert not [ref for ref in held if ref() is not None]
+        found = load(path, **options)
+        held.append(weakref.ref(found["weights"]))
+        return found
+
+    monkeypatch.setattr(torch, "load", watched)
+    lengths = Saved(tmp_path).record_lengths()
+    assert lengths == {**{node: 10 + node for node in range(6)}, 6: 5}
+    assert len(held) == 6
 
 
 def test_a_damaged_or_incomplete_checkpoint_is_passed_over(

@@ -65,13 +65,12 @@ class Saved:
 
     def record_lengths(self) -> dict[int, int]:
         """Bytes of every super-learner's record that count, of the dead, too."""
-        found = [self.load(node) for node in self.parts()]
-        lengths = {
-            node: part["record_bytes"] for node, part in zip(self.parts(), found, strict=True)
-        }
-        for part in found:
-            lengths |= part["dead"]
-        return lengths
+        lengths: dict[int, int] = {}
+        dead: dict[int, int] = {}
+        for node, path in self.parts().items():
+            lengths[node], others = _record_lengths(path)
+            dead |= others
+        return lengths | dead
 
     def source(self, node: int) -> int:
         """Whose part a super-learner goes on from: its own, or a neighbour's if it was dead."""
@@ -114,6 +113,12 @@ def _copied(state: dict[str, Any]) -> dict[str, Any]:
         key: value.detach().clone() if isinstance(value, Tensor) else copy.deepcopy(value)
         for key, value in state.items()
     }
+
+
+def _record_lengths(path: Path) -> tuple[int, dict[int, int]]:
+    """Of a part's own record, and of those of the dead; its weights are mapped, and not read."""
+    part = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    return part["record_bytes"], part["dead"]
 
 
 def _bits(nodes: Iterable[int]) -> int:

@@ -8,6 +8,7 @@ model, losses show the shape of things only.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from pathlib import Path
@@ -57,6 +58,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     time_.add_argument("--latency", type=float, default=5e-5, help="of a link, in seconds")
     time_.add_argument("--slow-link", nargs="+", default=[], metavar="NODE:FACTOR")
     time_.add_argument(
+        "--inside-gigabits", type=float, help="of a link inside a super-learner (as --gigabits)"
+    )
+    faults = parser.add_argument_group("faults")
+    faults.add_argument(
+        "--die", nargs="+", default=[], metavar="RANK:SECOND", help="learners that die, and when"
+    )
+    faults.add_argument(
+        "--come-back", nargs="+", default=[], metavar="RANK:SECOND", help="and are started again"
+    )
+    time_.add_argument(
         "--model-mib", type=float, default=PAPER_PARAMETERS * 4 / 2**20, help="on the wire"
     )
     training = parser.add_argument_group("training")
@@ -73,7 +84,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def factors(pairs: list[str], option: str, count: int) -> dict[int, float]:
-    """RANK:FACTOR pairs.
+    """RANK:FACTOR pairs, or others of a rank and a number.
 
     Raises:
         UserError: not such a pair, or no such rank.
@@ -84,10 +95,19 @@ def factors(pairs: list[str], option: str, count: int) -> dict[int, float]:
         try:
             found[int(rank)] = float(factor)
         except ValueError:
-            raise UserError(f"{option} takes RANK:FACTOR, not '{pair}'") from None
+            raise UserError(f"{option} takes RANK:NUMBER, not '{pair}'") from None
         if not 0 <= int(rank) < count:
             raise UserError(f"{option}: there are ranks 0 to {count - 1}, not {rank}")
     return found
+
+
+def told(seconds: float | None) -> str:
+    """How long it took the others to go on without one that died."""
+    if seconds is None:
+        return "each other learner parts with it by itself"
+    if math.isfinite(seconds):
+        return f"all others go on without it {seconds:.2f} s later"
+    return "not all others go on without it by the end"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -112,6 +132,12 @@ def run(args: argparse.Namespace) -> int:
         ),
         model_bytes=args.model_mib * 2**20,
         super_learner=args.super_learner,
+        inside=LinkTimes(
+            latency=args.latency,
+            bandwidth=(args.inside_gigabits or args.gigabits) * 1e9 / 8,
+        ),
+        deaths=factors(args.die, "--die", args.learners),
+        returns=factors(args.come_back, "--come-back", args.learners),
         batch=args.batch,
         rate=args.rate,
         sgd=Sgd(momentum=args.momentum),
@@ -131,6 +157,9 @@ def run(args: argparse.Namespace) -> int:
     title = f"{args.learners} learners, {args.seconds:g} simulated seconds"
     print(format_table([list(study.HEADER), *(study.row(o, args.seconds) for o in outcomes)]))
     print("gradients/s: of all learners. updates/s: of a node. waiting: share of the time.")
+    for outcome in outcomes:
+        for node, seconds in sorted(outcome.healed.items()):
+            print(f"{outcome.name}: node {node} dies; {told(seconds)}")
     if args.plot:
         study.plot({title: outcomes}, args.plot)
     return 0

@@ -24,6 +24,7 @@ from hadpsgd.decentralized.simulated.overlap import pieces, shared_at
 from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
 from hadpsgd.decentralized.strategies.strategy import Strategy
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
+from hadpsgd.errors import UserError
 
 
 class Problem(Protocol):
@@ -79,6 +80,22 @@ class Setting:
             return times[0]
         model = self.model_bytes or 0.0
         return shared_at([(0.0, end) for end in times], self.inside_seconds, pieces(model))
+
+
+def refuse(setting: Setting) -> None:
+    """What cannot be simulated.
+
+    Raises:
+        UserError: nodes die and the strategy cannot go on, or come back and cannot be let in.
+    """
+    if setting.deaths and setting.strategy.synchronous:
+        raise UserError(f"strategy {setting.strategy.name} cannot go on without a learner")
+    if setting.returns and setting.schedule.free:
+        raise UserError("learners that draw partners do not let others in")
+    if not setting.returns.keys() <= setting.deaths.keys():
+        raise UserError("who comes back has died before")
+    if setting.deaths.keys() >= set(range(setting.schedule.learners)):
+        raise UserError("somebody has to live")
 
 
 @dataclass(frozen=True, kw_only=True)

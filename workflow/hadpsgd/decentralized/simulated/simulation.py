@@ -32,9 +32,8 @@ from hadpsgd.decentralized.record.record import Recorder
 from hadpsgd.decentralized.simulated.clock import VirtualClock
 from hadpsgd.decentralized.simulated.making import Change, make_node, views_of
 from hadpsgd.decentralized.simulated.meetings import Assembly
-from hadpsgd.decentralized.simulated.node import Node, Problem, Setting, Step
+from hadpsgd.decentralized.simulated.node import Node, Problem, Setting, Step, refuse
 from hadpsgd.decentralized.simulated.transport import Network
-from hadpsgd.errors import UserError
 
 __all__ = ["Node", "Problem", "Setting", "Simulation", "Step"]
 
@@ -85,12 +84,7 @@ class Simulation:
         self.on_pause = on_pause
         self.skip_not_finite = skip_not_finite
         self.clock = VirtualClock()
-        if setting.deaths and setting.strategy.synchronous:
-            raise UserError(f"strategy {setting.strategy.name} cannot go on without a learner")
-        if setting.returns and setting.schedule.free:
-            raise UserError("learners that draw partners do not let others in")
-        if not setting.returns.keys() <= setting.deaths.keys():
-            raise UserError("who comes back has died before")
+        refuse(setting)
         flat = flat or flatten(problem.module)
         self._flat = flat
         self.slots = flat.slots

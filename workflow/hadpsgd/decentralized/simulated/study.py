@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
+from hadpsgd.decentralized.simulated.node import refuse
 from hadpsgd.decentralized.simulated.simulation import Setting, Simulation
 from hadpsgd.decentralized.simulated.toy import Toy
 from hadpsgd.decentralized.strategies import registry
@@ -31,6 +33,12 @@ class Contest:
     model_bytes: float
     super_learner: int = 1
     """Learners of a super-learner, for hadpsgd."""
+    inside: LinkTimes | None = None
+    """Links among the learners of a super-learner; those of `links` if None."""
+    deaths: Mapping[int, float] = field(default_factory=dict)
+    """Learner -> the moment at which it dies, and its super-learner with it."""
+    returns: Mapping[int, float] = field(default_factory=dict)
+    """Learner that dies -> the moment at which its super-learner is started again."""
     batch: int = 32
     """Of a learner."""
     rate: float = 0.2
@@ -61,6 +69,8 @@ class Outcome:
     """Root mean square distance of the learners from their mean."""
     updates: list[int] = field(default_factory=list)
     """Of each node."""
+    died: Sequence[int] = ()
+    """Nodes that did."""
     mixes: float = 0.0
     """Rounds for each update, mean over the nodes."""
     staleness: list[int] = field(default_factory=list)
@@ -68,6 +78,9 @@ class Outcome:
     """Share of the time in which gradients waited for communication."""
     sent: float = 0.0
     """Models sent by a node for each of its updates."""
+    healed: dict[int, float | None] = field(default_factory=dict)
+    """Node that died -> seconds until the last of the others goes on without it, infinite if it did
+    not by the end; None where each parts with the dead by itself."""
 
 
 def contestant(name: str, contest: Contest) -> tuple[Setting, Outcome]:
@@ -93,6 +106,9 @@ def contestant(name: str, contest: Contest) -> tuple[Setting, Outcome]:
     if not strategy.mixes and schedule != "complete":
         raise UserError(f"strategy {kind} averages over all learners, not over {schedule}")
     check(strategy, plan, learners=contest.learners, size=size)
+    inside = contest.inside or LinkTimes(
+        latency=contest.links.latency, bandwidth=contest.links.bandwidth
+    )
     setting = Setting(
         strategy=strategy,
         schedule=plan,
@@ -102,8 +118,20 @@ def contestant(name: str, contest: Contest) -> tuple[Setting, Outcome]:
         sgd=contest.sgd,
         rate=lambda _: contest.rate,
         model_bytes=contest.model_bytes,
+        inside_seconds=inside.allreduce(range(size), contest.model_bytes) if size > 1 else 0.0,
+        deaths=of_nodes(contest.deaths, size),
+        returns=of_nodes(contest.returns, size),
     )
+    refuse(setting)
     return setting, Outcome(name=name, schedule=schedule, size=size)
+
+
+def of_nodes(moments: Mapping[int, float], size: int) -> dict[int, float]:
+    """Of the first of a node's learners for which there is one."""
+    nodes: dict[int, float] = {}
+    for learner, moment in moments.items():
+        nodes[learner // size] = min(moment, nodes.get(learner // size, math.inf))
+    return nodes
 
 
 def play(name: str, contest: Contest) -> Outcome:
@@ -122,12 +150,27 @@ def play(name: str, contest: Contest) -> Outcome:
     log = simulation.run(seconds=contest.seconds)
     nodes = simulation.nodes
     outcome.updates = [len(node.steps) for node in nodes]
+    outcome.died = sorted(setting.deaths)
+    outcome.healed = {node: healed(simulation, node) for node in setting.deaths}
     outcome.staleness = [step.staleness for step in log]
     done = max(1, len(log))
     outcome.mixes = sum(node.engine.rounds for node in nodes) / done
     outcome.exposed = sum(step.exposed for step in log) / (contest.seconds * len(nodes))
     outcome.sent = simulation.bytes_sent() / contest.model_bytes / done
     return outcome
+
+
+def healed(simulation: Simulation, node: int) -> float | None:
+    """As `Outcome.healed`."""
+    if simulation.setting.schedule.free:
+        return None
+    moment = simulation.setting.deaths[node]
+    went: dict[int, float] = {}
+    for change in simulation.changes:
+        if change.moment >= moment and node not in change.alive:
+            went.setdefault(change.node, change.moment)
+    others = {n.index for n in simulation.nodes} - simulation.setting.deaths.keys()
+    return max((went.get(i, math.inf) for i in others), default=math.inf) - moment
 
 
 HEADER = (
@@ -147,13 +190,14 @@ HEADER = (
 
 
 def row(outcome: Outcome, seconds: float) -> list[str]:
-    """A line of the table."""
+    """A line of the table; the slowest and the median of those that did not die."""
+    updates = [n for node, n in enumerate(outcome.updates) if node not in outcome.died]
     return [
         outcome.name,
         outcome.schedule,
         f"{sum(outcome.updates) * outcome.size / seconds:.2f}",
-        f"{min(outcome.updates) / seconds:.3f}",
-        f"{statistics.median(outcome.updates) / seconds:.3f}",
+        f"{min(updates) / seconds:.3f}",
+        f"{statistics.median(updates) / seconds:.3f}",
         f"{outcome.mixes:.2f}",
         f"{statistics.fmean(outcome.staleness or [0]):.2f}",
         str(max(outcome.staleness, default=0)),
