@@ -65,10 +65,12 @@ def test_d1d_hides_its_allreduce_behind_the_gradient_and_ssgd_does_not() -> None
 
 def test_gradients_are_averaged_beside_backward() -> None:
     """Forward takes a second, then four pieces come in two more, half a second each to average."""
-    assert shared_at([(0.0, 3.0)], 2.0, 4) == pytest.approx(3.5)
-    assert shared_at([(0.0, 3.0)], 8.0, 4) == pytest.approx(1.5 + 8)
-    assert shared_at([(0.0, 3.0), (4.0, 5.5)], 2.0, 4) == pytest.approx(4.75 + 4 * 0.5)
-    assert shared_at([(0.0, 3.0), (0.0, 6.0)], 0.0, 4) == 6.0
+    assert shared_at([(0.0, 3.0)], seconds=2.0, count=4) == pytest.approx(3.5)
+    assert shared_at([(0.0, 3.0)], seconds=8.0, count=4) == pytest.approx(1.5 + 8)
+    assert shared_at([(0.0, 3.0), (4.0, 5.5)], seconds=2.0, count=4) == pytest.approx(
+        4.75 + 4 * 0.5
+    )
+    assert shared_at([(0.0, 3.0), (0.0, 6.0)], seconds=0.0, count=4) == 6.0
 
 
 def test_ssgd_shows_what_backward_does_not_hide() -> None:
@@ -95,7 +97,7 @@ def test_super_learners_pay_for_their_allreduce() -> None:
             inside_seconds=seconds,
             model_bytes=64 * 2**20,
         )
-        assert setting.gradient_seconds(0, 0) == pytest.approx(1 + exposed)
+        assert setting.gradient_seconds(node=0, step=0) == pytest.approx(1 + exposed)
         log = Simulation(setting, Small()).run(steps=5)
         assert max(step.moment for step in log) == pytest.approx(5 * (1 + exposed))
 

@@ -104,7 +104,8 @@ class ElasticExchange(PeerExchange):
 
         It brings pauses, the end and who has finished to everybody at once, however many there are.
         """
-        if not self.coordination.distant(self.learner.rounds):
+        round_ = self.learner.rounds
+        if self.coordination.pauses(round_) or not self.coordination.distant(round_):
             self._hurried = None
         elif self._hurried is None:
             self._hurried = self.membership.clock.now()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 ALONE = Group(None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Change:
     """A node has gone over to another membership."""
 
@@ -62,7 +62,7 @@ class WatchedMembership(Membership):
     def adopt(self, decision: Decision) -> None:
         """Live by it."""
         super().adopt(decision)
-        change = Change(self.clock.now(), self.node, decision.alive)
+        change = Change(moment=self.clock.now(), node=self.node, alive=decision.alive)
         self._simulation.changes.append(change)
 
 

@@ -72,14 +72,15 @@ class Setting:
         """Whether there is a membership to ask for."""
         return self.elastic or bool(self.deaths)
 
-    def gradient_seconds(self, node: int, step: int) -> float:
+    def gradient_seconds(self, *, node: int, step: int) -> float:
         """Of a node: until its learners' mean is there."""
         members = range(node * self.size, (node + 1) * self.size)
         times = [self.compute.at(learner=member, step=step) for member in members]
         if self.size == 1:
             return times[0]
         model = self.model_bytes or 0.0
-        return shared_at([(0.0, end) for end in times], self.inside_seconds, pieces(model))
+        spans = [(0.0, end) for end in times]
+        return shared_at(spans, seconds=self.inside_seconds, count=pieces(model))
 
 
 def refuse(setting: Setting) -> None:
@@ -231,5 +232,6 @@ class SharedGradient:
     def _left(self, seconds: float) -> float:
         """Of an allreduce that went on beside backward."""
         spans = [node.span for node in self._simulation.nodes]
-        end = shared_at(spans, seconds, pieces(self.group.network.model_bytes))
+        count = pieces(self.group.network.model_bytes)
+        end = shared_at(spans, seconds=seconds, count=count)
         return max(0.0, end - self._simulation.clock.now())

@@ -20,7 +20,7 @@ def pieces(model_bytes: float) -> int:
     return max(1, round(model_bytes / wanted))
 
 
-def shared_at(spans: Sequence[Span], seconds: float, count: int) -> float:
+def shared_at(spans: Sequence[Span], *, seconds: float, count: int) -> float:
     """Moment at which the mean of gradients is there.
 
     Each of `count` equal pieces is averaged when all have it, one after the other; all of them

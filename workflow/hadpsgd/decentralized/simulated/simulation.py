@@ -301,7 +301,7 @@ class Simulation:
     def _step(self, node: Node, *, rate: float, last: bool) -> None:
         step = node.engine.steps
         node.taken = None
-        begin, seconds = self.clock.now(), self.setting.gradient_seconds(node.index, step)
+        begin, seconds = self.clock.now(), self.setting.gradient_seconds(node=node.index, step=step)
         node.span = begin, begin + seconds
         self.clock.sleep(seconds)
         if self.setting.strategy.late:
