@@ -41,8 +41,8 @@ INTRODUCTION = f"""\
 Made by `python benchmarks/simulated_time.py --out docs`. The engine runs {{learners}} learners in
 one process with virtual time: a gradient takes {COMPUTE} s (lognormal, 10 % deviation), a model is
 {MODEL_BYTES / 2**20:.1f} MiB on links of 10 Gbit/s, one way {MODEL_BYTES * 8 / 10e9:.2f} s.
-{SECONDS:.0f} s are simulated: too short for an average of local where a learner is 5x slower, and for
-dpsgd's long ring to come to the pace of its slowest.
+{SECONDS:.0f} s are simulated: too short for an average of local where a learner is 5x slower, and
+for dpsgd's long ring to come to the pace of its slowest.
 The problem is a small synthetic one, so speeds, staleness, waiting and bytes say something about
 real runs; losses show shape only. hadpsgd has super-learners of 4, whose links to each other are as
 fast as those between learners. ssgd's allreduce, and that inside a super-learner, go on beside the
