@@ -90,14 +90,15 @@ class Network:
 
     def hold(self, buffer: Tensor) -> None:
         """One holder more."""
-        self._holders[id(buffer)] += 1
+        self._holders[id(buffer)] = self._holders.get(id(buffer), 0) + 1
 
     def let_go(self, buffer: Tensor) -> None:
         """One holder less; the last one returns the buffer."""
         self._holders[id(buffer)] -= 1
         if not self._holders[id(buffer)]:
             del self._holders[id(buffer)]
-            self._spare.append(buffer)
+            if (buffer.dtype, buffer.shape) == (self._like.dtype, self._like.shape):
+                self._spare.append(buffer)
 
 
 class SimulatedTransport:
@@ -188,7 +189,9 @@ class SimulatedTransport:
 
     def _to_send(self, payload: Tensor | None) -> Tensor:
         if payload is not None:
-            return self.network.borrow().copy_(payload)
+            copy = payload.clone()  # of weights as they are, though others may be rounded
+            self.network.hold(copy)
+            return copy
         snapshot, self._outgoing = self.outgoing(), None
         return snapshot
 
