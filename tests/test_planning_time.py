@@ -78,7 +78,6 @@ def test_steps_as_the_engine_takes_them_in_simulated_time(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The engine itself, 4 learners with noise, each on a node of its own, links of 10 Gbit/s."""
-    # one super-learner is a node there, whose inner links take no time
     arguments = ["--learners", "4", "--super-learner", "2", "--seconds", "30", "--batch", "4"]
     assert main(["simulate", "--runs", *SIMULATED, *arguments]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -89,8 +88,8 @@ def test_steps_as_the_engine_takes_them_in_simulated_time(
     )
     for name in SIMULATED:
         strategy = next(known for known in STRATEGIES if known == name)
-        team = replace(a_team(strategy, learners=4, batch=4, size=2), overlap=False)
-        place = replace(cluster, gpus=2, inside=FAST) if name == "hadpsgd" else cluster
+        team = a_team(strategy, learners=4, batch=4, size=2)
+        place = replace(cluster, gpus=2, inside=cluster.between) if name == "hadpsgd" else cluster
         predicted = 1 / step(team, place, MODEL).seconds
         assert predicted == pytest.approx(simulated[name], rel=0.05), name
 
