@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import signal
 import time
@@ -211,16 +212,32 @@ def test_the_work_of_the_dead_is_done(
     assert run(1, replay, config, run_id, egs, seconds=240) == [0]
 
 
-def notices_late(_: int, config: Path, run_id: str, egs: Path, out: Path) -> int:
-    """A learner whose communication thread is slow to see that the others have changed."""
-    change = Membership.change
+def stops(_: int, config: Path, run_id: str, egs: Path, out: Path) -> int:
+    """A learner that stops when it would write down what it did; it is slow to see a change."""
+    change, still_in = Membership.change, Membership.still_in
+    writes = itertools.count(1)
 
     def late_change(*args: Any, **kwargs: Any) -> Decision:
         time.sleep(3)
         return change(*args, **kwargs)
 
+    def stop_once(membership: Membership) -> None:
+        if next(writes) == 10:
+            os.kill(os.getpid(), signal.SIGSTOP)
+            time.sleep(0.1)  # another thread may have taken the signal
+        still_in(membership)
+
     Membership.change = late_change  # type: ignore[method-assign]
+    Membership.still_in = stop_once  # type: ignore[method-assign]
     return learner(_, config, run_id, egs, out)
+
+
+def wait_until_stopped(pid: int) -> None:
+    """Until a process stands still."""
+    deadline = time.monotonic() + 180
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_learner_that_wakes_up_after_it_was_given_up(
@@ -233,10 +250,9 @@ def test_a_learner_that_wakes_up_after_it_was_given_up(
     serve(port, running)
     for rank in range(4):
         arguments = (config, "adpsgd-4", egs, tmp_path / "out")
-        function = notices_late if rank == 2 else learner
+        function = stops if rank == 2 else learner
         running[rank] = launch_rank(rank, 4, function, *arguments, env=beside(port))
-    wait_for(tmp_path / "out/metrics.rank2.jsonl")
-    os.kill(running[2].pid, signal.SIGSTOP)
+    wait_until_stopped(running[2].pid)
     store = rendezvous.of_attempt(dist.TCPStore("127.0.0.1", port, is_master=False), "0")
     for word in ("dead/2", "proposed"):  # as who has waited for it for long enough
         store.set(f"mixing/members/1/{word}", "yes")

@@ -116,7 +116,8 @@ class Membership:
     def still_in(self) -> None:
         """Before anything is written down for good, from any thread; one question to the store.
 
-        This process may have stood still for as long as it takes to be given up.
+        This process may have stood still for as long as it takes to be given up. That it does so
+        between this and its writing is not noticed: `hadpsgd launch` kills who stood still.
 
         Raises:
             ExcludedError: the others go on without this node.
