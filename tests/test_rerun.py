@@ -25,7 +25,7 @@ from hadpsgd.tracking.arithmetic import arithmetic
 @pytest.mark.parametrize("aligner", ["", "other", "single-s2"])
 @pytest.mark.parametrize("run", ["single-s1", "single-s2", "other"])
 def test_a_run_alone_keeps_its_key(run: str, aligner: str, passes: int) -> None:
-    """Also where another run of the config aligned for it, and among several seeds."""
+    """Also where another run of the config aligned for it, among several seeds and beside grids."""
     content: dict[str, Any] = {
         "name": "x",
         "corpus": {"kind": "builtin"},
@@ -33,6 +33,7 @@ def test_a_run_alone_keeps_its_key(run: str, aligner: str, passes: int) -> None:
             "batch": 64,
             "seeds": [1, 2],
             "runs": [{"momentum": 0.9, "name": "single"}, {"name": "other", "seed": 3}],
+            "grids": [{"part": "batch", "over": {"batch": [128, 256]}}],
         },
         "realign": {"passes": passes, "run": aligner},
     }

@@ -221,11 +221,11 @@ def stops(_: int, config: Path, run_id: str, egs: Path, out: Path) -> int:
         time.sleep(3)
         return change(*args, **kwargs)
 
-    def stop_once(membership: Membership) -> None:
+    def stop_once(self: Membership) -> None:
         if next(writes) == 10:
             os.kill(os.getpid(), signal.SIGSTOP)
             time.sleep(0.1)  # another thread may have taken the signal
-        still_in(membership)
+        still_in(self)
 
     Membership.change = late_change  # type: ignore[method-assign]
     Membership.still_in = stop_once  # type: ignore[method-assign]

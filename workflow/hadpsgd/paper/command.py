@@ -45,7 +45,7 @@ def sections(config: Config) -> list[Section]:
     """The parts of the page; those without a grid are left out, but for that of time."""
     rows = cells.read(config)
     parts = {part: [rows[name] for name in own] for part, own in config.training.parts().items()}
-    baseline, sets = rows[config.training.runs[0].id], list(config.tests)
+    baseline, sets = rows[next(iter(config.training.rows))], list(config.tests)
     made = []
     if parts["batch"]:
         made.append(batches.section(parts["batch"], baseline, sets))

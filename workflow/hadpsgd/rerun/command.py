@@ -89,9 +89,10 @@ def alone(config: Config, run: Run) -> Config:
     """The config with that run alone, beside the one whose network aligns, if any does."""
     aligner = config.realigner if config.realign.passes else ""
     runs = [member for member in config.training.members if member.id in (run.id, aligner)]
+    training = {"runs": runs, "seeds": None, "grids": []}
     return config.model_copy(
         update={
-            "training": config.training.model_copy(update={"runs": runs, "seeds": None}),
+            "training": config.training.model_copy(update=training),
             "realign": config.realign.model_copy(update={"run": aligner}),
         }
     )
