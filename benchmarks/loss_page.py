@@ -21,7 +21,7 @@ INTRODUCTION = """\
 - s to the loss: until the mean of the learners' weights has the held-out loss for the first time.
 - s for the work: until the gradients of all learners together are as many as the run has.
 - / equal: beside the same contestant where nothing is slow.
-- hadpsgd 4x2: 4 super-learners of 2; 8x2 has 16 processes.
+- 8 learners, each a process; hadpsgd 4x2: 4 super-learners of 2; 8x2 has 16 processes.
 - gradients of the slow one: its share of all.
 - mixes of the others: mixes a second of the learners that nothing slows, beside the same where
   nothing is slow.
