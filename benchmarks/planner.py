@@ -171,8 +171,8 @@ Load average {before:.1f} before and {after:.1f} after.
 
 {table}
 
-- Error: median over the repetitions of predicted / measured - 1; its sign may differ from that of the
-  two medians beside it.
+- Error: median over the repetitions of predicted / measured - 1; its sign may differ from that of
+  the two medians beside it.
 - Predicted: the step of [time-model.md](../time-model.md), given the time of a gradient where as
   many processes compute and nobody communicates (raced right before), and what follows here.
 - Measured before the races: {gradient:.0f} ms a gradient of {batch} subsequences in one process,

@@ -50,19 +50,19 @@ backward pass (two thirds of a gradient's time), piece by piece, as real ones do
 
 - gradients/s: of all learners; updates/s: of a node (learner or super-learner)
 - staleness: mixes and updates that a gradient missed; waiting: share of the time in which a node
-  waited for other nodes. Members of a super-learner also wait for the slowest of them, and for the last
-  piece of their allreduce: that is not in this column, but in gradients/s
+  waited for other nodes. Members of a super-learner also wait for the slowest of them, and for the
+  last piece of their allreduce: that is not in this column, but in gradients/s
 - consensus: root mean square distance of the nodes from their mean, at the end
 
 What to look for, and where the papers say it (E: arXiv 2002.01119, T: 2110.11199):
 
 - Equal learners: everything hides the model's way behind the gradient, but for ssgd's last piece
-  and the averages of local (E: D1D overlaps its allreduce; AD-PSGD and RAND mix beside). hadpsgd makes
-  fewer gradients: members of a super-learner wait for each other.
+  and the averages of local (E: D1D overlaps its allreduce; AD-PSGD and RAND mix beside). hadpsgd
+  makes fewer gradients: members of a super-learner wait for each other.
 - One slow learner: ssgd, d1d, dpsgd and local fall to its speed, dpsgd's ring the later the longer
   it is; adpsgd, pairwise and rand keep theirs, and only the gradients of the slow one get stale (E:
-  straggler avoidance of AD and RAND, not of D1D). Of hadpsgd, the super-learner with the slow member
-  falls to its speed, and the others keep theirs.
+  straggler avoidance of AD and RAND, not of D1D). Of hadpsgd, the super-learner with the slow
+  member falls to its speed, and the others keep theirs.
 - One slow link: asynchronous learners keep computing, but rounds of mixing come as slowly as the
   link, so consensus suffers: a slow computer does not stall RAND, a slow communicator does.
   Learners that draw partners (random-partner) share no rounds: the slow link delays its own
