@@ -52,6 +52,7 @@ def test_a_run_of_two_grids_is_trained_once_and_the_common_value_is_not_in_its_n
         "batch": ["single-batch32", "single-batch32-lr0.2"],
         "learners": ["single", "single-batch32"],
         "stragglers": [],
+        "why": [],
     }
 
 
@@ -75,6 +76,29 @@ def test_seeds_and_decoding() -> None:
         *("single-s1", "single-s2", "single-batch64-s1", "single-batch64-s2")
     ]
     assert len(made.training.members) == 6
+
+
+def test_a_run_of_which_one_grid_wants_more_is_trained_once_and_gives_it() -> None:
+    """Decoded for one, probed for another: one run, whichever comes first."""
+    over = {"strategy": ["ssgd", "adpsgd"], "batch": [32, 64]}
+    grids: list[dict[str, Any]] = [
+        {"part": "batch", "run": VIRTUAL, "over": over},
+        {"part": "why", "run": {**VIRTUAL, "probe": True}, "over": {**over, "batch": [64]}},
+        {"part": "learners", "run": {**VIRTUAL, "strategy": "ssgd", "batch": 64, "decode": True}},
+    ]
+    for ordered in (grids, grids[::-1]):
+        made = config(*ordered, seeds=[1, 2])
+        assert len(made.training.members) == 2 * 5
+        wanted = {row: (runs[0].decode, runs[0].probe) for row, runs in made.training.rows.items()}
+        assert wanted == {
+            "single": (True, False),
+            "ssgd-4-virtual-batch32": (False, False),
+            "ssgd-4-virtual-batch64": (True, True),
+            "adpsgd-4-virtual-batch32": (False, False),
+            "adpsgd-4-virtual-batch64": (False, True),
+        }
+        again = check(yaml.safe_load(resolved(made)), "resolved")
+        assert again.training.rows == made.training.rows
 
 
 @pytest.mark.parametrize(

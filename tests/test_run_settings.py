@@ -87,6 +87,7 @@ def test_every_injected_trouble_reaches_the_engine(field: str) -> None:
 def test_no_field_is_forgotten_here() -> None:
     own = {"name", "model", "seeds", *Settings.model_fields}  # test_runs.py has these
     own |= {"decode"}  # nothing of training: test_report_seconds.py, test_workflow.py
+    own |= {"probe"}  # nothing of the engine: test_probe.py
     assert {*CHANGES, *own} == Run.model_fields.keys()
     assert INJECTED.keys() == Injected.model_fields.keys()
     assert SGD.keys() == {field.name for field in fields(Sgd)}

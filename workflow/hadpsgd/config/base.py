@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Final, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic.fields import FieldInfo
 from typing_extensions import override
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
@@ -16,6 +17,9 @@ _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 DECIDES_NOTHING: Final[dict[str, Any]] = {"decides": "nothing"}
 """`json_schema_extra` of a key that decides no bit of any result: processes, thresholds, places.
 No fingerprint has it, so that a change of it makes nothing again."""
+DECIDES_IF_GIVEN: Final[dict[str, Any]] = {"decides": "where it is not its default"}
+"""Of a key that adds something to a result: at its default no fingerprint has it, so that what was
+made before there was such a key is not made again."""
 
 
 class Section(BaseModel):
@@ -38,15 +42,22 @@ def deciding(value: Any) -> Any:
     """A section, or what one holds, as plain values, without the keys that decide nothing."""
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
-        kept = (
-            name for name, field in fields.items() if field.json_schema_extra != DECIDES_NOTHING
-        )
-        return {name: deciding(getattr(value, name)) for name in kept}
+        return {
+            name: deciding(getattr(value, name))
+            for name, field in fields.items()
+            if _decides(field, getattr(value, name))
+        }
     if isinstance(value, (list, tuple)):
         return [deciding(item) for item in value]
     if isinstance(value, dict):
         return {str(key): deciding(item) for key, item in value.items()}
     return value
+
+
+def _decides(field: FieldInfo, value: Any) -> bool:
+    if field.json_schema_extra == DECIDES_IF_GIVEN:
+        return value != field.default
+    return field.json_schema_extra != DECIDES_NOTHING
 
 
 def expand(text: str) -> str:

@@ -12,6 +12,9 @@ from hadpsgd.config.grids import PARTS, Grid, Part, runs_of
 from hadpsgd.config.settings import Settings
 from hadpsgd.config.training import Run, Seeds, check_seeds
 
+_ADDED = ("decode", "probe")
+"""Of a run: what it may be asked for besides its weights."""
+
 
 class Training(Settings):
     """Optimisation, of all runs and of each."""
@@ -36,16 +39,18 @@ class Training(Settings):
     def listed(self) -> list[Run]:
         """Runs and those of grids, each once, seeds not yet apart.
 
-        A run that is there several times is decoded if one of these is.
+        A run that is there several times is decoded, and probed, if one of these is.
         """
         found = list(self.runs)
+        bare = [_bare(run) for run in found]
         for run in itertools.chain(*self.by_grid):
-            alike = [run.model_copy(update={"decode": decode}) for decode in (False, True)]
-            known = next((i for i, other in enumerate(found) if other in alike), None)
-            if known is None:
+            if (alone := _bare(run)) in bare:
+                known = bare.index(alone)
+                either = {key: getattr(run, key) or getattr(found[known], key) for key in _ADDED}
+                found[known] = found[known].model_copy(update=either)
+            else:
                 found.append(run)
-            elif run.decode:
-                found[known] = alike[True]
+                bare.append(alone)
         return found
 
     @property
@@ -75,10 +80,19 @@ class Training(Settings):
             if names.count(name) > 1:
                 raise ValueError(f"two runs have the name '{name}': give one of them a `name`")
         for run in self.members:
-            batch = changed(self.common, run).batch
+            batch, precision = (
+                getattr(changed(self.common, run), k) for k in ("batch", "precision")
+            )
+            if run.probe and precision == "tf32":
+                raise ValueError(f"run '{run.id}': a probe's small differences are lost in tf32")
             if batch % run.learners:
                 raise ValueError(
                     f"batch {batch} cannot be divided among {run.learners} learners "
                     f"of run '{run.id}'"
                 )
         return self
+
+
+def _bare(run: Run) -> Run:
+    """With nothing asked for besides its weights."""
+    return run.model_copy(update=dict.fromkeys(_ADDED, False))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from hadpsgd.config.base import DECIDES_NOTHING, Section
+from hadpsgd.config.base import DECIDES_IF_GIVEN, DECIDES_NOTHING, Section
 from hadpsgd.config.changes import changes_of, given
 from hadpsgd.config.settings import Model, Settings
 from hadpsgd.decentralized.strategies.registry import STRATEGIES as ENGINE
@@ -124,6 +124,10 @@ class Run(SettingsChanges):
     synchronous_epochs: float = Field(0.0, ge=0)
     """Epochs of shared gradients before the local steps (local)."""
     injected: Injected = Injected()
+    probe: bool = Field(False, json_schema_extra=DECIDES_IF_GIVEN)
+    """Measure after each epoch how steep the loss is, and what the differences of the learners'
+    weights do to their gradients (`launcher: virtual`; docs/virtual-runs.md). It decides no bit of
+    the weights."""
     decode: bool = Field(True, json_schema_extra=DECIDES_NOTHING)
     """Decode and score it, too; a run that is to show how training goes needs neither."""
 
@@ -228,6 +232,8 @@ class Run(SettingsChanges):
             raise ValueError("strategy ddp is torch's own: it has no virtual learners; ssgd has")
         if not self.simulated and self.virtual != Virtual():
             raise ValueError("`virtual` gives the times of a run whose launcher is virtual")
+        if self.probe and not (self.simulated and self.learners > 1):
+            raise ValueError("`probe` is for several learners of a run whose launcher is virtual")
         if self.strategy == "hadpsgd" and self.synchronous_epochs:
             raise ValueError("synchronous_epochs are for strategy local alone")
 

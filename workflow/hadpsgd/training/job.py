@@ -38,6 +38,7 @@ from hadpsgd.training.checkpoints import Checkpoints
 from hadpsgd.training.data import Feed
 from hadpsgd.training.evaluation import pick_device
 from hadpsgd.training.gradients import Gradients
+from hadpsgd.training.probe import Probe
 from hadpsgd.training.rate import rate
 from hadpsgd.training.virtual_learners import Minibatches, VirtualLearners
 
@@ -178,7 +179,7 @@ def assemble(config: Config, run_id: str, *, egs: Path, dev_egs: Path, out: Path
     engine: Engine
     if run.simulated:
         minibatches = Minibatches(Gradients(module, settings, device, arithmetic=way), feed(train))
-        virtual = _virtual(settings, minibatches, plan.steps, checkpoints.folder)
+        virtual = _virtual(settings, minibatches, plan.steps, checkpoints.folder, feed(train))
         engine = virtual.simulation().nodes[0].engine
     else:
         engine = _engine(settings, module, meeting, plan.steps, checkpoints.folder, by_host=by_host)
@@ -272,7 +273,7 @@ def _engine(
 
 
 def _virtual(
-    settings: RunSettings, minibatches: Minibatches, steps_per_epoch: int, folder: Path
+    settings: RunSettings, minibatches: Minibatches, steps_per_epoch: int, folder: Path, feed: Feed
 ) -> VirtualLearners:
     """All learners of a run in virtual time: its times are what would be put into a real one."""
     run, seed, times = settings.run, settings.seed, settings.run.virtual
@@ -298,12 +299,15 @@ def _virtual(
         shared_steps=0 if strategy.synchronous else training.epochs * steps_per_epoch,
         model_bytes=times.model_mib * 2**20 or None,
     )
+    flat = flatten(minibatches.module, shards=run.learners)
+    probe = Probe(minibatches.module, flat, feed, nodes=nodes, batch=training.batch, seed=seed)
     return VirtualLearners(
         setting,
         minibatches,
-        flatten(minibatches.module, shards=run.learners),
+        flat,
         lambda node: Recorder(record_file(folder, node), header, schedule, node),
         skip_not_finite=training.not_finite == "skip",
+        probe=probe if run.probe else None,
     )
 
 

@@ -9,11 +9,15 @@ under way from the same state as before, and ends with the same bits as one that
 from __future__ import annotations
 
 import gc
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from hadpsgd.decentralized.core.engine import Report
 from hadpsgd.decentralized.core.place import Place
@@ -142,7 +146,8 @@ class Part:
                     line.progress.finish()
 
     def _tell_distance(self) -> None:
-        """How far apart the learners are now that all stand still, at the first one's epoch.
+        """How far apart the learners are now that all stand still, at the first one's epoch, and
+        what that does to their gradients, where the run wants to know.
 
         Exact, where `consensus_distance` is what a single mix tells.
         """
@@ -155,7 +160,23 @@ class Part:
             step=epoch * spe,
             epoch=float(epoch),
             distance_from_mean=apart,
+            **(self._landscape() if math.isfinite(apart) else {}),
         )
+
+    def _landscape(self) -> dict[str, float]:
+        """Metrics of the run's probe, if it has one."""
+        probe = self.learners.probe
+        if probe is None:
+            return {}
+
+        def weights(node: int) -> Tensor:
+            row = torch.empty_like(self.simulation.gradient)
+            self.nodes[node].engine.learner.snapshot(row)
+            return row
+
+        found = self.learners.minibatches.compute(lambda: probe.measure(weights))
+        self.simulation.show(self.nodes[0])
+        return found.metrics()
 
     def save(self) -> None:
         """Write the states of all nodes, which stand still."""

@@ -18,6 +18,7 @@ from hadpsgd.decentralized.simulated.node import Node, Setting, Step
 from hadpsgd.decentralized.simulated.simulation import Simulation
 from hadpsgd.training.data import Feed
 from hadpsgd.training.gradients import Gradients
+from hadpsgd.training.probe import Probe
 
 Found = TypeVar("Found")
 
@@ -62,9 +63,12 @@ class VirtualLearners:
         recorder: Callable[[int], Recorder],
         *,
         skip_not_finite: bool,
+        probe: Probe | None = None,
     ) -> None:
         self.setting = setting
         self.minibatches = minibatches
+        self.probe = probe
+        """Measures the loss around the learners' weights whenever they stand still."""
         self.seconds = 0.0
         """Virtual seconds of the run, known at its end."""
         self._flat = flat
