@@ -15,7 +15,6 @@ from pathlib import Path
 from types import ModuleType
 
 from hadpsgd.errors import UserError
-from hadpsgd.training import interrupt
 
 # stage: (module, one line of help), in the order in which data passes them
 STAGES: dict[str, tuple[str, str]] = {
@@ -88,6 +87,10 @@ STAGES: dict[str, tuple[str, str]] = {
     "score-ctm": ("hadpsgd.scoring.ctm_command", "the same of a CTM file against an STM file"),
     "nbest": ("hadpsgd.scoring.nbest_command", "the best word sequences of every utterance"),
     "phone-ctm": ("hadpsgd.scoring.phones_command", "phones of the best paths with their times"),
+    "export": (
+        "hadpsgd.scoring.bundle.export_command",
+        "one folder with all that recognises speech, from a finished run",
+    ),
     "error-analysis": (
         "hadpsgd.reports.errors_command",
         "a page of a run's errors with audio; search errors against model errors",
@@ -153,7 +156,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0 if arguments else USER_ERROR
     stage, *rest = arguments
     if stage in STOPPABLE:
-        interrupt.catch()
+        _imported("hadpsgd.training.interrupt").catch()
     try:
         # a training that is followed ends the follower; no workflow trains images
         if "--follow" not in rest and stage != "images":

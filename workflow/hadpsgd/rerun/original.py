@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from hadpsgd import run_folder
 from hadpsgd.config import Config, check, run_of
 from hadpsgd.config.tracking import check_uri
 from hadpsgd.config.training import Run
@@ -65,22 +66,7 @@ def find(name: str, results: Path, uri: str) -> Original:
     """
     if _MLFLOW_ID.fullmatch(name):
         return _from_store(name, uri)
-    folder = Path(name)
-    if not folder.is_dir():
-        found = sorted(results.glob(f"*/runs/{name}"))
-        if len(found) > 1:
-            folders = " or ".join(map(str, found))
-            raise UserError(
-                f"run '{name}' is there {len(found)} times", fix=f"Give its folder: {folders}"
-            )
-        if not found:
-            known = sorted({path.name for path in results.glob("*/runs/*-*")})
-            raise UserError(
-                f"no run '{name}' in {results}",
-                fix=f"There are: {', '.join(known) or 'none'}; or give an MLflow run id",
-            )
-        folder = found[0]
-    return _from_folder(folder.resolve())
+    return _from_folder(run_folder.find(name, results, also="; or give an MLflow run id"))
 
 
 def _summary(file: Path) -> dict[str, Any]:
@@ -96,9 +82,8 @@ def _summary(file: Path) -> dict[str, Any]:
 
 
 def _from_folder(folder: Path) -> Original:
-    for file in (CONFIG, provenance.FILE, "summary.json"):
-        if not (folder / file).is_file():
-            raise UserError(f"has no {file}", where=folder, fix="Only finished runs are rerun")
+    files = (CONFIG, provenance.FILE, "summary.json")
+    run_folder.check_finished(folder, files, "Only finished runs are rerun")
     base = folder.parents[1]
     scored = (base / "score" / folder.name).glob("*/wer.json")
     scores = {file.parent.name: json.loads(file.read_text(encoding="utf-8")) for file in scored}

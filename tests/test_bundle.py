@@ -1,0 +1,170 @@
+"""`hadpsgd export`: what a bundle holds, that it is checked, and what it takes to open it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from small_workflow import ASYNCHRONOUS, Small
+
+from hadpsgd import cli
+from hadpsgd.config import load
+from hadpsgd.errors import UserError
+from hadpsgd.scoring.bundle.bundle import Bundle
+from hadpsgd.scoring.bundle.export import Run, export
+
+# packages of training, tracking and the workflow, and those that make language models and graphs
+ABSENT = {
+    *("mlflow", "snakemake", "kaldilm", "kaldingram", "matplotlib", "jinja2", "sentencepiece"),
+    *("psutil", "filelock", "kaldialign", "espeakng_loader"),
+}
+ROOMS = ("training", "tracking", "egs", "lm", "reports", "planning", "rerun")
+RECOGNISES = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {absent}:
+            raise ModuleNotFoundError(name + " is not installed", name=name)
+sys.meta_path.insert(0, Absent())
+import numpy, torch
+from hadpsgd.scoring.bundle.bundle import Bundle
+from hadpsgd.decoding.network import log_likelihoods
+from hadpsgd.decoding.search import Searcher
+from hadpsgd.models.build import load_model
+from hadpsgd.models.long_input import hidden
+bundle = Bundle.open({folder!r})
+model, meta = load_model(bundle.model)
+states = hidden(model, torch.zeros(30, meta.input_dim))
+scores = log_likelihoods(model, states, meta.log_priors).numpy()
+found = Searcher(bundle.graph, bundle.config.decoding)(scores)
+assert found.frames == 30 and found.lattice.num_states
+print(*(name for name in sys.modules if name.startswith("hadpsgd.")))
+"""
+# the config's schema lists strategies by their names; nothing that trains comes with them
+NAMES = {"strategies", "topology", "core"}
+
+
+@pytest.fixture(scope="module")
+def bundle(small: Small, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of the small workflow's second run, by its key; the run's folder is not needed any more."""
+    out = tmp_path_factory.mktemp("bundle") / "bundle"
+    arguments = [small.key("hadpsgd-2x2"), "--results", str(small.results), "--out", str(out)]
+    assert cli.main(["export", *arguments, "--licence", "CC BY 4.0"]) == 0
+    return out
+
+
+def refused(folder: Path) -> str:
+    """Why a bundle does not open, in one line."""
+    with pytest.raises(UserError) as caught:
+        Bundle.open(folder)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_bundle_says_what_it_is(small: Small, bundle: Path) -> None:
+    assert ASYNCHRONOUS["learners"] == 4
+    opened = Bundle.open(bundle)
+    key = small.key("hadpsgd-2x2")
+    tuned = json.loads((small.out / "score" / key / "tuned.json").read_text())
+    assert opened.setting.lm_weight == tuned["lm_weight"]
+    assert opened.setting.word_penalty == tuned["word_penalty"]
+    for name in ("dev", "swb", "ch"):
+        scored = json.loads((small.out / "score" / key / name / "wer.json").read_text())
+        told = opened.manifest.scores[name]
+        assert (told.words, told.errors, told.wer) == tuple(
+            scored[field] for field in ("words", "errors", "wer")
+        )
+    trained = json.loads((small.out / "runs" / key / "provenance.json").read_text())
+    assert opened.manifest.trained_with["commit"] == trained["code"]["commit"]
+    assert opened.manifest.trained_with["torch"] == trained["packages"]["torch"]
+    assert opened.manifest.licence == "CC BY 4.0" and opened.manifest.run == key
+    config = load(small.config)
+    assert opened.config.features.logmel == config.features.logmel
+    assert opened.config.decoding.beam == config.decoding.beam
+    # nothing but what the manifest lists, and no path of the machine that made it
+    files = {p.relative_to(bundle).as_posix() for p in bundle.rglob("*") if p.is_file()}
+    assert files == {*opened.manifest.files, "bundle.json"}
+    for name in ("bundle.json", "config.yaml"):
+        assert str(small.folder) not in (bundle / name).read_text()
+
+
+def test_a_broken_bundle_is_refused_in_one_line(bundle: Path, tmp_path: Path) -> None:
+    def copied(name: str) -> Path:
+        return Path(shutil.copytree(bundle, tmp_path / name))
+
+    changed = copied("changed") / "graph" / "HCLG.fst"
+    content = bytearray(changed.read_bytes())
+    content[-1] ^= 1
+    changed.write_bytes(content)
+    assert "HCLG.fst: damaged" in refused(tmp_path / "changed")
+
+    (copied("lacking") / "graph" / "words.txt").unlink()
+    assert "words.txt: missing" in refused(tmp_path / "lacking")
+
+    assert "no bundle.json" in refused(tmp_path / "nowhere")
+    assert "no bundle.json" in refused(bundle / "bundle.json")
+
+    manifest = copied("manifest") / "bundle.json"
+    good = json.loads(manifest.read_text())
+    for bad, said in (
+        (good | {"format": 2}, "format 2, and this version reads 1"),
+        ([1], "format None"),
+        (good | {"lm_weight": 0}, "'lm_weight'"),
+        (good | {"colour": "red"}, "'colour'"),
+        (good | {"files": {"../x": {"bytes": 0, "sha256": ""}}}, "outside of it"),
+        (good | {"files": {}}, "without config.yaml"),
+    ):
+        manifest.write_text(json.dumps(bad))
+        assert said in refused(tmp_path / "manifest")
+    manifest.write_text(manifest.read_text()[:-5])
+    assert "damaged" in refused(tmp_path / "manifest")
+
+
+def test_what_is_no_bundle_is_not_replaced(
+    small: Small, bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("years of work")
+    folder = str(small.out / "runs" / small.key("hadpsgd-2x2"))
+    assert cli.main(["export", folder, "--out", str(mine)]) == 2
+    assert "no bundle" in capsys.readouterr().err
+    assert (mine / "thesis.txt").read_text() == "years of work"
+    again = Path(shutil.copytree(bundle, tmp_path / "again"))
+    (again / "config.yaml").write_text("damaged")
+    assert cli.main(["export", folder, "--out", str(again)]) == 0
+    Bundle.open(again)
+
+
+def test_runs_that_cannot_be_exported(small: Small, tmp_path: Path) -> None:
+    folder = small.out / "runs" / small.key("hadpsgd-2x2")
+    out = str(tmp_path / "out")
+    assert cli.main(["export", "single-nothing", "--results", str(tmp_path), "--out", out]) == 2
+    assert cli.main(["export", str(tmp_path), "--out", out]) == 2  # no run's folder
+    content = yaml.safe_load((folder / "config.yaml").read_text())
+    content["features"]["imports"]["logmel"] = {"feats": "kaldi/feats.scp"}
+    file = tmp_path / "imports.yaml"
+    file.write_text(yaml.safe_dump(content))
+    with pytest.raises(UserError, match=r"imports\.logmel"):
+        export(Run(folder, load(file)), tmp_path / "out", "")
+    unscored = shutil.copytree(folder, tmp_path / "results" / "small" / "runs" / folder.name)
+    with pytest.raises(UserError, match=r"tuned\.json: missing"):
+        export(Run(unscored, load(folder / "config.yaml")), tmp_path / "out", "")
+    assert not (tmp_path / "out").exists()
+
+
+def test_torch_and_the_decoder_are_enough(bundle: Path) -> None:
+    code = RECOGNISES.format(absent=ABSENT, folder=str(bundle))
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert ran.returncode == 0, ran.stderr
+    loaded = [name.split(".")[1:] for name in ran.stdout.split()]
+    rooms = {name[0] for name in loaded}
+    assert "decoding" in rooms and rooms.isdisjoint(ROOMS)
+    assert {name[1] for name in loaded if name[0] == "decentralized" and len(name) > 1} <= NAMES

@@ -1,0 +1,48 @@
+"""The folder of a finished training run, by its path or by its key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from hadpsgd.errors import UserError
+
+
+def find(name: str, results: Path, *, also: str = "") -> Path:
+    """The folder of a run.
+
+    Args:
+        name: `RESULTS/NAME/runs/KEY`, or `KEY`.
+        results: where keys are looked for.
+        also: what else could have been given, for the error.
+
+    Raises:
+        UserError: there is no such run, or more than one.
+    """
+    folder = Path(name)
+    if folder.is_dir():
+        return folder.resolve()
+    found = sorted(results.glob(f"*/runs/{name}")) if name else []
+    if len(found) > 1:
+        folders = " or ".join(map(str, found))
+        raise UserError(
+            f"run '{name}' is there {len(found)} times", fix=f"Give its folder: {folders}"
+        )
+    if not found:
+        known = sorted({path.name for path in results.glob("*/runs/*-*")})
+        raise UserError(
+            f"no run '{name}' in {results}",
+            fix=f"There are: {', '.join(known) or 'none'}{also}",
+        )
+    return found[0].resolve()
+
+
+def check_finished(folder: Path, files: Sequence[str], why: str) -> None:
+    """Refuse the folder of a run that lacks files.
+
+    Raises:
+        UserError: names the first one; `why` says who wants it.
+    """
+    for file in files:
+        if not (folder / file).is_file():
+            raise UserError(f"has no {file}", where=folder, fix=why)

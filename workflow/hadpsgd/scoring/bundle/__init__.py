@@ -1,0 +1,1 @@
+"""A bundle: one folder with all that recognises speech; written from a run, checked when opened."""

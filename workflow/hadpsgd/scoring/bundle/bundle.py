@@ -1,0 +1,73 @@
+"""A bundle that is opened: its parts by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hadpsgd import config
+from hadpsgd.config import Config
+from hadpsgd.errors import UserError
+from hadpsgd.scoring.bundle.manifest import Manifest
+from hadpsgd.scoring.filters import Filters
+from hadpsgd.scoring.tune import Setting
+
+CONFIG, MODEL, GRAPH, GMM, IVECTOR = "config.yaml", "final.pt", "graph", "gmm", "ivector"
+ACRONYMS = "acronyms.map"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What recognises speech."""
+
+    folder: Path
+    manifest: Manifest
+    config: Config
+    """Settings of features, search and words; the other sections mean nothing."""
+
+    @classmethod
+    def open(cls, folder: Path) -> Bundle:
+        """Open a bundle and compare all its files with their checksums.
+
+        Raises:
+            UserError: it is none, of another format, or a file is missing or damaged.
+        """
+        folder = Path(folder)
+        manifest = Manifest.read(folder)
+        manifest.check(folder)
+        for name in (CONFIG, MODEL):
+            if name not in manifest.files:
+                raise UserError(f"a bundle without {name}", where=folder, fix="Export it again")
+        return cls(folder, manifest, config.load(folder / CONFIG))
+
+    @property
+    def model(self) -> Path:
+        """The network, `final.pt`."""
+        return self.folder / MODEL
+
+    @property
+    def graph(self) -> Path:
+        """HCLG with words, phones, transitions and, where the first pass is pruned, both LMs."""
+        return self.folder / GRAPH
+
+    @property
+    def gmm(self) -> Path:
+        """The speaker-adaptively trained model that estimates FMLLR."""
+        return self.folder / GMM
+
+    @property
+    def ivector(self) -> Path:
+        """The i-vector extractor with its UBM."""
+        return self.folder / IVECTOR
+
+    @property
+    def setting(self) -> Setting:
+        """Language model weight and word penalty that dev chose."""
+        return Setting(lm_weight=self.manifest.lm_weight, word_penalty=self.manifest.word_penalty)
+
+    @property
+    def filters(self) -> Filters:
+        """Words that are none, and acronyms."""
+        acronyms = self.folder / ACRONYMS
+        given = {"acronym_map": str(acronyms)} if acronyms.is_file() else {}
+        return Filters.of(self.config.scoring.model_copy(update=given))

@@ -1,0 +1,190 @@
+"""From a finished run to a bundle."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hadpsgd import config as configs
+from hadpsgd.config import Config
+from hadpsgd.config.alignment import Ladder
+from hadpsgd.errors import UserError
+from hadpsgd.files import atomic_folder
+from hadpsgd.models.build import load_model
+from hadpsgd.scoring.bundle import bundle
+from hadpsgd.scoring.bundle.manifest import FILE, Manifest, Score
+from hadpsgd.scoring.command import read_tuned
+
+_PACKAGES = (
+    *("torch", "numpy", "scipy", "pydantic", "pyyaml", "soundfile", "threadpoolctl"),
+    *("kaldi-io", "kaldi-native-fbank", "kaldifst", "kaldi-decoder"),
+)
+"""What recognition takes."""
+_GMM = ("final.mdl", "final.mat", "splice_opts", "cmvn_opts")
+_IVECTOR = ("final.ie", "final.dubm", "final.mat", "splice_opts")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that is trained, decoded and scored.
+
+    folder: `<results>/<name>/runs/<key>`. config: as this run has it.
+    """
+
+    folder: Path
+    config: Config
+
+    @property
+    def out(self) -> Path:
+        """Results of the config."""
+        return self.folder.parents[1]
+
+    @property
+    def scored(self) -> Path:
+        """Its scores."""
+        return self.out / "score" / self.folder.name
+
+
+def export(run: Run, out: Path, licence: str) -> Manifest:
+    """Write the bundle OUT; one that is there is replaced.
+
+    Raises:
+        UserError: something of the run is missing or does not fit, its features are imported, or
+            OUT is something else than a bundle.
+    """
+    _check_imports(run.config)
+    if out.exists() and not (out / FILE).is_file() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError("is there and no bundle", where=out, fix="Name another folder")
+    setting = read_tuned(run.scored / "tuned.json")
+    _check_model(run)
+    with atomic_folder(out) as folder:
+        _copy_parts(run, folder)
+        manifest = Manifest(
+            name=run.config.name,
+            run=run.folder.name,
+            streams=list(run.config.features.input),
+            sample_rate=run.config.features.sample_rate,
+            lm_weight=setting.lm_weight,
+            word_penalty=setting.word_penalty,
+            scores=_scores(run.scored),
+            licence=licence,
+            trained_with=_trained_with(run.folder),
+            exported_with=_versions(),
+        )
+        return manifest.write(folder)
+
+
+def recognition(config: Config) -> dict[str, Any]:
+    """The part of a config that recognition reads, without paths and without limits of sets."""
+    features = config.features.model_dump(mode="json", exclude={"imports", "max_skipped"})
+    features["ivector"].pop("transform")
+    content = {
+        "name": config.name,
+        "seed": config.seed,
+        "corpus": {"kind": "builtin"},
+        "features": features,
+        "decoding": config.decoding.model_dump(mode="json", exclude={"max_failed"}),
+        "scoring": config.scoring.model_dump(mode="json", exclude={"acronym_map"}),
+    }
+    if isinstance(config.alignment, Ladder) and config.estimates_fmllr:
+        content["alignment"] = config.alignment.model_dump(mode="json", exclude={"max_failed"})
+    return content
+
+
+def _check_imports(config: Config) -> None:
+    imports = config.features.imports
+    needed = {*config.features.input} | ({"mfcc"} if _needs_mfcc(config) else set())
+    for stream in sorted(needed):
+        if getattr(imports, stream) is not None:
+            raise UserError(
+                f"features.imports.{stream}: what made these features is not here",
+                where=f"config {config.name}",
+                fix="Only features of our own stages can be exported",
+            )
+
+
+def _needs_mfcc(config: Config) -> bool:
+    return not {"fmllr", "ivector"}.isdisjoint(config.features.input)
+
+
+def _check_model(run: Run) -> None:
+    """Network, config and graph must belong together."""
+    path = run.folder / "final.pt"
+    _, meta = load_model(path)
+    if list(meta.streams) != list(run.config.features.input):
+        what = f"trained on {list(meta.streams)}, config has {run.config.features.input}"
+        raise UserError(what, where=path)
+    graph = run.out / "graph"
+    number = graph / "num_pdfs"
+    if not (graph / "HCLG.fst").is_file() or not number.is_file():
+        raise UserError("missing", where=graph / "HCLG.fst", fix="`hadpsgd graph` makes it")
+    if number.read_text().strip() != str(meta.num_pdfs):
+        what = f"{number.read_text().strip()} pdf-ids, and the network has {meta.num_pdfs}"
+        raise UserError(what, where=graph, fix="Make graph and network from the same alignments")
+
+
+def _copy_parts(run: Run, folder: Path) -> None:
+    config = run.config
+    shutil.copyfile(run.folder / "final.pt", folder / bundle.MODEL)
+    shutil.copytree(run.out / "graph", folder / bundle.GRAPH, copy_function=shutil.copyfile)
+    if "fmllr" in config.features.input:
+        _copy(run.out / "ali/train", folder / bundle.GMM, needed=_GMM, more=("final.alimdl",))
+    if "ivector" in config.features.input:
+        source = run.out / "ivector/extractor"
+        _copy(source, folder / bundle.IVECTOR, needed=_IVECTOR, more=("cmvn_opts",))
+    if config.scoring.acronym_map:
+        shutil.copyfile(config.scoring.acronym_map, folder / bundle.ACRONYMS)
+    content = recognition(config)
+    configs.check(content, f"config {config.name}")
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    (folder / bundle.CONFIG).write_text(text, encoding="utf-8")
+
+
+def _copy(source: Path, target: Path, *, needed: tuple[str, ...], more: tuple[str, ...]) -> None:
+    target.mkdir()
+    for name in needed + more:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, target / name)
+        elif name in needed:
+            raise UserError("missing", where=source / name, fix="Run the workflow to its end")
+
+
+def _scores(folder: Path) -> dict[str, Score]:
+    """Of every set that is scored."""
+    found = {}
+    for path in sorted(folder.glob("*/wer.json")):
+        try:
+            row = json.loads(path.read_text(encoding="utf-8"))
+            found[path.parent.name] = Score(
+                words=row["words"], errors=row["errors"], wer=row["wer"]
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"damaged ({error})", where=path, fix="Score again") from None
+    return found
+
+
+def _trained_with(folder: Path) -> dict[str, str]:
+    """Version, commit and packages that the training recorded."""
+    try:
+        found = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
+        code: Mapping[str, Any] = found["code"]
+        said = {"hadpsgd": str(code["version"]), "commit": str(code["commit"])}
+        return said | {name: str(version) for name, version in found["packages"].items()}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        where = folder / "provenance.json"
+        raise UserError(f"damaged ({error})", where=where) from None
+
+
+def _versions() -> dict[str, str]:
+    found = {name: metadata.version(name) for name in ("hadpsgd", *_PACKAGES)}
+    return {"python": platform.python_version(), **found}
