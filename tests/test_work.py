@@ -103,8 +103,10 @@ class Gated:
 class Crew:
     """Learners who work on `total` blocks and note what they did."""
 
-    def __init__(self, learners: int, total: int, *, recorded: bool) -> None:
+    def __init__(self, learners: int, total: int, *, recorded: bool, gives: int = 0) -> None:
+        """`gives`: each gives back so many of its first claims, every second one."""
         self.learners, self.total, self.recorded = learners, total, recorded
+        self.gives = gives
         self.records: dict[int, list[int]] = {n: [] for n in range(learners)}
         self.begin()
 
@@ -149,8 +151,11 @@ class Crew:
             durable=durable,
             now=lambda: float(next(self.ticks)),
         )
-        while True:
+        for turn in itertools.count():
             block = ledger.claim()
+            if block is not None and turn % 2 == 0 and turn < 2 * self.gives:
+                ledger.give_back()
+                continue
             if block is not None:
                 fresh.append(block)
                 ledger.finish(block)
@@ -181,6 +186,7 @@ def test_every_block_once_whatever_happens(data: st.DataObject) -> None:
         data.draw(st.integers(1, 4), "learners"),
         data.draw(st.integers(1, 14), "blocks"),
         recorded=True,
+        gives=data.draw(st.integers(0, 3), "given back"),
     )
     for _ in range(data.draw(st.integers(0, 120), "moves")):
         living = crew.turns.living
@@ -250,6 +256,18 @@ def test_a_block_that_is_offered_twice_is_done_once() -> None:
         done.append(block)
         first.finish(block)
     assert sorted(done) == [0, 1, 2]
+
+
+def test_what_is_given_back_is_anybodys() -> None:
+    """Also its former owner's, but one's alone."""
+    store = LocalStore()
+    first, second = (Ledger(store, Left(total=3), learner=n, learners=2) for n in range(2))
+    assert [first.claim(), first.claim(), second.claim()] == [0, 1, 2]
+    first.give_back()
+    assert second.claim() == 0
+    second.give_back()
+    claimed = [ledger.claim() for _ in range(2) for ledger in (first, second)]
+    assert sorted(block for block in claimed if block is not None) == [0, 1, 2]
 
 
 def test_old_claims_are_removed() -> None:

@@ -36,11 +36,16 @@ class Batches:
         return len(self.sampler) // self.learners  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[list[Any]]:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed + self.epoch)
-            batches = list(self.sampler)
+        batches = drawn(self.sampler, seed=self.seed, epoch=self.epoch)
         rounds = len(batches) // self.learners
         yield from batches[self.rank : rounds * self.learners : self.learners][self.first :]
+
+
+def drawn(sampler: Iterable[list[Any]], *, seed: int, epoch: int) -> list[list[Any]]:
+    """The batches of an epoch, alike on all ranks."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed + epoch)
+        return list(sampler)
 
 
 class Share:
@@ -59,16 +64,30 @@ class Share:
         """Batches handed out in this one."""
         self._loader = loader
         self._batches: Batches | None = None
-        sampler = _of_numbers(loader)
-        if isinstance(loader, DataLoader) and sampler is not None:
+        sampler = sampler_of(loader)
+        if sampler is not None:
+            assert isinstance(loader, DataLoader)
             self._batches = Batches(sampler, rank=rank, learners=learners, seed=seed)
-            self._loader = _again(loader, self._batches)
+            self._loader = with_batches(loader, self._batches)
 
     def __len__(self) -> int:
         """Batches of an epoch."""
         if self._batches is not None:
             return len(self._batches)
         return len(self._loader) // self.learners  # type: ignore[arg-type]
+
+    @property
+    def progress(self) -> float:
+        """Epochs before the batch in hand, with a fraction."""
+        return self.epoch + (max(self.position - 1, 0) / len(self) if self.position else 0.0)
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {"epoch": self.epoch, "position": self.position}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """What `state` gave."""
+        self.epoch, self.position = state["epoch"], state["position"]
 
     def __iter__(self) -> Iterator[Any]:
         for batch in self._rest():
@@ -88,17 +107,22 @@ class Share:
             yield round_[self.rank]
 
 
-def _of_numbers(loader: object) -> Any:
+def sampler_of(loader: object) -> Any:
     """The sampler whose batches are lists of examples' numbers, if there is one."""
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
         return None
     return loader.batch_sampler
 
 
-def _again(loader: DataLoader[Any], batches: Batches) -> DataLoader[Any]:
-    """The same loader with other batches."""
+def with_batches(
+    loader: DataLoader[Any], batches: Iterable[list[Any]], *, ahead: int | None = None
+) -> DataLoader[Any]:
+    """The same loader with other batches; `ahead`: those that a worker loads ahead."""
     workers: dict[str, Any] = (
-        {"prefetch_factor": loader.prefetch_factor, "persistent_workers": loader.persistent_workers}
+        {
+            "prefetch_factor": ahead or loader.prefetch_factor,
+            "persistent_workers": loader.persistent_workers,
+        }
         if loader.num_workers
         else {}
     )

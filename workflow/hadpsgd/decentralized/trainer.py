@@ -12,7 +12,8 @@ nothing is computed here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -30,7 +31,8 @@ from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.decentralized.network.collectives import Averaging, Group
 from hadpsgd.decentralized.network.rendezvous import Meeting
 from hadpsgd.decentralized.network.rounding import ROUNDINGS
-from hadpsgd.decentralized.share import Share
+from hadpsgd.decentralized.pool import Pool
+from hadpsgd.decentralized.share import Share, sampler_of
 from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
 from hadpsgd.decentralized.strategies.registry import Choice, create, find
 from hadpsgd.decentralized.strategies.strategy import UNROUNDED
@@ -144,7 +146,7 @@ class Trainer:
         self.engine = engine
         self.meeting = meeting
         self.seed = seed
-        self._shares: list[Share] = []
+        self._shares: list[Share | Pool] = []
         self._begun = self._finished = False
 
     def __enter__(self) -> Trainer:
@@ -185,13 +187,31 @@ class Trainer:
         """
         return self.engine.observe().distance
 
-    def share(self, loader: Iterable[Any]) -> Share:
-        """This learner's part of a loader's batches, the same number for everybody.
+    def share(self, loader: Iterable[Any]) -> Share | Pool:
+        """This learner's part of a loader's batches. Iterate over it once an epoch.
 
-        Iterate over the share once an epoch. Call it once for each loader, before a checkpoint is
-        loaded, in the same order on every rank.
+        With an asynchronous strategy, learners draw from one pool: whoever is free takes the next
+        batch, where batches have numbers. Otherwise all get the same number of batches.
+
+        Call it once for each loader, before a checkpoint is loaded, in the same order on every
+        rank.
         """
-        share = Share(loader, rank=self.rank, learners=self.learners, seed=self.seed)
+        share: Share | Pool
+        engine = self.engine
+        free = engine.place.nodes > 1 and not engine.strategy.synchronous
+        if free and (isinstance(loader, Sequence) or sampler_of(loader) is not None):
+            number = len(self._shares)
+            share = Pool(
+                loader, engine, self.meeting, number=number, seed=self.seed, begin=self._begin
+            )
+        else:
+            if free and self.rank == 0:
+                warnings.warn(
+                    "this loader's batches have no numbers: all learners get equally many, and a "
+                    "slow one is waited for",
+                    stacklevel=2,
+                )
+            share = Share(loader, rank=self.rank, learners=self.learners, seed=self.seed)
         self._shares.append(share)
         return share
 
@@ -243,14 +263,14 @@ class Trainer:
             if name not in dict(self.engine.module.named_parameters())
         }
         self.engine.go_on()
-        places = [(share.epoch, share.position) for share in self._shares]
+        places = [share.state() for share in self._shares]
         return {"learner": state, "buffers": buffers, "shares": places}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """What `state_dict` gave this rank, before the first step.
 
         Raises:
-            UserError: it comes too late, or the shares are other ones.
+            UserError: it comes too late, the shares are other ones, or another rank loads none.
         """
         if self._begun:
             raise UserError("a checkpoint cannot be loaded after the first step")
@@ -261,8 +281,8 @@ class Trainer:
             )
         self.engine.module.load_state_dict(state["buffers"], strict=False)
         self.engine.load_state_dict(state["learner"])
-        for share, (epoch, position) in zip(self._shares, state["shares"], strict=True):
-            share.epoch, share.position = epoch, position
+        for share, place in zip(self._shares, state["shares"], strict=True):
+            share.restore(place)
 
     def _begin(self) -> None:
         if not self._begun:

@@ -51,7 +51,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=SETTINGS.statistics_batches,
         help="batches for the final network's BatchNorm; 0: the mean of the learners' (200)",
     )
-    add("--save-every", type=int, default=0, help="steps between checkpoints; 0: an epoch (0)")
+    add(
+        "--save-every",
+        type=int,
+        default=0,
+        help="steps between checkpoints, for synchronous strategies; 0: an epoch (0)",
+    )
     add("--workers", type=int, default=SETTINGS.workers, help="processes that load images (4)")
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute (auto)")
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from hadpsgd.decentralized.pool import Pool
 from hadpsgd.decentralized.trainer import Trainer, decentralize, started
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_file, write_text
@@ -85,6 +86,11 @@ def train(settings: Settings) -> None:
             f"{learners} learners",
             where=settings.data,
         )
+    if settings.save_every and isinstance(share, Pool):
+        raise UserError(
+            "learners that share their work make other numbers of steps",
+            fix="Leave --save-every out: checkpoints are written at the ends of epochs",
+        )
     rows = Rows(settings.out / "metrics" / f"rank-{rank}.jsonl")
     score = Score()
     if at is not None:
@@ -94,13 +100,16 @@ def train(settings: Settings) -> None:
         rows.resume(share.epoch)
         _say(f"rank {rank} goes on from step {at}")
 
-    every, last = settings.save_every or len(share), recipe.epochs * len(share)
+    def save(step: int) -> None:
+        files.save(step, {"trainer": trainer.state_dict(), "score": score.state()})
+
+    every, rate = settings.save_every, recipe.rate(share.progress, learners=learners)
     with trainer:  # at its end, all weights are averaged
         while share.epoch < recipe.epochs:
             begin, stale, waited = time.monotonic(), [0], 0.0
             for images, labels in share:
                 images, labels = images.to(device), labels.to(device)
-                rate = recipe.rate(trainer.steps / len(share), learners=learners)
+                rate = recipe.rate(share.progress, learners=learners)
                 for group in optimizer.param_groups:
                     group["lr"] = rate
                 with torch.autocast(device.type, torch.bfloat16, enabled=settings.bf16):
@@ -111,14 +120,14 @@ def train(settings: Settings) -> None:
                 report = trainer.step()
                 stale.append(report.staleness)
                 waited += report.exposed
-                if trainer.steps % every == 0 or trainer.steps == last:
-                    state = {"trainer": trainer.state_dict(), "score": score.state()}
-                    files.save(trainer.steps, state)
+                if every and trainer.steps % every == 0:
+                    save(trainer.steps)
             seconds = time.monotonic() - begin
             row = {
                 "epoch": share.epoch,
                 "step": trainer.steps,
-                "rate": recipe.rate((trainer.steps - 1) / len(share), learners=learners),
+                "images": score.images,
+                "rate": rate,
                 **score.means(),
                 "distance": trainer.distance(),
                 "staleness": sum(stale) / max(len(stale) - 1, 1),
@@ -128,6 +137,8 @@ def train(settings: Settings) -> None:
             score = Score()
             rows.add(row | _held_out(net, folders, trainer, settings, device))
             _tell(rows.rows[-1], trainer)
+            if not every or share.epoch == recipe.epochs:
+                save(share.epoch * len(share))
     if rank == 0:
         _finish(settings, net, folders, device, hash_, learners)
         files.clear()

@@ -85,7 +85,7 @@ class Leading(Decisions):
     """The first member's: it claims, and tells the others."""
 
     def __init__(self, claims: Claims, given: Given, *, ahead: int = 1) -> None:
-        """`ahead`: decisions made before they are asked for, as of `MemberSupply`."""
+        """`ahead`: decisions by which this member may be ahead of the others when it asks."""
         self.claims = claims
         self.given = given
         self.ahead = ahead
@@ -101,6 +101,11 @@ class Leading(Decisions):
             self.given.remove(str(self._number - self.ahead - 1))
         self._number += 1
         return word
+
+    def forget(self) -> None:
+        """All members have come to the end, or left."""
+        for number in range(max(0, self._number - self.ahead - 1), self._number):
+            self.given.remove(str(number))
 
     def finish(self, block: int) -> None:
         """Told to all learners with the next claim."""

@@ -66,6 +66,7 @@ class Supply(Generic[T]):
             end of a run longer, by a gradient of the slowest learner.
         living: (generation, learners that live then); who is not among them is dead, and so were
             all its processes up to that generation.
+        eager: claim ahead also while it is not known how slow this learner is.
     """
 
     def __init__(
@@ -75,10 +76,12 @@ class Supply(Generic[T]):
         *,
         ahead: int = 1,
         living: Living | None = None,
+        eager: bool = False,
     ) -> None:
         self.ledger = ledger
         self.read = read
         self.ahead = ahead
+        self.eager = eager
         self.over = False
         """Whether every block is done, by whomever."""
         self._ready: deque[tuple[int, T]] = deque()
@@ -152,4 +155,4 @@ class Supply(Generic[T]):
                     self._changed.wait_for(lambda: self._closed, LOOK_SECONDS)
 
     def _wanted(self) -> bool:
-        return self._closed or (len(self._ready) < self.ahead and self.ledger.paced)
+        return self._closed or (len(self._ready) < self.ahead and (self.eager or self.ledger.paced))

@@ -24,7 +24,7 @@ from typing import Protocol
 from hadpsgd.decentralized.core.pace import Pace
 
 LOST = "lost"
-"""Owner of a block whose claimer died before it could say so."""
+"""Owner of a block whose claimer died before it could say so, or gave it back."""
 TIDY_EVERY = 64
 """Claims after which a learner removes its old ones from the store, at least."""
 
@@ -112,6 +112,8 @@ class Ledger:
             its own last words count.
         durable: makes what this learner has done outlive its death; called before it is told.
         now: tells the time, in seconds.
+        pace: this learner's, where it has worked with the others on something before.
+        first: blocks that there were before.
     """
 
     def __init__(
@@ -125,6 +127,8 @@ class Ledger:
         used: Callable[[int], Collection[int]] | None = None,
         durable: Callable[[], object] = lambda: None,
         now: Callable[[], float] = time.monotonic,
+        pace: Pace | None = None,
+        first: int = 0,
     ) -> None:
         self.store = store
         self.left = left
@@ -145,7 +149,8 @@ class Ledger:
         self._tidy_at = TIDY_EVERY
         self._begun = False
         self._owned: set[int] = set()  # places of all blocks that were ever this process's
-        self._pace = Pace(learners, now)
+        self._pace = pace or Pace(learners, now)
+        self._first = first
 
     def begin(self) -> None:
         """Before the first claim: bury this learner's former selves, and be known."""
@@ -166,8 +171,9 @@ class Ledger:
         if not self._begun:
             self.begin()
         if self._pace.asks:
-            taken = self.store.add("next", 0)
-            if self._pace.leaves(taken=taken, total=len(self.left), held=len(self._held)):
+            taken = self._first + self.store.add("next", 0)
+            total = self._first + len(self.left)
+            if self._pace.leaves(taken=taken, total=total, held=len(self._held)):
                 return None
         for index, owner in self._offered():
             if self._take(index, owner):
@@ -176,7 +182,7 @@ class Ledger:
             index = self.store.add("next", 1) - 1
             self._exhausted = index >= len(self.left)
             if not self._exhausted and self._take(index, ""):
-                self._pace.claimed(index)
+                self._pace.claimed(self._first + index)
                 return self.left.block(index)
         return None
 
@@ -202,7 +208,26 @@ class Ledger:
         state = State(generation=self.generation, done=done, low=low, held=held)
         self.store.set(_of(self.learner), json.dumps(asdict(state)))
         if len(self._old) >= self._tidy_at:
-            self._tidy()
+            self.tidy()
+
+    def give_back(self) -> None:
+        """What is claimed and not finished is anybody's; this learner may claim it again."""
+        me = _owner(self.learner, self.generation)
+        for block, index in sorted(self._held.items()):
+            if self.store.compare_set(_claim(index), me, LOST).decode() == LOST:
+                self._offer(index, LOST)
+            with self._lock:
+                del self._held[block]
+                self._numbers.discard(index)
+            self._owned.discard(index)
+        self.tell()
+
+    def leave(self) -> None:
+        """All is done: take no number any more."""
+        with self._lock:
+            self._next = len(self.left)
+        self.tell()
+        self.tidy()
 
     @property
     def all_done(self) -> bool:
@@ -222,8 +247,8 @@ class Ledger:
         used = self.used(learner) if words and self.used is not None else None
         for index in state.held:
             undone = used is None or self.left.block(index) not in used
-            if undone and self._get(_claim(index)) == owner:
-                self._offer(index, owner)
+            if undone and (found := self._get(_claim(index))) in (owner, LOST):
+                self._offer(index, found)
         self._find_lost()
         buried = State(
             generation=until,
@@ -280,7 +305,7 @@ class Ledger:
         """Every number below it has an owner, or had one."""
         return min(state.low if state else 0 for state in self._states())
 
-    def _tidy(self) -> None:
+    def tidy(self) -> None:
         """Remove this learner's claims that nobody will look at any more.
 
         A slow learner keeps those of the others; they look again when they have twice as many.

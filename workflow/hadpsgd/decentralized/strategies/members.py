@@ -92,6 +92,12 @@ class MemberMixer(FreeMixer):
         self._pause = True
 
     @override
+    def passed(self) -> None:
+        """A wish that was not told has come true."""
+        self._pause = False
+        super().passed()
+
+    @override
     def request_stop(self, *, now: bool = False) -> None:
         """Told to all when the next round begins."""
         self._stop = True

@@ -89,6 +89,10 @@ class Mixer(ABC):
         """Ask all learners for a pause; `now`: all ask at this same moment."""
         self.coordination.request_pause(self.started, now=now)
 
+    def passed(self) -> None:
+        """The pause is over."""
+        self.coordination.passed()
+
     def request_stop(self, *, now: bool = False) -> None:
         """Ask all learners to end; `now`: all ask at this same moment."""
         self.coordination.request_stop(self.started, now=now)

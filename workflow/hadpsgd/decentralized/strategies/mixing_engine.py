@@ -180,7 +180,7 @@ class DecentralizedEngine:
         if self.strategy.synchronous:
             self.mixer.complete_round()
             return
-        if self.leads and not self.paused:
+        if not self.paused:  # any learner may be the first: who leads may be waiting for others
             self.request_pause()
         while not self.paused:
             if self.place.size > 1:  # members take turns to put the last mix among their updates
@@ -221,8 +221,9 @@ class DecentralizedEngine:
         self._wants_stop = True
 
     def go_on(self) -> None:
-        """After a pause."""
-        self.mixer.coordination.passed()
+        """After a pause; it fulfils all wishes for one that came before."""
+        self._wants_pause = False
+        self.mixer.passed()
         self.mixer.after_update()
 
     def state_dict(self) -> dict[str, Any]:
