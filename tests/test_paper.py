@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ from tracking_data import make_config, write_config, write_rows, write_scores
 from hadpsgd.cli import main
 from hadpsgd.config import Config, load, run_key, settings_of
 from hadpsgd.config.training import Run
-from hadpsgd.paper import batches, cells, command
+from hadpsgd.paper import batches, cells, command, noise
 from hadpsgd.planning.papers import figures
 from hadpsgd.starting import default_config
+from hadpsgd.tracking.store import StoredRun
 from hadpsgd.tracking.sync import sync
+from hadpsgd.training.probe import PREFIX, Landscape
 
 ROOT = Path(__file__).resolve().parents[1]
 EPOCHS = 3
@@ -51,6 +54,11 @@ TRAINING: dict[str, Any] = {
             "run": VIRTUAL | {"batch": 32},
             "over": {"strategy": ["ssgd", "adpsgd"], "injected.slow_learners": [{}, {1: 5.0}]},
         },
+        {
+            "part": "why",
+            "run": VIRTUAL | {"probe": True},
+            "over": {"strategy": ["ssgd", "adpsgd"], "batch": [32, 96]},
+        },
     ],
 }
 
@@ -74,6 +82,20 @@ def seconds(run: Run) -> float:
     return 3600.0 * ((5.0 if run.strategy == "ssgd" else 1.25) if slow else 1.0)
 
 
+def landscape(run: Run, epoch: int) -> dict[str, float]:
+    """Of ADPSGD the noise grows with the curvature, and of both the effective rate falls."""
+    if not run.probe:
+        return {}
+    noise = {"probe_difference_noise": 0.0}
+    if run.strategy == "adpsgd":
+        noise = {"probe_difference_noise": 0.3 * epoch, "probe_noise_per_distance": 2.0 / epoch}
+    return noise | {
+        "probe_minibatch_noise": 0.5,
+        "probe_effective_rate": 1.0 - 0.1 * epoch,
+        "probe_sharpness": 10.0 * epoch + (run.seed or 0),
+    }
+
+
 def write_run(config: Config, run: Run) -> None:
     """runs/<key>/ as training leaves it."""
     folder = Path(config.results) / config.name / "runs" / run_key(config, run.id)
@@ -85,6 +107,7 @@ def write_run(config: Config, run: Run) -> None:
             "heldout_loss": (end or 1.0) * (2.0 - epoch / EPOCHS),
             "virtual_seconds": seconds(run) * epoch / EPOCHS,
             "distance_from_mean": 0.03 if run.strategy == "adpsgd" else 0.01,
+            **landscape(run, epoch),
             "time": 1_790_000_000.0 + epoch,
         }
         for epoch in range(1, EPOCHS + 1)
@@ -176,6 +199,57 @@ def test_a_seed_that_diverges_is_told(page: Path) -> None:
     row = next(row for row in rows if [c["text"] for c in row[:3]] == ["ssgd", "4", "96"])
     assert row[4]["text"] == "1.300" and row[6]["text"] == "no"
     assert any("At batch 96" in said and "ssgd 0.6" in said for said in part(page, "Why")["found"])
+
+
+def test_noise_is_beside_the_sharpness_by_epoch(page: Path) -> None:
+    """First, middle, last: the mean over seeds; what equal weights do not have is a dash."""
+    found = part(page, "Why")
+    rows = {
+        (row[0]["text"], row[2]["text"], row[4]["text"]): row[5:]
+        for row in found["tables"][0]["rows"]
+    }
+    assert len(rows) == 2 * 2 * 3
+    own = rows["adpsgd", "32", "2"]
+    assert [cell["text"] for cell in own] == ["0.6", "1.2", "1", "0.8", "21.5"]
+    assert own[4]["note"] == "15.1 .. 27.9" and len(own[4]["runs"]) == 2
+    assert [cell["text"] for cell in rows["ssgd", "96", "3"]] == ["0", "0", "-", "0.7", "31.5"]
+    together = {row[0]["text"]: [cell["text"] for cell in row[1:]] for row in
+                found["tables"][1]["rows"]}  # fmt: skip
+    assert together == {"ssgd": ["4", "-", "-", "-1.00"], "adpsgd": ["4", "1.00", "-1.00", "-1.00"]}
+    said = [text for text in found["found"] if text.startswith("With adpsgd")]
+    assert ["grows" in text for text in said] == [True, False, False]
+    assert ["as the claim says" in text for text in said] == [True, False, True]
+    assert "against the claim" in said[1] and "why-noise" in found["pictures"]
+
+
+def test_a_correlation_that_chance_may_give_is_said_to_be_none() -> None:
+    """The mean of Spearman's rho over runs, and Student's interval, by SciPy."""
+    draws = np.random.default_rng(3)
+
+    def run(name: str) -> cells.Trained:
+        curves = {key: [(float(x), float(draws.random()) + 0.1) for x in range(8)]
+                  for key in cells.LANDSCAPE}  # fmt: skip
+        params = {"run.strategy": "adpsgd", "run.super_learner": "1"}
+        stored = StoredRun(name="a", experiment="x", params=params, metrics={}, tags={})
+        return cells.Trained(name, stored, curves)
+
+    row = cells.Row("a", tuple(map(run, "abcd")))
+    rhos = [
+        scipy.stats.spearmanr(
+            *([y for _, y in each.curves[key]] for key in ("probe_effective_rate", noise.SHARPNESS))
+        ).statistic
+        for each in row.runs
+    ]
+    assert noise.correlations([row], noise.RATE) == pytest.approx(rhos)
+    low, high = scipy.stats.t.interval(0.95, 3, loc=np.mean(rhos), scale=scipy.stats.sem(rhos))
+    assert low < 0 < high
+    said = noise.found([row])[2]
+    assert f"{np.mean(rhos):.2f} over 4 runs, {low:.2f} .. {high:.2f}" in said
+    assert "cannot be told here" in said
+
+
+def test_the_curves_have_the_names_that_training_gives_them() -> None:
+    assert tuple(PREFIX + field.name for field in fields(Landscape)) == cells.LANDSCAPE
 
 
 def test_stragglers_are_beside_the_model_of_time(page: Path) -> None:

@@ -21,7 +21,15 @@ from hadpsgd.tracking.training_run import STATUS
 from hadpsgd.tracking.uri import is_on
 
 Curve = list[tuple[float, float]]
-CURVES = ("heldout_loss", "distance_from_mean", "virtual_seconds")
+LANDSCAPE = (
+    "probe_difference_noise",
+    "probe_minibatch_noise",
+    "probe_noise_per_distance",
+    "probe_effective_rate",
+    "probe_sharpness",
+)
+"""Curves of runs with `probe`: hadpsgd.training.probe."""
+CURVES = ("heldout_loss", "distance_from_mean", "virtual_seconds", *LANDSCAPE)
 """Read at whole epochs."""
 
 

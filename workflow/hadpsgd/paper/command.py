@@ -54,8 +54,8 @@ def sections(config: Config) -> list[Section]:
     made.append(times.section())
     if parts["stragglers"]:
         made.append(stragglers.section(parts["stragglers"]))
-    if parts["batch"]:
-        made.append(why.section(parts["batch"]))
+    if parts["batch"] or parts["why"]:
+        made.append(why.section(parts["batch"], parts["why"]))
     return made
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from hadpsgd.reports.curves import COLOURS, figure_of, finish
 
 if TYPE_CHECKING:
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 Line = tuple[str, list[tuple[float, float]]]
@@ -56,12 +57,43 @@ def curves(
             )  # fmt: skip
         if scaled:
             axis.set_yscale("log")
+            _readable(axis.yaxis)
         if log_x:
             axis.set_xscale("log", base=2)
             axis.xaxis.set_major_formatter(_plainly)
     axes[0].set_ylabel(unit, fontsize=9)
     finish(axes, [title for title, _ in panels])
     return figure
+
+
+def cloud(panels: Sequence[Panel], *, below: str) -> Figure:
+    """Panels of points on logarithmic scales, a name in one colour in all of them."""
+    figure, axes = figure_of(len(panels), below)
+    names = list(dict.fromkeys(name for _, lines in panels for name, _ in lines))
+    for axis, (_, lines) in zip(axes, panels, strict=True):
+        for name, points in lines:
+            sound = [(x, y) for x, y in points if 0 < x < math.inf and 0 < y < math.inf]
+            if sound:
+                colour = COLOURS[names.index(name) % len(COLOURS)]
+                xs, ys = zip(*sound, strict=True)
+                axis.plot(xs, ys, "o", color=colour, label=name, markersize=4, alpha=0.8)
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        _readable(axis.xaxis)
+        _readable(axis.yaxis)
+    finish(axes, [title for title, _ in panels])
+    return figure
+
+
+def _readable(axis: Axis) -> None:
+    """Ticks of a logarithmic axis as numbers, some within a decade where there are few decades."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    low, high = axis.get_view_interval()
+    few = high < 300 * low
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,)))
+    axis.set_major_formatter(_plainly)
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _plainly(value: float, _: object) -> str:

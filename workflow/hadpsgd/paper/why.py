@@ -1,4 +1,4 @@
-"""Why: where training converges, over learning rate and batch."""
+"""Why: where training converges over rate and batch, and the noise that may explain it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ import math
 from collections.abc import Sequence
 from itertools import groupby
 
+from hadpsgd.paper import noise
 from hadpsgd.paper.batches import over_rate_and_batch
 from hadpsgd.paper.blocks import Section
 from hadpsgd.paper.cells import Row
 
 
-def section(rows: Sequence[Row]) -> Section:
-    """The part of the page, of the rows of the part Batch."""
+def section(rows: Sequence[Row], probed: Sequence[Row]) -> Section:
+    """The part of the page.
+
+    Args:
+        rows: of the part Batch.
+        probed: of this part's own grids.
+    """
     return Section(
         title="Why",
         claim=(
@@ -20,8 +26,10 @@ def section(rows: Sequence[Row]) -> Section:
             "grows with the loss's curvature: steps are smaller where it is steep, so that rates "
             "and batches at which SSGD diverges still converge (L)."
         ),
-        found=_found(rows),
-        pictures=over_rate_and_batch(rows),
+        found=[*_found(rows), *noise.found(probed)],
+        tables=noise.tables(probed) if probed else [],
+        pictures=[*over_rate_and_batch(rows), *noise.drawn(probed)],
+        notes=noise.NOTES if probed else (),
     )
 
 

@@ -51,7 +51,7 @@ class Landscape:
     noise_per_distance: float
     """|g_a - g_s| over the learners' root mean square distance from w_a; NaN where they agree."""
     effective_rate: float
-    """g_a . g / |g|^2: over the learning rate, momentum aside."""
+    """g_a . g / |g|^2: over the learning rate, momentum and clipping aside."""
     sharpness: float
     """Largest eigenvalue of the Hessian at w_a."""
 
