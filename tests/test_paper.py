@@ -219,6 +219,8 @@ def test_noise_is_beside_the_sharpness_by_epoch(page: Path) -> None:
     said = [text for text in found["found"] if text.startswith("With adpsgd")]
     assert ["grows" in text for text in said] == [True, False, False]
     assert ["as the claim says" in text for text in said] == [True, False, True]
+    [equal] = [text for text in found["found"] if text.startswith("With ssgd")]
+    assert "shrinks with curvature here, though no weights differ" in equal
     assert "against the claim" in said[1] and "why-noise" in found["pictures"]
 
 

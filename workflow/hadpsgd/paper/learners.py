@@ -149,8 +149,14 @@ def _apart(rows: Sequence[Row]) -> list[str]:
 def _pictures(rows: Sequence[Row]) -> list[Picture]:
     grouped = groupby(sorted(rows, key=lambda row: row.learners), lambda row: row.learners)
     sizes = {size: list(each) for size, each in grouped}
+    alone = (
+        sizes.pop(1, []) if len(sizes) > 1 else []
+    )  # beside the others: what they are to come near to
     panels = [
-        (f"{size} learners", [(row.strategy, row.curve("heldout_loss")) for row in each])
+        (
+            f"{size} learners",
+            [(row.strategy, row.curve("heldout_loss")) for row in (*each, *alone)],
+        )
         for size, each in sizes.items()
     ]
     distances = [
@@ -162,8 +168,9 @@ def _pictures(rows: Sequence[Row]) -> list[Picture]:
     made = [
         Picture(
             name="learners-loss",
-            figure=pictures.curves(panels, "held-out loss, nats a frame"),
-            caption="Held-out loss against epochs, by number of learners (mean over seeds).",
+            figure=pictures.curves(panels, "held-out loss, nats a frame", diverging=True),
+            caption="Held-out loss against epochs, by number of learners (mean over seeds). What "
+            "leaves the picture diverges.",
             runs=all_ids,
         )
     ]

@@ -69,7 +69,7 @@ def _value(row: Row, curve: str, unit: str, epoch: float) -> Value:
     return of_seeds([of(run) for run in row.runs], "%.3g", kind=row.kind, runs=row.ids)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Pair:
     """A curve, and what the claim says of it where the loss is steep."""
 
@@ -79,9 +79,9 @@ class Pair:
 
 
 PAIRS = (
-    Pair(NOISE, "noise of weight differences", True),
-    Pair(PER_DISTANCE, "noise over distance", True),
-    Pair(RATE, "effective rate", False),
+    Pair(curve=NOISE, of="noise of weight differences", rises=True),
+    Pair(curve=PER_DISTANCE, of="noise over distance", rises=True),
+    Pair(curve=RATE, of="effective rate", rises=False),
 )
 
 
@@ -125,11 +125,16 @@ def found(rows: Sequence[Row]) -> list[str]:
     for strategy, own in _by_strategy(rows).items():
         for pair in PAIRS:
             if values := correlations(own, pair.curve):
-                said.append(_sentence(strategy, pair, values))
+                said.append(_sentence(strategy, pair, values, equal=_equal(own)))
     return said
 
 
-def _sentence(strategy: str, pair: Pair, values: Sequence[float]) -> str:
+def _equal(rows: Sequence[Row]) -> bool:
+    """Whether the learners' weights never differ."""
+    return not any(y for row in rows for run in row.runs for _, y in run.curves.get(NOISE, ()))
+
+
+def _sentence(strategy: str, pair: Pair, values: Sequence[float], *, equal: bool) -> str:
     interval = mean_over_seeds(values)
     told = f"Spearman's rho with the sharpness {interval.value:.2f}"
     if len(values) < 2:
@@ -141,6 +146,7 @@ def _sentence(strategy: str, pair: Pair, values: Sequence[float]) -> str:
     else:
         grows = "grows" if rises else "shrinks"
         agrees = "as the claim says" if rises == pair.rises else "against the claim"
+        agrees = "though no weights differ" if equal else agrees
         verdict = f"it {grows} with curvature here, {agrees}"
     return f"With {strategy}, {pair.of}: {told}; {verdict}."
 

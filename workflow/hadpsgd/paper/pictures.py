@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hadpsgd.reports.curves import COLOURS, figure_of, finish
+from hadpsgd.reports.curves import COLOURS, INK, figure_of, finish
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
@@ -16,6 +17,9 @@ Line = tuple[str, list[tuple[float, float]]]
 """A name and points."""
 Panel = tuple[str, list[Line]]
 """A title and lines."""
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+FAR = 1.5
+"""Times the largest first value: beyond that a line has diverged."""
 WIDTH = 3.4
 """Inches of a panel, where there are many."""
 
@@ -28,6 +32,7 @@ def curves(
     log: bool | tuple[bool, ...] = False,
     log_x: bool = False,
     dashed: str = "",
+    diverging: bool = False,
 ) -> Figure:
     """Panels of lines; a name has one colour in all of them.
 
@@ -38,6 +43,8 @@ def curves(
         log: whether values are drawn on a logarithmic scale, of all panels or of each.
         log_x: the same of what is below.
         dashed: names that have this in them are drawn dashed, in the colour of what precedes it.
+        diverging: a line that rises far above where all begin leaves the picture, and does not
+            press the others flat.
     """
     figure, axes = figure_of(len(panels), below, width=WIDTH if len(panels) > 2 else 4.6)
     scales = log if isinstance(log, tuple) else (log,) * len(panels)
@@ -51,19 +58,43 @@ def curves(
             colour = COLOURS[names.index(base(name)) % len(COLOURS)]
             sound = [(x, y) for x, y in points if math.isfinite(y) and (y > 0 or not scaled)]
             style = "--" if base(name) != name else "-"
-            axis.plot(
-                [x for x, _ in sound], [y for _, y in sound], style, color=colour, label=name,
-                linewidth=1.5, marker="o" if len(points) < 20 else None, markersize=3,
-            )  # fmt: skip
+            if sound:
+                axis.plot(
+                    [x for x, _ in sound], [y for _, y in sound], style, color=colour, label=name,
+                    linewidth=1.5, marker="o" if len(points) < 20 else None, markersize=3,
+                )  # fmt: skip
         if scaled:
             axis.set_yscale("log")
             _readable(axis.yaxis)
+        if diverging:
+            _cut(axis, [points for _, points in lines])
         if log_x:
             axis.set_xscale("log", base=2)
             axis.xaxis.set_major_formatter(_plainly)
     axes[0].set_ylabel(unit, fontsize=9)
-    finish(axes, [title for title, _ in panels])
+    _finish(figure, axes, panels)
     return figure
+
+
+def _cut(axis: Axes, lines: Sequence[Sequence[tuple[float, float]]]) -> None:
+    values = [[y for _, y in points if math.isfinite(y)] for points in lines]
+    begins = [own[0] for own in values if own]
+    if begins and max(map(max, filter(None, values))) > FAR * max(begins):
+        low = min(map(min, filter(None, values)))
+        axis.set_ylim(low - 0.05 * (max(begins) - low), 1.1 * max(begins))
+
+
+def _finish(figure: Figure, axes: Sequence[Axes], panels: Sequence[Panel]) -> None:
+    """Titles, and beside the panels one legend of all names, which so lies over no curve."""
+    finish(axes, [title for title, _ in panels], legend=False)
+    drawn = [axis.get_legend_handles_labels() for axis in axes]
+    found = {name: handle for own in drawn for handle, name in zip(*own, strict=True)}
+    order = list(dict.fromkeys(name for _, lines in panels for name, _ in lines if name in found))
+    if order:
+        figure.legend(
+            [found[name] for name in order], order, loc="outside right center", frameon=False,
+            fontsize=9, labelcolor=INK,
+        )  # fmt: skip
 
 
 def cloud(panels: Sequence[Panel], *, below: str) -> Figure:
@@ -81,23 +112,29 @@ def cloud(panels: Sequence[Panel], *, below: str) -> Figure:
         axis.set_yscale("log")
         _readable(axis.xaxis)
         _readable(axis.yaxis)
-    finish(axes, [title for title, _ in panels])
+    _finish(figure, axes, panels)
     return figure
 
 
 def _readable(axis: Axis) -> None:
-    """Ticks of a logarithmic axis as numbers, some within a decade where there are few decades."""
-    from matplotlib.ticker import LogLocator, NullFormatter
+    """Ticks of a logarithmic axis as numbers, more within a decade the fewer there are."""
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, NullLocator
 
     low, high = axis.get_view_interval()
     few = high < 300 * low
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,)))
-    axis.set_major_formatter(_plainly)
+    locator = LogLocator(subs=(1.0, 2.0, 5.0) if few else (1.0,))
+    axis.set_major_locator(locator)
     axis.set_minor_formatter(NullFormatter())
+    if sum(low <= tick <= high for tick in locator.tick_values(low, high)) < 3:
+        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+        axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(_plainly)
 
 
 def _plainly(value: float, _: object) -> str:
-    """A tick as people write it, not as a power."""
+    """A tick as people write it; powers of ten where there would be many zeros."""
+    if value > 0 and not 1e-3 <= value < 1e5 and math.isclose(math.log10(value) % 1, 0):
+        return "10" + f"{round(math.log10(value))}".translate(_RAISED)
     return f"{value:g}"
 
 

@@ -24,7 +24,8 @@ PANELS = (
 )
 COLOURS = ("#2b85d0", "#d1495b", "#2a9d6f", "#b07d12", "#7b5ea7", "#5c6b73")
 """Of the runs, in order; again from the first after the last."""
-_INK = "#22262b"
+INK = "#22262b"
+"""Of text: `inline_svg` makes it the page's."""
 _GRID = "#c9ced4"
 _RULE_POINTS = 2000
 _SMOOTH = 30
@@ -126,7 +127,7 @@ def inline_svg(figure: Figure, label: str) -> str:
     figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
     text = stream.getvalue()
     text = text[text.index("<svg") :]
-    text = text.replace(_INK, "var(--ink)").replace(_GRID, "var(--line)")
+    text = text.replace(INK, "var(--ink)").replace(_GRID, "var(--line)")
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     return re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', f'role="img" aria-label="{label}"', text)
 
@@ -141,9 +142,9 @@ def figure_of(panels: int, below: str = "epoch", *, width: float = 4.6) -> tuple
     figure = Figure(figsize=(width * panels, 3.2), layout="constrained")
     axes = figure.subplots(1, panels, squeeze=False)[0]
     for axis in axes:
-        axis.set_xlabel(below, color=_INK, fontsize=9)
+        axis.set_xlabel(below, color=INK, fontsize=9)
         axis.grid(color=_GRID, linewidth=0.6)
-        axis.tick_params(colors=_INK, labelsize=8)
+        axis.tick_params(colors=INK, labelsize=8)
         if below == "epoch":
             axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         axis.spines[["top", "right"]].set_visible(False)
@@ -151,10 +152,12 @@ def figure_of(panels: int, below: str = "epoch", *, width: float = 4.6) -> tuple
     return figure, axes
 
 
-def finish(axes: Sequence[Any], titles: Sequence[str], *, every: bool = False) -> None:
-    """Titles, and a legend where there are labels: in the first panel, or in `every` one."""
+def finish(
+    axes: Sequence[Any], titles: Sequence[str], *, every: bool = False, legend: bool = True
+) -> None:
+    """Titles, and a legend where there are labels: in the first panel, in `every` one, or none."""
     for axis, title in zip(axes, titles, strict=True):
-        axis.set_title(title, fontsize=10, loc="left", color=_INK)
-    for axis in axes if every else axes[:1]:
+        axis.set_title(title, fontsize=10, loc="left", color=INK)
+    for axis in axes if every else axes[:1] if legend else ():
         if axis.get_legend_handles_labels()[1]:
-            axis.legend(frameon=False, fontsize=9, labelcolor=_INK)
+            axis.legend(frameon=False, fontsize=9, labelcolor=INK)
