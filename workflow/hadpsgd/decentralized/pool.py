@@ -77,6 +77,8 @@ class Pool:
         self._former: Ledger | None = None
         self._pace = Pace(engine.place.nodes, time.monotonic)
         self._iterations = 0
+        self._cut_short = False
+        """Whether an iteration ended because all learners had stopped."""
         self._decisions: deque[Leading] = deque()
         self._enter_epoch(0)
 
@@ -108,7 +110,7 @@ class Pool:
         self._reached = max(self._left.frontier - 1, 0)
 
     def __iter__(self) -> Iterator[Any]:
-        if self.engine.over:
+        if self._cut_short:
             raise UserError(
                 "all learners have stopped, and this one goes on",
                 fix="Leave the loop over epochs, too, when trainer.stopped",
@@ -119,6 +121,7 @@ class Pool:
         try:
             with supply:
                 yield from self._batches(supply)
+                self._cut_short = not supply.over
         finally:
             if not supply.over and self.engine.place.member == 0:
                 ledger.give_back()

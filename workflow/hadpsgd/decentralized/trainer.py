@@ -33,6 +33,7 @@ from hadpsgd.decentralized.network.rendezvous import Meeting
 from hadpsgd.decentralized.network.rounding import ROUNDINGS
 from hadpsgd.decentralized.pool import Pool
 from hadpsgd.decentralized.share import Share, sampler_of
+from hadpsgd.decentralized.stopping import Stopping
 from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
 from hadpsgd.decentralized.strategies.registry import Choice, create, find
 from hadpsgd.decentralized.strategies.strategy import UNROUNDED
@@ -148,6 +149,9 @@ class Trainer:
         self.seed = seed
         self._shares: list[Share | Pool] = []
         self._begun = self._finished = False
+        self._over = False
+        """Whether all had stopped when the last step was done."""
+        self._signals = Stopping(engine.request_stop)
 
     def __enter__(self) -> Trainer:
         return self
@@ -163,6 +167,7 @@ class Trainer:
             self.finish()
         elif self._begun and not self._finished:
             self._finished = True
+            self._signals.leave()
             self.engine.__exit__(kind, error, trace)
 
     @property
@@ -179,6 +184,18 @@ class Trainer:
     def steps(self) -> int:
         """Updates of this learner so far."""
         return self.engine.steps
+
+    @property
+    def stopped(self) -> bool:
+        """Whether all learners have stopped, after a step: save `state_dict()` and leave the loops.
+
+        From the first look on, SIGTERM, SIGUSR1 and Ctrl-C ask for that, at any learner; a second
+        Ctrl-C ends the process.
+        """
+        if self._finished:
+            return False
+        self._signals.listen()
+        return self._begun and self.engine.over
 
     def distance(self) -> float | None:
         """Estimated distance of a learner from the mean of all, over the norm of its weights.
@@ -221,12 +238,19 @@ class Trainer:
         The gradient is zero afterwards.
 
         Raises:
-            UserError: the module is not as it was.
+            UserError: the module is not as it was, or all learners have stopped.
             NotFiniteError: the gradient is not finite.
         """
         self._begin()
+        if self._over:
+            raise UserError(
+                "all learners have stopped, and this one goes on",
+                fix="Leave the loop when trainer.stopped",
+            )
         self._check_places()
-        return self.engine.step(1.0)
+        report = self.engine.step(1.0)
+        self._over = self.engine.over  # that may come during a gradient, too, which still counts
+        return report
 
     def finish(self) -> None:
         """All ranks call it once, at the end: serve partners until all are done, then average.
@@ -247,6 +271,7 @@ class Trainer:
         self.engine.__exit__(None, None, None)
         self._average(alive)
         self._leave(alive)
+        self._signals.leave()
 
     def state_dict(self) -> dict[str, Any]:
         """What this rank needs to go on: every rank calls it, after the same number of steps where
@@ -262,7 +287,8 @@ class Trainer:
             for name, value in self.engine.module.state_dict().items()
             if name not in dict(self.engine.module.named_parameters())
         }
-        self.engine.go_on()
+        if not self.engine.over:
+            self.engine.go_on()
         places = [share.state() for share in self._shares]
         return {"learner": state, "buffers": buffers, "shares": places}
 

@@ -177,6 +177,8 @@ class DecentralizedEngine:
 
     def stand_still(self) -> None:
         """Let all learners pause, for `state_dict`; all call it, as `finish`; then `go_on`."""
+        if self.over:
+            return
         if self.strategy.synchronous:
             self.mixer.complete_round()
             return
