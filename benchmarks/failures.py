@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,6 +77,7 @@ class Race:
     folder: Path
     epochs: int
     limit: float
+    member_death: str
 
     def start(self, failures: int) -> subprocess.Popen[bytes]:
         """The launcher."""
@@ -95,6 +97,7 @@ class Race:
             epochs=self.epochs,
             learning_rate={"base": 0.1, "base_batch": 40, "anneal_after": self.epochs},
             silence_limit=self.limit,
+            member_death=self.member_death,
         )
         config.write_text(config.read_text().replace("every_seconds: 0.2", "uri: none"))
         command = [*self.command("launch"), "--dev-egs", str(self.folder / "egs/dev")]
@@ -154,22 +157,40 @@ def wait_for_growth(
         time.sleep(0.05)
 
 
-def strike(race: Race, launcher: subprocess.Popen[bytes], kind: str, victim: int) -> float:
-    """Do it to a rank; seconds until new processes of its super-learner train."""
+@dataclass(frozen=True)
+class Seconds:
+    """From a failure on."""
+
+    noticed: float
+    """Until the launcher says that a rank died."""
+    trains: float
+    """Until the super-learner trains (again)."""
+    whole: float
+    """Until all its processes are new, and train."""
+
+
+def strike(race: Race, launcher: subprocess.Popen[bytes], kind: str, victim: int) -> Seconds:
+    """Do it to a rank, and wait until its super-learner is whole again."""
     node = victim // SIZE
-    members = range(node * SIZE, node * SIZE + SIZE)
     before = ranks_of(launcher.pid)
+    old = {pid for rank, pid in before.items() if rank // SIZE == node}
+    said = race.said().count(" died (")
     begin = time.monotonic()
+
+    def wait(until: Callable[[], bool]) -> float:
+        while not until():
+            if launcher.poll() is not None or time.monotonic() > begin + PATIENCE:
+                raise SystemExit(f"{kind}: super-learner {node} was not replaced\n{race.said()}")
+            time.sleep(0.05)
+        return time.monotonic() - begin
+
     os.kill(before[victim], KINDS[kind])
-    while True:
-        now = ranks_of(launcher.pid)
-        if all(rank in now and now[rank] != before[rank] for rank in members):
-            break
-        if launcher.poll() is not None or time.monotonic() > begin + PATIENCE:
-            raise SystemExit(f"{kind}: super-learner {node} was not replaced\n{race.said()}")
-        time.sleep(0.05)
+    noticed = wait(lambda: race.said().count(" died (") > said)
     wait_for_growth(race, launcher, [node])
-    return time.monotonic() - begin
+    trains = time.monotonic() - begin
+    wait(lambda: not any(Path(f"/proc/{pid}").exists() for pid in old))
+    wait_for_growth(race, launcher, [node])
+    return Seconds(noticed, trains, time.monotonic() - begin)
 
 
 def one_sided(events: dict[int, list[Event]]) -> tuple[int, int, int]:
@@ -233,8 +254,12 @@ def run(race: Race, failures: int, seed: int) -> None:
             wait_for_growth(race, launcher, range(NODES))
         for number, kind in enumerate(itertools.islice(itertools.cycle(KINDS), failures), 1):
             victim = int(draws.integers(LEARNERS))
-            seconds = strike(race, launcher, kind, victim)
-            print(f"  {number:2}: rank {victim} {kind}: {seconds:.1f} s", flush=True)
+            after = strike(race, launcher, kind, victim)
+            print(
+                f"  {number:2}: rank {victim} {kind}: noticed after {after.noticed:.1f} s, "
+                f"trains after {after.trains:.1f} s, whole after {after.whole:.1f} s",
+                flush=True,
+            )
         if status := launcher.wait():
             raise SystemExit(f"the run ended with status {status}\n{race.said()}")
     finally:
@@ -248,13 +273,15 @@ def main() -> None:
     parser.add_argument("--failures", type=int, default=50)
     parser.add_argument("--epochs", type=int, help="of 10 steps; 15 for each failure if not given")
     parser.add_argument("--silence-limit", type=float, default=10.0)
+    parser.add_argument("--member-death", choices=("leave", "continue"), default="leave")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     epochs = args.epochs or 15 * args.failures
     with tempfile.TemporaryDirectory() as scratch:
         for name, failures in ((f"{args.failures} fail", args.failures), ("nothing fails", 0)):
             print(f"{name}:", flush=True)
-            race = Race(Path(scratch, name.replace(" ", "-")), epochs, args.silence_limit)
+            folder = Path(scratch, name.replace(" ", "-"))
+            race = Race(folder, epochs, args.silence_limit, args.member_death)
             run(race, failures, args.seed)
             report(race)
 

@@ -22,6 +22,7 @@ from processes import Outcome, Process, free_port, launch_rank
 
 from hadpsgd.decentralized import assembly
 from hadpsgd.decentralized.core.buffers import flatten
+from hadpsgd.decentralized.core.engine import LostMemberError
 from hadpsgd.decentralized.core.events import Event, Join, Mix, Update, ledger_faults
 from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.sgd import Sgd
@@ -31,7 +32,9 @@ from hadpsgd.decentralized.network.link import Link
 from hadpsgd.decentralized.record.record import Entry, Recorder, events_of, read
 from hadpsgd.decentralized.record.replay import Replay
 from hadpsgd.decentralized.strategies import registry as strategies
+from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
 from hadpsgd.decentralized.topology.schedules import create
+from hadpsgd.models.blstm import BLSTM
 
 SEED = 5
 LOSE_CONNECTIONS = signal.SIGRTMIN
@@ -64,6 +67,8 @@ class Plan:
     """No gradients (rate 0 everywhere), different weights at the start: only mixing acts."""
     pause_every: int = 0
     """Steps after which a learner asks all for a pause, as for a checkpoint (0: never)."""
+    reduces: bool = False
+    """Whether a super-learner goes on by its first member."""
     die_after_bytes: int = 0
     """A process kills itself when it has sent so much, in the middle of a message."""
 
@@ -97,7 +102,7 @@ def file_of(plan: Plan, node: int) -> Path:
     return plan.folder / f"node-{node}.bin"
 
 
-def learner(rank: int, plan: Plan) -> Done:
+def learner(rank: int, plan: Plan) -> Done:  # noqa: ARG001
     """One process."""
     signal.signal(LOSE_CONNECTIONS, lambda *_: lose_connections())
     if plan.die_after_bytes:
@@ -115,6 +120,7 @@ def learner(rank: int, plan: Plan) -> Done:
         meeting,
         seed=SEED,
         recorder=lambda schedule: Recorder(file_of(plan, node), {}, schedule, node),
+        reduces=plan.reduces,
     )
     if meeting.joining:
         engine.join(PATIENCE)
@@ -124,10 +130,7 @@ def learner(rank: int, plan: Plan) -> Done:
             if enough(meeting):
                 engine.request_stop()
             if engine.steps < plan.steps:
-                if not plan.still:
-                    model.loss(*batch(rank, engine.steps, torch.float64)).backward()
-                time.sleep(plan.pause)
-                engine.step(rate(engine.steps), last=engine.steps + 1 == plan.steps)
+                step(engine, plan, model)
                 if plan.pause_every and engine.steps % plan.pause_every == 0:
                     engine.request_pause()
             else:
@@ -149,6 +152,27 @@ def learner(rank: int, plan: Plan) -> Done:
         engine.learner.velocity.numpy().copy(),
         pauses,
     )
+
+
+def step(engine: DecentralizedEngine, plan: Plan, model: BLSTM) -> None:
+    """One gradient; again, of all members, if they are lost meanwhile."""
+
+    def backward(member: int) -> float:
+        time.sleep(plan.pause)
+        if plan.still:
+            return 0.0
+        learner = plan.members(engine.place.node)[member]
+        loss = model.loss(*batch(learner, engine.steps, torch.float64))
+        loss.backward()
+        return float(loss.detach())
+
+    while True:
+        try:
+            engine.take(backward)
+            engine.step(rate(engine.steps), last=engine.steps + 1 == plan.steps)
+            return
+        except LostMemberError as lost:
+            engine.go_alone(lost)
 
 
 def enough(meeting: rendezvous.Meeting) -> bool:
@@ -338,10 +362,10 @@ def mean_gradient(plan: Plan) -> Callable[[int, int, np.ndarray], np.ndarray]:
 
 
 def of_nodes(plan: Plan, results: dict[int, Done]) -> dict[int, Done]:
-    """Results by super-learner, whose members' copies are equal, bit for bit."""
+    """Results by super-learner, whose living members' copies are equal, bit for bit."""
     found = {}
     for node in {rank // plan.size for rank in results}:
-        first, *others = (results[rank] for rank in plan.members(node))
+        first, *others = (results[rank] for rank in plan.members(node) if rank in results)
         for other in others:
             np.testing.assert_array_equal(first.weights, other.weights)
             np.testing.assert_array_equal(first.velocity, other.velocity)

@@ -151,6 +151,7 @@ def test_what_decides_nothing_renames_nothing() -> None:
             "keep_checkpoints": 5,
             "lost_learner": "stop",
             "silence_limit": 5,
+            "member_death": "continue",
             "runs": [{"checkpoint_minutes": 2, "name": "single"}],
         },
         "site": {"cpus": 9, "rendezvous_seconds": 7},

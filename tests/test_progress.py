@@ -31,7 +31,7 @@ def start(tmp_path: Path) -> Start:
         meeting = Meeting(
             place=place, local_world=3, host="127.0.0.1", store=store, timeout=timedelta(seconds=5)
         )
-        engine: Any = SimpleNamespace(place=place, steps=step, alive=alive)
+        engine: Any = SimpleNamespace(place=place, steps=step, ranks=alive)
         metrics = Metrics(tmp_path, rank=rank, step=step)
         return Progress(
             Board(meeting),
@@ -100,7 +100,7 @@ def test_the_dead_are_not_waited_for(start: Start, tmp_path: Path) -> None:
     third.evaluated(share(8.0), 1)
     engines: list[Any] = [first.engine, second.engine]
     for engine in engines:
-        engine.alive = (0, 1)
+        engine.ranks = (0, 1)
     second.evaluated(share(2.0), 1)
     second.evaluated(share(2.0), 2)
     first.evaluated(share(2.0), 1)
@@ -108,7 +108,7 @@ def test_the_dead_are_not_waited_for(start: Start, tmp_path: Path) -> None:
     assert scored(tmp_path) == {1.0: 2.0, 2.0: 1.0}
     start(store, 2, 24)  # the newcomer
     for engine in engines:
-        engine.alive = (0, 1, 2)
+        engine.ranks = (0, 1, 2)
     second.evaluated(share(2.0), 3)
     first.evaluated(share(2.0), 3)
     assert 3.0 not in scored(tmp_path)

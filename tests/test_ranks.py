@@ -244,6 +244,89 @@ while os.path.exists('/proc/' + pid()):
     assert "rank 3 died (SIGKILL), and super-learner 1 with it: the others go on without" in said
 
 
+def test_the_first_rank_of_a_super_learner_goes_on_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of 3, 4, 5 the last one dies, and 4 is ended; when 3 dies all are started again."""
+    script = f"""
+import os, time
+rank, life = int(os.environ['RANK']), int(os.environ.get('HADPSGD_JOIN', '0'))
+print('pid', os.getpid(), life, flush=True)
+def there(rank, life):
+    log = os.path.join({str(tmp_path)!r}, f'rank-{{rank}}.log')
+    lines = open(log).read().split('\\n') if os.path.exists(log) else []
+    words = [line.split() for line in lines[:-1] if line.startswith('pid')]
+    return next((pid for _, pid, which in words if which == str(life)), '')
+if rank == 5 and not life:
+    while not (there(3, 0) and there(4, 0)): time.sleep(0.02)
+    {KILL}
+if rank == 3 and not life:
+    while not there(4, 0) or os.path.exists('/proc/' + there(4, 0)): time.sleep(0.02)
+    {KILL}
+if rank == 4 and not life:
+    time.sleep(3600)
+while not all(there(r, 1) for r in (3, 4, 5)): time.sleep(0.02)
+"""
+    started = ranks(tmp_path, script, 6, alone=True, replacements=5, size=3, reduces=True)
+    assert started.run() == 0
+    assert started.replacements == 4
+    said = capsys.readouterr().err
+    assert "rank 5 died (SIGKILL): the others go on, of its super-learner rank 3 alone" in said
+    assert "rank 3 died (SIGKILL): the others go on, its super-learner joins again" in said
+
+
+# rank 3 dies, and those that come then say that they are ready; rank 2 is in their way
+WAIT = """
+import os, socket, time
+rank, life = int(os.environ['RANK']), int(os.environ.get('HADPSGD_JOIN', '0'))
+print('life', life, flush=True)
+print('pid', os.getpid(), flush=True)
+def gone(rank):
+    log = open(os.path.join({folder!r}, f'rank-{{rank}}.log')).read()
+    return not os.path.exists('/proc/' + log.split('pid ')[1].split()[0])
+def both(word):
+    logs = [os.path.join({folder!r}, f'rank-{{r}}.log') for r in (2, 3)]
+    return all(os.path.exists(log) and word in open(log).read() for log in logs)
+if life:
+    launcher = socket.socket(fileno=int(os.environ['HADPSGD_TURN']))
+    {before}
+    print('ready', flush=True)
+    launcher.send(b'.')
+    launcher.recv(1)
+    print('their turn', flush=True)
+elif rank == 3:
+    while not both('life 0'): time.sleep(0.02)
+    os.kill(os.getpid(), 9)
+elif rank == 2:
+    {first}
+else:
+    {others}
+"""
+
+
+def test_who_takes_the_place_of_a_rank_alone_waits_until_all_are_ready(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    others = "while not both('their turn'): time.sleep(0.02)"
+    first = "time.sleep(3600)"
+    script = WAIT.format(folder=str(tmp_path), first=first, others=others, before="pass")
+    started = ranks(tmp_path, script, 4, alone=True, replacements=3, size=2, reduces=True)
+    assert started.run() == 0 and started.replacements == 2 and not started.waiting
+    assert "super-learner 1 joins again, rank 2 makes room" in capsys.readouterr().err
+
+
+def test_the_last_rank_makes_no_room(tmp_path: Path) -> None:
+    """There is nobody from whom others could take over."""
+    first = "while not both('ready'): time.sleep(0.02)\n    time.sleep(1)"
+    others = "while not both('life 1'): time.sleep(0.02)"
+    before = "while not (gone(0) and gone(1)): time.sleep(0.02)"
+    script = WAIT.format(folder=str(tmp_path), first=first, others=others, before=before)
+    started = ranks(tmp_path, script, 4, alone=True, replacements=3, size=2, reduces=True)
+    assert started.run() == 1 and not started.waiting
+    assert {r.number: r.code for r in started.ranks.values()} == {0: 0, 1: 0, 2: 0, 3: 1}
+    assert "their turn" not in (tmp_path / "rank-2.log").read_text()
+
+
 def test_bad_input_of_a_member_counts_though_its_colleague_died_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

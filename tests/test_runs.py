@@ -47,6 +47,7 @@ OTHER: dict[str, Any] = {
     "checkpoint_minutes": 2.5,
     "keep_checkpoints": 4,
     "lost_learner": "stop",
+    "member_death": "continue",
     "silence_limit": 45.0,
     "learning_rate.base": 0.25,
     "learning_rate.base_batch": 128,

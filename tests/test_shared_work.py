@@ -212,6 +212,28 @@ def test_the_work_of_the_dead_is_done(
     assert run(1, replay, config, run_id, egs, seconds=240) == [0]
 
 
+def test_a_first_member_does_the_work_of_those_that_die(
+    tmp_path: Path, running: dict[int, Process]
+) -> None:
+    """Killed within a round that a partner counts, the first one ends, too; others do its work."""
+    egs = write_examples(tmp_path / "egs")
+    config = write_config(tmp_path, RUNS, epochs=8, member_death="continue")
+    port = free_port()
+    serve(port, running)
+    for rank in range(4):
+        arguments = (config, "hadpsgd-2x2", egs, tmp_path / "out")
+        running[rank] = launch_rank(rank, 4, learner, *arguments, env=beside(port))
+    wait_for(tmp_path / "out/metrics.rank2.jsonl")
+    os.kill(running[3].pid, signal.SIGKILL)
+    outcomes = collect({rank: running.pop(rank) for rank in range(4)}, 240)
+    errors = {rank: outcome.error for rank, outcome in outcomes.items() if outcome.error}
+    assert errors.pop(3) and all("TornError" in errors.pop(rank) for rank in list(errors))
+    assert each_once(work_done(config, 2)) == 8 * 10 * 2
+    assert run(1, replay, config, "hadpsgd-2x2", egs, seconds=240) == [0]
+    said = (tmp_path / "out/metrics.jsonl").read_text()
+    assert '"step": 80' in said and "heldout_loss" in said
+
+
 def stops(_: int, config: Path, run_id: str, egs: Path, out: Path) -> int:
     """A learner that stops when it would write down what it did; it is slow to see a change."""
     change, still_in = Membership.change, Membership.still_in

@@ -32,7 +32,7 @@ from hadpsgd.decentralized.strategies.exchange import (
     PeerExchange,
 )
 from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
-from hadpsgd.decentralized.strategies.strategy import Strategy, check
+from hadpsgd.decentralized.strategies.strategy import UNROUNDED, Strategy, check
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
 from hadpsgd.decentralized.topology.schedules import Complete
 from hadpsgd.decentralized.topology.schedules import create as create_schedule
@@ -91,10 +91,13 @@ class ProcessParts(ElasticParts):
         meeting: Meeting,
         clock: RealClock,
         made: Groups,
+        *,
+        reduces: bool = False,
     ) -> None:
         super().__init__(learner, strategy, schedule, meeting.place, clock, made.members)
         self.meeting = meeting
         self.life = meeting.life
+        self.reduces = reduces
         self.groups = made
         self.gradients = made.gradients
         self.made_transport: TcpTransport | None = None
@@ -135,6 +138,7 @@ class ProcessParts(ElasticParts):
             self.transport().lives,
             self.meeting.timeout.total_seconds(),
             size=self.place.size,
+            reduces=self.reduces,
         )
 
 
@@ -173,12 +177,13 @@ def build(
     skip_not_finite: bool = False,
     by_host: bool = False,
     backwards: int = 1,
+    reduces: bool = False,
 ) -> DecentralizedEngine:
     """An engine for `module`, which lies on its device and has the same weights on every rank.
 
     `injection` slows links and leaves exchanges out. `recorder` makes the recorder of this rank's
     node; its first member writes. `record` is told of every event instead. `by_host`: see `Group`.
-    `backwards`: see `Reducer`.
+    `backwards`: see `Reducer`. `reduces`: see `Membership`; whoever trains calls `take` then.
 
     Raises:
         UserError: strategy and schedule, or module and optimiser, do not fit.
@@ -195,6 +200,11 @@ def build(
             "variances of normalisation layers cannot travel as int8: they could become negative",
             fix="Choose wire float32 or bfloat16",
         )
+    if reduces and place.size > 1 and (strategy.wire != UNROUNDED or flat.weights.is_cuda):
+        raise UserError(
+            "a member cannot go on alone on a GPU, or where weights are rounded on their way",
+            fix="Set training.member_death to leave",
+        )
     writer = recorder(plan) if recorder is not None and place.member == 0 else None
     learner = Learner(
         flat,
@@ -206,7 +216,7 @@ def build(
         changed=clock.condition("the learner"),
     )
     made = groups(strategy, meeting, on_gpu=flat.weights.is_cuda, by_host=by_host)
-    parts = ProcessParts(learner, strategy, plan, meeting, clock, made)
+    parts = ProcessParts(learner, strategy, plan, meeting, clock, made, reduces=reduces)
     mixer = strategy.mixer(parts)
     reducer = Reducer(flat, made.gradients, backwards=backwards)
     transport = parts.made_transport

@@ -14,7 +14,7 @@ from hadpsgd.decentralized.network.rendezvous import wait_for_keys
 from hadpsgd.errors import UserError
 from hadpsgd.tracking import follower
 from hadpsgd.tracking.results import SUMMARY
-from hadpsgd.training import divergence, final, memory, pulse
+from hadpsgd.training import divergence, final, memory, pulse, turn
 from hadpsgd.training.job import Job, assemble, identity
 from hadpsgd.training.loop import End, train
 from hadpsgd.training.metrics import say
@@ -40,6 +40,7 @@ def run(args: argparse.Namespace) -> int:
         say(f"{args.out / 'final.pt'} is there, of the same config and examples: nothing to do")
         return End.DONE
     pulse.begin()
+    turn.wait()
     if settings_of(config, run_id).training.precision == "bf16":
         memory.keep()
     job = assemble(config, run_id, egs=args.egs, dev_egs=args.dev_egs, out=args.out)

@@ -298,6 +298,7 @@ def _ranks(wanted: Launch, env: dict[str, str], numbers: range, descriptors: lis
         replacements=wanted.restarts if lost == "replace" and admits(wanted.run) else 0,
         alone=lost != "stop",
         size=wanted.run.shared_gradients if can else 1,
+        reduces=can and wanted.settings.training.member_death == "continue",
         needs_all=needs_all(wanted.run, len(numbers)),
         descriptors=descriptors,
         silence=wanted.settings.training.silence_limit,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
 
+from hadpsgd.decentralized.core.engine import LostMemberError
 from hadpsgd.training import pulse
 from hadpsgd.training.board import Board
 from hadpsgd.training.checkpoints import Saved
@@ -96,16 +97,40 @@ def stopwatch(metrics: Metrics) -> Callable[[], dict[str, float]]:
 
 
 def step(job: Job, piece: Piece, lr: float, meter: Meter) -> None:
-    """One gradient, applied."""
-    engine, rank = job.engine, job.engine.place.rank
+    """One gradient, applied; again from the start if members of the super-learner are lost."""
+    engine, frames = job.engine, 0
+
+    def take(member: int) -> float:
+        nonlocal frames
+        loss, more = backward(job, piece, member)
+        frames += more
+        return loss
+
+    while True:
+        frames = 0
+        try:
+            loss = engine.take(take)
+            pulse.waits()
+            report = engine.step(lr, last=piece.last, block=piece.block)
+            break
+        except LostMemberError as lost:
+            engine.go_alone(lost)
+            say(f"{job.run.id}: {engine.place} goes on alone: the other members are lost")
+    meter.add(loss=loss, frames=frames, report=report)
+
+
+def backward(job: Job, piece: Piece, member: int) -> tuple[float, int]:
+    """Of a member's minibatch: this one's, but for who goes on alone; its loss, and its frames."""
+    engine, place = job.engine, job.engine.place
+    pulse.works()
     begin = time.monotonic()
-    x, y = piece.example
-    loss = job.gradients.take(x, y, rank=piece.rank, step=piece.step)
+    rank = piece.rank + member - place.member
+    own = member == place.member
+    x, y = piece.example if own else job.feed.example(step=piece.step, rank=rank)
+    loss = job.gradients.take(x, y, rank=rank, step=piece.step)
     seconds = time.monotonic() - begin
-    time.sleep(job.injection.pause(learner=rank, step=engine.steps, seconds=seconds))
-    pulse.waits()
-    report = engine.step(lr, last=piece.last, block=piece.block)
-    meter.add(loss=loss, frames=y.numel(), report=report)
+    time.sleep(job.injection.pause(learner=place.rank, step=engine.steps, seconds=seconds))
+    return loss, y.numel()
 
 
 def evaluate_epochs(job: Job, progress: Progress, passed: int) -> None:

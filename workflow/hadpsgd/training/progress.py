@@ -138,6 +138,4 @@ class Progress:
     def _epoch_of_all(self) -> int:
         """The last epoch that all living ranks have ended (newcomers: have passed)."""
         ended = self.board.read("epoch")
-        size = self.engine.place.size
-        ranks = [node * size + member for node in self.engine.alive for member in range(size)]
-        return min(ended.get(rank, 0) for rank in ranks)
+        return min(ended.get(rank, 0) for rank in self.engine.ranks)

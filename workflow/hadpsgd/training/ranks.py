@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -19,6 +20,7 @@ from hadpsgd.training import interrupt
 from hadpsgd.training.loop import End
 from hadpsgd.training.metrics import say
 from hadpsgd.training.pulse import PULSE
+from hadpsgd.training.turn import GO, READY, TURN
 from hadpsgd.training.vigil import Vigil
 
 BAD_INPUT = 2
@@ -48,9 +50,22 @@ class Rank:
     """Where this attempt's part of the log begins."""
     joins_until: float
     """Until then it is not counted on."""
+    watched: int
+    """Its number in the vigil."""
+    turn: socket.socket | None = None
+    """Of one that waits for its turn: it says there that it is ready."""
     code: int | None = None
     silent: str = ""
     """Why it was ended as one that hangs."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether one that waits for its turn can take it."""
+        assert self.turn is not None
+        try:
+            return self.turn.recv(len(READY), socket.MSG_PEEK) == READY
+        except BlockingIOError:
+            return False
 
     def last_line(self) -> str:
         """Of what this attempt wrote."""
@@ -73,6 +88,7 @@ class Ranks:
         alone: let the others go on without one that died; if not, all end.
         needs_all: why all end, where the strategy cannot go on without one.
         size: ranks of a super-learner. It ends as a whole when one of them dies, and joins so.
+        reduces: but its first rank, if that lives, goes on alone until new ones are ready.
         descriptors: open files that they keep open, too.
         silence: seconds after which one that gives no sign of life is ended (`Vigil`; 0: never).
     """
@@ -88,6 +104,7 @@ class Ranks:
         replacements: int = 0,
         alone: bool = False,
         size: int = 1,
+        reduces: bool = False,
         needs_all: str = "",
         descriptors: Sequence[int] = (),
         silence: float = 0.0,
@@ -100,10 +117,14 @@ class Ranks:
         self.replacements = replacements
         self.alone = alone
         self.size = size
+        self.reduces = reduces
         self.needs_all = needs_all
         self.descriptors = descriptors
         self.vigil = Vigil(silence)
         self.ranks: dict[int, Rank] = {}
+        self.waiting: dict[int, Rank] = {}
+        """Those that are to take the place of a super-learner whose first rank goes on alone."""
+        self._started = 0
         self.stopping = False
         """Whether a signal, or bad input of one, asked them to stop."""
         self.refused = False
@@ -147,13 +168,19 @@ class Ranks:
     def _running(self) -> list[Rank]:
         return [rank for rank in self.ranks.values() if rank.code is None]
 
-    def _start(self, number: int, *, life: int = 0) -> None:
+    def _start(self, number: int, *, life: int = 0, waits: bool = False) -> None:
         place = {"RANK": number, "LOCAL_RANK": number - self.numbers.start}
         place |= {"WORLD_SIZE": self.world, "LOCAL_WORLD_SIZE": len(self.numbers)}
         env = {**os.environ, **self.env, **{name: str(value) for name, value in place.items()}}
         env |= {JOIN: str(life)} if life else {}
-        signs = [self.vigil.open(number)] if self.vigil.limit else []
+        self._started += 1
+        signs = [self.vigil.open(self._started)] if self.vigil.limit else []
         env |= {PULSE: str(signs[0])} if signs else {}
+        ours, theirs = socket.socketpair() if waits else (None, None)
+        if ours is not None and theirs is not None:
+            ours.setblocking(False)
+            env |= {TURN: str(theirs.fileno())}
+            signs.append(theirs.detach())
         log = self.logs / f"rank-{number}.log"
         with log.open("ab") as stream:
             now = time.strftime("%Y-%m-%d %H:%M:%S")
@@ -172,29 +199,36 @@ class Ranks:
             )
         for pipe in signs:
             os.close(pipe)
-        joins_until = time.monotonic() + JOIN_SECONDS if life else 0.0
-        self.ranks[number] = Rank(
-            number=number, process=process, log=log, begin=begin, joins_until=joins_until
+        (self.waiting if waits else self.ranks)[number] = Rank(
+            number=number,
+            process=process,
+            log=log,
+            begin=begin,
+            joins_until=time.monotonic() + JOIN_SECONDS if life else 0.0,
+            watched=self._started,
+            turn=ours,
         )
 
     def _look(self) -> None:
-        for number, why in self.vigil.silent().items():
-            rank = self.ranks[number]
-            if rank.code is None and not rank.silent:
-                rank.silent = why
+        silent = self.vigil.silent()
+        for rank in (*self._running(), *self.waiting.values()):
+            if rank.watched in silent and not rank.silent:
+                rank.silent = silent[rank.watched]
                 rank.process.kill()  # for good: it never wakes up again
         ended = [(rank, rank.process.poll()) for rank in self._running()]
         # of two that ended, the one that a signal killed did not die of the other's death
         for rank, status in sorted(ended, key=lambda one: one[1] or 0):
             if status is not None and rank.code is None:
                 self._ended(rank, status)
+        for node in sorted({number // self.size for number in self.waiting}):
+            self._look_at_waiting(node)
         if 0 in self.ranks:
             self._follow(self.ranks[0])
 
     def _ended(self, rank: Rank, status: int) -> None:
         known = (End.DONE, BAD_INPUT, End.REQUEUE)
         rank.code = status if status in known else CRASHED
-        self.vigil.close(rank.number)
+        self.vigil.close(rank.watched)
         if status == BAD_INPUT:
             self._refuse(rank)
         if status in known or self.refused or self._why:
@@ -218,6 +252,16 @@ class Ranks:
         """The others go on without it, and without its super-learner; newcomers join, if wanted."""
         died, it = f"rank {rank.number} died ({how})", "it"
         colleagues = self._colleagues(rank)
+        if self._reduce(rank, colleagues):
+            node = rank.number // self.size
+            say(f"{died}: the others go on, of its super-learner rank {node * self.size} alone")
+            if not self._always_alike(rank, status):
+                self._prepare(node)
+            return
+        if self._waiting_of(rank.number // self.size):
+            say(f"{died}: the others go on, its super-learner joins again")
+            self._take_places(rank.number // self.size)
+            return
         if colleagues:
             first, it = rank.number // self.size, "the super-learner"
             died += f", and super-learner {first} with it"
@@ -237,6 +281,77 @@ class Ranks:
         else:
             say(f"{died}: the others go on without {it}")
 
+    def _reduce(self, dead: Rank, colleagues: Sequence[Rank]) -> bool:
+        """Leave its super-learner to the first rank, if that one lives."""
+        first = self.ranks.get(dead.number // self.size * self.size)
+        if first is None or first is dead or not self.reduces:
+            return False
+        if first.process.poll() is not None or time.monotonic() < first.joins_until:
+            return False
+        for colleague in colleagues:
+            if colleague is not first:
+                self._end(colleague)
+        return not self.refused
+
+    def _prepare(self, node: int) -> None:
+        """Start those that are to take a super-learner's place, if that is wanted."""
+        if not self.replacements:
+            return
+        self.replacements -= 1
+        for number in range(node * self.size, (node + 1) * self.size):
+            self._lives[number] = self._lives.get(number, 0) + 1
+            self._start(number, life=self._lives[number], waits=True)
+
+    def _waiting_of(self, node: int) -> list[Rank]:
+        """Those that are to take the place of a super-learner."""
+        return [rank for n, rank in self.waiting.items() if n // self.size == node]
+
+    def _look_at_waiting(self, node: int) -> None:
+        """Let them take their turn when all are ready; if one has died, others get ready."""
+        waiting = self._waiting_of(node)
+        for rank in waiting:
+            status = rank.process.poll()
+            if status is None:
+                continue
+            self._dismiss(waiting)
+            if status == BAD_INPUT:
+                self._refuse(rank)
+            elif not (self.stopping or self._always_alike(rank, status)):
+                self._prepare(node)
+            return
+        first = self.ranks[node * self.size]
+        if all(rank.ready for rank in waiting) and self._others_take_part(first):
+            say(f"super-learner {node} joins again, rank {first.number} makes room")
+            self._take_places(node)
+
+    def _take_places(self, node: int) -> None:
+        """Whose places they take are dead before they begin."""
+        for rank in self._waiting_of(node):
+            before = self.ranks[rank.number]
+            if before.code is None:
+                before.process.kill()
+                before.process.wait()
+                before.code = CRASHED
+                self.vigil.close(before.watched)
+        for rank in self._waiting_of(node):
+            self.ranks[rank.number] = self.waiting.pop(rank.number)
+            rank.joins_until = time.monotonic() + JOIN_SECONDS
+            assert rank.turn is not None
+            with contextlib.suppress(BrokenPipeError):  # it has ended, which is seen next
+                rank.turn.sendall(GO)
+            rank.turn.close()
+
+    def _dismiss(self, waiting: Sequence[Rank]) -> None:
+        """They are of no use any more."""
+        for rank in waiting:
+            rank.process.kill()
+            rank.process.wait()
+            rank.code = CRASHED
+            self.vigil.close(rank.watched)
+            del self.waiting[rank.number]
+            if rank.turn is not None:
+                rank.turn.close()
+
     def _colleagues(self, rank: Rank) -> list[Rank]:
         """The other ranks of its super-learner."""
         group = rank.number // self.size
@@ -252,7 +367,7 @@ class Ranks:
             rank.process.kill()
             status = rank.process.wait()
         rank.code = CRASHED
-        self.vigil.close(rank.number)
+        self.vigil.close(rank.watched)
         if status == BAD_INPUT:
             self._refuse(rank)
 
@@ -273,10 +388,10 @@ class Ranks:
         statuses.append(status)
         return statuses[-ALIKE:] == [status] * ALIKE and status != -signal.SIGKILL
 
-    def _others_take_part(self, dead: Rank) -> bool:
+    def _others_take_part(self, without: Rank) -> bool:
         """Whether there is somebody to go on with; other hosts are trusted to have someone."""
-        now, colleagues = time.monotonic(), self._colleagues(dead)
-        others = (rank for rank in self._running() if rank not in colleagues)
+        now, gone = time.monotonic(), [without, *self._colleagues(without)]
+        others = (rank for rank in self._running() if rank not in gone)
         here = any(now > rank.joins_until for rank in others)
         return here or self.world > len(self.numbers)
 
@@ -290,11 +405,12 @@ class Ranks:
             rank.process.send_signal(number)
 
     def _kill(self) -> None:
+        self._dismiss(list(self.waiting.values()))
         for rank in self._running():
             rank.process.kill()
             rank.process.wait()
             rank.code = CRASHED
-            self.vigil.close(rank.number)
+            self.vigil.close(rank.watched)
 
     def _follow(self, rank: Rank) -> None:
         """What rank 0 says is said here, too."""

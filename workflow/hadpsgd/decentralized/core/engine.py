@@ -12,7 +12,7 @@ with engine:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol
@@ -25,6 +25,10 @@ from hadpsgd.decentralized.core.place import Place
 
 class NotFiniteError(ArithmeticError):
     """A gradient is NaN or infinite."""
+
+
+class LostMemberError(RuntimeError):
+    """A rank of a group is gone, or cannot be reached: what was begun with it came to nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +89,10 @@ class Engine(Protocol):
         """The super-learners that take part."""
 
     @property
+    def ranks(self) -> Sequence[int]:
+        """Those that take part."""
+
+    @property
     def living(self) -> tuple[int, Sequence[int]]:
         """Number of the membership, and the super-learners that it has; the two belong together."""
 
@@ -98,6 +106,16 @@ class Engine(Protocol):
 
     def observe(self) -> Observation:
         """What there was to see of the mixes since the last call."""
+
+    def take(self, backward: Callable[[int], float]) -> float:
+        """Leave the gradient for `step`; its loss. `backward` takes the number of a member."""
+
+    def go_alone(self, lost: LostMemberError) -> None:
+        """The other members were lost in `take` or `step`: both are to be done again.
+
+        Raises:
+            LostMemberError: `lost`; this member cannot go on.
+        """
 
     def step(self, rate: float, *, last: bool = False, block: int | None = None) -> Report: ...
     def rest(self) -> None: ...

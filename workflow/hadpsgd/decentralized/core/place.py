@@ -6,6 +6,7 @@ mixing schedule are super-learners; with size 1 they are learners.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 
@@ -52,3 +53,9 @@ class Place:
         if self.size == 1:
             return f"learner {self.rank}"
         return f"learner {self.rank} (member {self.member} of super-learner {self.node})"
+
+
+def ranks_of(node: int, *, size: int, reduced: Collection[int]) -> range:
+    """Ranks of a super-learner that take part; of a reduced one its first."""
+    first = node * size
+    return range(first, first + (1 if node in reduced else size))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 
+from hadpsgd.decentralized.core.place import ranks_of
+
 
 @dataclass(frozen=True, kw_only=True)
 class Newcomer:
@@ -60,10 +62,14 @@ class Decision:
     """Newcomer -> what it says of itself."""
     size: int = 1
     """Ranks of a node."""
+    reduced: tuple[int, ...] = ()
+    """Nodes of which the first rank alone goes on."""
+    shrunk: tuple[int, ...] = ()
+    """Those of them that were whole until now."""
 
     def of_node(self, node: int) -> list[Report]:
         """The reports of its ranks; none if some are missing."""
-        ranks = range(node * self.size, (node + 1) * self.size)
+        ranks = ranks_of(node, size=self.size, reduced=self.reduced)
         return [self.reports[r] for r in ranks] if self.reports.keys() >= set(ranks) else []
 
     def steps(self, node: int) -> int:
@@ -71,15 +77,27 @@ class Decision:
         return max(report.steps for report in self.of_node(node))
 
     def settled(self, rank: int) -> list[int]:
-        """Nodes with whom the round that `rank` was in counts."""
+        """Nodes with whom the round that `rank` was in counts.
+
+        Another rank of the node that has mixed it in needed all that came to any of them.
+        """
         mine, node = self.reports[rank], rank // self.size
+        if self.past(node, round_=mine.round):
+            return list(mine.holds)
+        if node in self.shrunk:  # nobody knows what came to those that died
+            return []
         return [
             j
             for j in mine.holds
             if (theirs := self.of_node(j))
+            and (j not in self.shrunk or self.past(j, round_=mine.round))
             and all(report.has(other=node, round_=mine.round) for report in theirs)
             and all(report.has(other=j, round_=mine.round) for report in self.of_node(node))
         ]
+
+    def past(self, node: int, *, round_: int) -> bool:
+        """Whether a rank of the node has made the mix of that round."""
+        return any(report.round > round_ for report in self.of_node(node))
 
     @property
     def finished(self) -> int:
@@ -105,6 +123,8 @@ class Decision:
             {int(rank): report_of(report) for rank, report in content["reports"].items()},
             {int(node): Newcomer(**told) for node, told in content["newcomers"].items()},
             content["size"],
+            tuple(content["reduced"]),
+            tuple(content["shrunk"]),
         )
 
 

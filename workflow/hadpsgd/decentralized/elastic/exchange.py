@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -71,6 +71,16 @@ class ElasticExchange(PeerExchange):
         """Of the membership."""
         return self.membership.view
 
+    def ways(self, node: int) -> Mapping[int, slice]:
+        """Ranks of another node that this one exchanges with, and what of its own part."""
+        return {self.place.counterpart(node): slice(None)}
+
+    @property
+    @override
+    def reduced(self) -> Collection[int]:
+        """Of the membership."""
+        return self.membership.reduced
+
     @override
     def run(self, round_: int) -> None:
         """As usual; a round that is broken off counts with those whose reports say so."""
@@ -126,7 +136,7 @@ class ElasticExchange(PeerExchange):
         # others may be rounds ahead: whoever it is that waits, the higher rank connects
         lower = [j for j in living(self.schedule) if j < node]
         partners = {*lower, *self.schedule.round(round_).receives(node)}
-        for rank in {*map(self.place.counterpart, partners), *self.place.others}:
+        for rank in {*self.colleagues, *(rank for j in partners for rank in self.ways(j))}:
             try:
                 self.links.reach(rank)
             except OSError:
@@ -147,7 +157,7 @@ class ElasticExchange(PeerExchange):
         while True:
             decision = self.membership.join(deadline - self.membership.clock.now(), told)
             source = decision.sources[self.place.node]
-            giver = self.place.counterpart(source)
+            [giver] = self.ways(source)
             self.links.reset(decision.epoch)
             came: dict[int, Arrival] = {}
             with contextlib.suppress(UnsettledError):  # the source died, or another change came
@@ -200,11 +210,11 @@ class ElasticExchange(PeerExchange):
         for newcomer in self._newcomers(decision) if gift is not None else []:
             assert gift is not None
             weights, note = gift
-            rank = self.place.counterpart(newcomer)
-            try:
-                self.links.exchange(GIFT + decision.epoch, [], [rank], note, payload=weights)
-            except UnsettledError:  # the rest of it is of no use any more
-                self.links.drop(rank)
+            for rank in self.ways(newcomer):
+                try:
+                    self.links.exchange(GIFT + decision.epoch, [], [rank], note, payload=weights)
+                except UnsettledError:  # the rest of it is of no use any more
+                    self.links.drop(rank)
 
     def _follow(self, decision: Decision) -> None:
         self._active = self.membership.clock.now()

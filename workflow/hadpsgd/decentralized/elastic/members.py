@@ -8,19 +8,27 @@ though its members hear of the change at different moments:
 - A round that was broken off counts if all members held their partner's shard, and all counterparts
   theirs. A member that has all shards of the mix knows that no other member lacks this one's: those
   who were broken off while they gathered shards finish it among themselves.
+
+Where that is wanted, a super-learner whose members die is reduced to its first one, which goes on
+alone: it takes the gradients of all members' minibatches, and exchanges all shards. So its updates
+are those that they would have made together, bit for bit, and nothing else knows of it. What it
+was exchanging when it lost them does not count: it lacks their shards. If a partner counts it all
+the same, the first member ends, too, and the super-learner leaves.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
+from hadpsgd.decentralized.core.engine import LostMemberError
 from hadpsgd.decentralized.elastic.decision import Decision
 from hadpsgd.decentralized.elastic.exchange import ElasticExchange
+from hadpsgd.decentralized.network.tcp import TcpTransport
 from hadpsgd.decentralized.network.transport import Arrival, UnsettledError
 from hadpsgd.decentralized.strategies.exchange import PeerExchange
 from hadpsgd.decentralized.strategies.members import MemberMixer
@@ -29,13 +37,22 @@ SHARDS = 1 << 61
 """Rounds from here on (below gifts) are not mixes: shards of a mix that was broken off."""
 
 
+class TornError(RuntimeError):
+    """A member that was left alone lacks a part of what its partners have mixed."""
+
+
 class MemberExchange(ElasticExchange):
-    """An `ElasticExchange` of one member of a super-learner.
+    """An `ElasticExchange` of one member of a super-learner, or of one that goes on alone.
 
     The members' shards of a mix go the way of the weights, not through a process group: an exchange
     can be broken off, and says what has arrived.
     """
 
+    links: TcpTransport
+    alone = False
+    """Whether the other members are lost."""
+    _whole: Tensor | None = None
+    """What a member that exchanges all shards sends."""
     _mixing = False
     """Whether a snapshot was taken whose mix is not whole yet."""
     _came: Mapping[int, Arrival] | None = None
@@ -55,12 +72,64 @@ class MemberExchange(ElasticExchange):
         """Without what members send each other, which their group counts."""
         return self.transport.bytes_sent - self.members.bytes_sent
 
+    @property
+    @override
+    def colleagues(self) -> Sequence[int]:
+        """Those that take part."""
+        return [] if self.place.node in self.membership.reduced else self.place.others
+
+    @override
+    def ways(self, node: int) -> Mapping[int, slice]:
+        """The counterpart; of a reduced super-learner its first member, which has all shards."""
+        reduced, first = self.membership.reduced, node * self.place.size
+        if node in reduced:
+            return {first: slice(None)}
+        if self.place.node not in reduced:
+            return super().ways(node)
+        shard = self.learner.weights.numel() // self.place.size
+        parts = [slice(m * shard, (m + 1) * shard) for m in range(self.place.size)]
+        return {first + member: part for member, part in enumerate(parts)}
+
+    @override
+    def _outgoing(self) -> Tensor:
+        return super()._outgoing() if self._whole is None else self._whole
+
+    @override
+    def _swap(self, round_: int) -> dict[int, Arrival]:
+        current, node = self.schedule.round(round_), self.place.node
+        sources = current.receives(node)
+        if not {node, *sources, *current.sends(node)} & set(self.membership.reduced):
+            return super()._swap(round_)
+        own = self._outgoing()
+        rows = {j: torch.empty_like(own) for j in sources}
+        receives = {r: rows[j][part] for j in sources for r, part in self.ways(j).items()}
+        sends = {r: own[part] for j in current.sends(node) for r, part in self.ways(j).items()}
+
+        def by_node(came: Mapping[int, Arrival]) -> dict[int, Arrival]:
+            """Those whose parts are all there."""
+            whole = [j for j in sources if came.keys() >= self.ways(j).keys()]
+            return {j: Arrival(rows[j], came[min(self.ways(j))].note) for j in whole}
+
+        try:
+            came = self.links.exchange(
+                round_,
+                list(receives),
+                list(sends),
+                self.note,
+                payload=sends,
+                into=list(receives.values()),
+            )
+        except UnsettledError as error:
+            self._came = by_node(error.arrived)
+            raise
+        return by_node(came)
+
     @override
     def run(self, round_: int) -> None:
         """As usual; UnsettledError where it is broken off."""
         self._mixing, self._came = True, None
         self._broken = self._number = round_
-        self._gatherers = self.place.others
+        self._gatherers = self.colleagues
         try:
             PeerExchange.run(self, round_)
         except UnsettledError as error:
@@ -77,6 +146,8 @@ class MemberExchange(ElasticExchange):
 
     @override
     def _gather(self) -> None:
+        if self._whole is not None:
+            return
         shards = self.delta
         if shards.is_cuda:
             if self._host is None:
@@ -97,6 +168,12 @@ class MemberExchange(ElasticExchange):
         if shards is not self.delta:
             self.delta.copy_(shards)
 
+    @override
+    def must_change(self) -> bool:
+        """As usual; or this member goes on alone, and the others do not know it yet."""
+        news = self.alone and self.place.node not in self.membership.reduced
+        return super().must_change() or news
+
     def look(self, round_: int) -> None:
         """Break off where a change was proposed, or a partner is gone; `round_` comes next.
 
@@ -115,16 +192,24 @@ class MemberExchange(ElasticExchange):
         """Take part in a change, with `steps` updates decided on; `round_` is not mixed in yet."""
         held = (self._came or {}) if self._mixing else {}
         report = self._report(round_, exchanging=self._mixing, holds=held, steps=steps)
-        return self.membership.change(report, lost)
+        dead = self.colleagues if self.alone else ()
+        return self.membership.change(report, lost, dead=dead)
 
     def settle(self, decision: Decision) -> bool:
         """Make the mix of a round that was broken off, from what counts of it, if anything does.
 
         Raises:
             UnsettledError: another member died.
+            TornError: a partner counts it, and this member that was left alone cannot.
         """
         self.links.reset(decision.epoch)
         mixing, came = self._mixing, self._came or {}
+        if mixing and self.place.node in decision.shrunk:
+            partners = self.schedule.round(self._broken).receives(self.place.node)
+            if any(decision.past(j, round_=self._broken) for j in partners):
+                raise TornError(
+                    f"{self.place}: others were lost within a round that its partners count"
+                )
         self._mixing = False
         settled = decision.settled(self.place.rank) if mixing else []
         if not settled:
@@ -145,6 +230,9 @@ class MemberExchange(ElasticExchange):
         gift = self._gift(decision)
         self.learner.skip_to(decision.round)
         self._follow(decision)
+        if self.place.node in decision.shrunk:
+            self.part = slice(None)
+            self._whole = torch.empty_like(self.learner.weights)
         return lambda: self._give(decision, gift)
 
 
@@ -152,6 +240,23 @@ class ElasticMemberMixer(MemberMixer):
     """A `MemberMixer` whose super-learner takes part in changes of the membership."""
 
     exchange: MemberExchange  # type: ignore[assignment]
+
+    @property
+    @override
+    def alone(self) -> bool:
+        """Of the exchange."""
+        return self.exchange.alone
+
+    @override
+    def go_alone(self, lost: LostMemberError) -> None:
+        """The first member does, if the membership allows it."""
+        exchange = self.exchange
+        if exchange.place.member or not exchange.membership.reduces:
+            raise lost
+        if not exchange.alone:
+            self.gradients.abandon()
+            exchange.alone = True
+            self.wake()
 
     @override
     def _turn(self) -> None:

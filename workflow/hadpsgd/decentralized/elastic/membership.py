@@ -8,7 +8,8 @@ like this, in the communication threads; gradients go on meanwhile:
    between rounds and while they wait in one.
 2. Everybody reports the round it is in and whose snapshots it holds. A rank that a partner lost is
    given up unless it reports. Who does not listen any more is dead, whether it has reported or not.
-   A super-learner of which a rank is dead leaves as a whole.
+   A super-learner of which a rank is dead leaves as a whole; or, where that is wanted, it is
+   *reduced* to its first rank, if that one lives, until it leaves and joins as a whole.
 3. The lowest living rank writes down the decision: the nodes, the round that all go on with,
    and the reports. The first decision counts; if its writer dies before, the next one writes.
 4. An exchange of the round that was broken off counts only between two living nodes all of whose
@@ -28,6 +29,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 
+from hadpsgd.decentralized.core.place import ranks_of
 from hadpsgd.decentralized.core.threads import Clock, RealClock
 from hadpsgd.decentralized.core.work import Store
 from hadpsgd.decentralized.elastic.decision import Decision, Newcomer, Report, report_of
@@ -60,6 +62,7 @@ class Membership:
         lives: whether another rank listens; asked when it does not report.
         seconds: who does not report for so long is out, even if it listens.
         size: ranks of a node.
+        reduces: whether a node goes on by its first rank if others of its ranks die.
         clock: in which all this happens.
     """
 
@@ -72,6 +75,7 @@ class Membership:
         seconds: float = 300.0,
         *,
         size: int = 1,
+        reduces: bool = False,
         clock: Clock | None = None,
     ) -> None:
         self.store = store
@@ -82,6 +86,9 @@ class Membership:
         self.size = size
         self.lives = lives
         self.seconds = seconds
+        self.reduces = reduces
+        self.reduced: Collection[int] = ()
+        """Nodes of which the first rank alone takes part."""
         self.epoch = 0
         self.alive = tuple(range(base.learners))
         self.view = self.epoch, self.alive
@@ -96,16 +103,20 @@ class Membership:
         self._looked = now
         return self._there("proposed")
 
-    def change(self, report: Report, lost: Collection[int] = ()) -> Decision:
+    def change(
+        self, report: Report, lost: Collection[int] = (), *, dead: Collection[int] = ()
+    ) -> Decision:
         """Take part in a change, proposing it if need be; blocks until it is decided.
 
-        `lost`: ranks with whom an exchange broke off.
+        `lost`: ranks with whom an exchange broke off. `dead`: whether they live or not.
 
         Raises:
             ExcludedError: the others go on without this node.
         """
         for rank in lost:
             self._put(f"lost/{rank}")
+        for rank in dead:
+            self._put(f"dead/{rank}")
         self._put(f"report/{self.rank}", json.dumps(asdict(report)))
         self._put("proposed")
         decision = self._decided()
@@ -128,9 +139,15 @@ class Membership:
             self._find_self(decision)
 
     def _find_self(self, decision: Decision) -> None:
-        if self.node not in decision.alive:
+        if self.rank not in self._taking_part(decision):
             what = f"learner {self.rank}" if self.size == 1 else f"super-learner {self.node}"
             raise ExcludedError(f"the others took {what} for dead and go on without")
+
+    def _taking_part(self, decision: Decision) -> Collection[int]:
+        """Ranks of this node that a decision lets take part."""
+        if self.node not in decision.alive:
+            return ()
+        return ranks_of(self.node, size=self.size, reduced=decision.reduced)
 
     def join(self, seconds: float, newcomer: Newcomer | None = None) -> Decision:
         """As a newcomer: propose to take this node's place until a decision says so.
@@ -188,6 +205,7 @@ class Membership:
     def adopt(self, decision: Decision) -> None:
         """Live by it."""
         self.view = self.epoch, self.alive = decision.epoch, decision.alive
+        self.reduced = decision.reduced
         self._looked = self.clock.now()
 
     def _lets_in(self, decision: Decision, life: int) -> bool:
@@ -266,14 +284,21 @@ class Membership:
             yield
 
     def _ranks(self, nodes: Iterable[int]) -> list[int]:
-        return [rank for n in nodes for rank in range(n * self.size, (n + 1) * self.size)]
+        return [
+            rank for node in nodes for rank in ranks_of(node, size=self.size, reduced=self.reduced)
+        ]
 
     def _living(self) -> Iterator[int]:
-        """Ranks of nodes none of whose ranks is dead, without those that have come to the end."""
+        """Ranks of nodes none of whose ranks is dead, without those that have come to the end.
+
+        Of a node that is reduced, or is to be, the first rank.
+        """
         for node in self.alive:
             going_on = [rank for rank in self._ranks([node]) if not self._ended(rank)]
             if not any(map(self._dead, going_on)):
                 yield from going_on
+            elif self.reduces and going_on[0] == node * self.size and not self._dead(going_on[0]):
+                yield going_on[0]
 
     def _decider(self) -> int | None:
         """The lowest living rank, found without a look at the others."""
@@ -295,6 +320,11 @@ class Membership:
             reports[rank] = report_of(json.loads(self.store.get(_last_word(rank))))
         going_on = sorted({rank // self.size for rank in living})
         nodes = self.base.learners
+        reduced = [
+            n
+            for n in going_on
+            if not reports.keys() >= set(ranks_of(n, size=self.size, reduced=()))
+        ]
         newcomers = {
             n: Newcomer(**json.loads(self._get(f"join/{n}")))
             for n in range(nodes)
@@ -308,6 +338,8 @@ class Membership:
             reports,
             newcomers,
             self.size,
+            tuple(reduced),
+            tuple(n for n in reduced if n not in self.reduced),
         )
         self.store.compare_set(self._key("decision"), "", decision.to_json())
 

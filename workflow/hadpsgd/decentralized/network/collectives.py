@@ -7,14 +7,16 @@ a ring allreduce, 2 (N-1)/N of the buffer sent by each rank, and an order that a
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+import contextlib
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from hadpsgd.decentralized.core.buffers import ALIGN, Flat, Slot
+from hadpsgd.decentralized.core.engine import LostMemberError
 from hadpsgd.decentralized.core.sums import mean_of
 from hadpsgd.errors import UserError
 
@@ -26,19 +28,58 @@ host more messages only cost the cores that compute (10 to 15 % of the steps wit
 PIECE_BYTES = 2**18
 """But a piece between hosts is not smaller."""
 
-Works = list[dist.Work]
+
+class Begun:
+    """Something that was begun, to be waited for; a second wait says what the first one said."""
+
+    def __init__(self, work: dist.Work | None) -> None:
+        assert work is not None  # None: this rank is not of the group
+        self._work: dist.Work | None = work
+        self._error: LostMemberError | None = None
+
+    @property
+    def waited(self) -> bool:
+        """Whether somebody has waited for it."""
+        return self._work is None
+
+    def wait(self) -> None:
+        """Until it is done.
+
+        Raises:
+            LostMemberError: it never will be.
+        """
+        work, self._work = self._work, None
+        try:
+            if work is not None:
+                with _losses():
+                    work.wait()
+        except LostMemberError as error:
+            self._error = error
+        if self._error is not None:
+            raise self._error
+
+
+Works = list[Begun]
 """What was begun, to be waited for."""
 
 
 def wait(works: Works) -> None:
-    """Until all is done; on a GPU, until what this thread does next may build on it."""
+    """Until all is done; on a GPU, until what this thread does next may build on it.
+
+    Raises:
+        LostMemberError: a rank is gone.
+    """
     for work in works:
         work.wait()
 
 
-def _begun(work: dist.Work | None) -> dist.Work:
-    assert work is not None  # None: this rank is not of the group
-    return work
+@contextlib.contextmanager
+def _losses() -> Iterator[None]:
+    """The backend says in many ways that a connection has ended."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise LostMemberError(str(error).strip().splitlines()[0]) from error
 
 
 class Group:
@@ -66,6 +107,8 @@ class Group:
         self.bytes_sent = 0
         self._tags = 0
         self._copy: Tensor | None = None
+        self._begun: deque[Begun] = deque()
+        """What may be under way, oldest first."""
 
     def exchanged(self, tensor: Tensor) -> Tensor:
         """What is exchanged in place of a tensor: itself, or room for a copy in the host's memory.
@@ -75,6 +118,16 @@ class Group:
         if not self.by_host or self.size == 1:
             return tensor
         return torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
+
+    def abandon(self) -> None:
+        """A rank is lost: wait until nothing can write into buffers any more.
+
+        What was begun with the lost rank fails; with one that lives it may go on until that one
+        ends, or lets go of the group. The group is of no use any more.
+        """
+        while self._begun:
+            with contextlib.suppress(LostMemberError):
+                self._begun.popleft().wait()
 
     def new_tag(self) -> int:
         """For messages that must not be taken for others; all ranks ask in one order."""
@@ -86,7 +139,7 @@ class Group:
         self.bytes_sent += rows[0].nbytes * (self.size - 1)
         if buffer.is_cuda:
             work = dist.all_to_all_single(rows.view(-1), buffer, group=self.group, async_op=True)
-            return [_begun(work)], []
+            return [self._keep(work)], []
         shards = buffer.view(self.size, -1)
         rows[self.rank].copy_(shards[self.rank])
         return self._receive(rows, tag), self._send(shards, tag)
@@ -96,7 +149,7 @@ class Group:
         self.bytes_sent += shard.nbytes * (self.size - 1)
         if out.is_cuda:
             work = dist.all_gather_single(out, shard, group=self.group, async_op=True)
-            return [_begun(work)]
+            return [self._keep(work)]
         rows = out.view(self.size, -1)
         if rows[self.rank].data_ptr() != shard.data_ptr():
             rows[self.rank].copy_(shard)
@@ -120,16 +173,26 @@ class Group:
     def _receive(self, rows: Tensor, tag: int) -> Works:
         """From every other rank, the one before this first."""
         sources = ((self.rank - far) % self.size for far in range(1, self.size))
-        return [
-            _begun(dist.irecv(rows[j], group=self.group, group_src=j, tag=tag)) for j in sources
-        ]
+        with _losses():
+            return [
+                self._keep(dist.irecv(rows[j], group=self.group, group_src=j, tag=tag))
+                for j in sources
+            ]
 
     def _send(self, rows: Tensor | Sequence[Tensor], tag: int) -> Works:
         """To every other rank, the next one first: nobody is everybody's first."""
         targets = ((self.rank + far) % self.size for far in range(1, self.size))
-        return [
-            _begun(dist.isend(rows[j], group=self.group, group_dst=j, tag=tag)) for j in targets
-        ]
+        with _losses():
+            return [
+                self._keep(dist.isend(rows[j], group=self.group, group_dst=j, tag=tag))
+                for j in targets
+            ]
+
+    def _keep(self, work: dist.Work | None) -> Begun:
+        while self._begun and self._begun[0].waited:
+            self._begun.popleft()
+        self._begun.append(Begun(work))
+        return self._begun[-1]
 
 
 class Averaging:
@@ -226,8 +289,12 @@ class Reducer:
         """Wait until the buffer of gradient and control holds the mean over the group.
 
         `everybody_here` is called when all have brought their gradients.
+
+        Raises:
+            LostMemberError: a rank of the group is gone.
         """
         if not self.active:
+            everybody_here()
             return
         while self._launched < len(self._buckets):
             self._launch()
@@ -241,6 +308,12 @@ class Reducer:
             torch.cuda.current_stream(self._buckets[0].buffer.device).synchronize()
         self._reset()
 
+    def abandon(self) -> None:
+        """The group is lost: nothing is shared from here on; backward may begin anew."""
+        self.group.abandon()
+        self.active = False
+        self._reset()
+
     def culprits(self) -> list[int]:
         """Members of the group whose last gradient was not finite; every member must ask."""
         if not self.active:
@@ -248,7 +321,8 @@ class Reducer:
         bad = torch.zeros(self.group.size, device=self._buckets[0].rows.device)
         for bucket in self._buckets:
             bad += (~bucket.rows.isfinite().all(dim=1)).float()
-        dist.all_reduce(bad, group=self.group.group)
+        with _losses():
+            dist.all_reduce(bad, group=self.group.group)
         return bad.nonzero().flatten().tolist()
 
     def check(self) -> None:

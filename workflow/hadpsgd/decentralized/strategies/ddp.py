@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from hadpsgd.decentralized.core.engine import NotFiniteError, Report
+from hadpsgd.decentralized.core.engine import LostMemberError, NotFiniteError, Report
 from hadpsgd.decentralized.core.heap import keep_freed_memory
 from hadpsgd.decentralized.core.observation import Observation
 from hadpsgd.decentralized.core.sgd import Sgd
@@ -93,6 +93,11 @@ class DdpEngine:
         return (0,)
 
     @property
+    def ranks(self) -> Sequence[int]:
+        """All, always."""
+        return range(self.place.world)
+
+    @property
     def living(self) -> tuple[int, Sequence[int]]:
         """Always the same."""
         return 0, self.alive
@@ -114,6 +119,14 @@ class DdpEngine:
     def observe(self) -> Observation:
         """All learners have one model."""
         return Observation()
+
+    def take(self, backward: Callable[[int], float]) -> float:
+        """This rank's gradient."""
+        return backward(self.place.member)
+
+    def go_alone(self, lost: LostMemberError) -> None:
+        """Every step needs all ranks."""
+        raise lost
 
     def step(self, rate: float, *, last: bool = False, block: int | None = None) -> Report:  # noqa: ARG002
         """Apply the averaged gradient; raises NotFiniteError."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Protocol
 
@@ -44,6 +44,11 @@ class Exchange(ABC):
     def living(self) -> tuple[int, Sequence[int]] | None:
         """Number of the membership and its nodes; None where no newcomers come."""
         return None
+
+    @property
+    def reduced(self) -> Collection[int]:
+        """Super-learners of which the first member goes on alone."""
+        return ()
 
     @abstractmethod
     def snapshot(self) -> None:
@@ -131,17 +136,22 @@ class PeerExchange(Exchange):
         """Counted by the transport."""
         return self.transport.bytes_sent
 
+    @property
+    def colleagues(self) -> Sequence[int]:
+        """The other members of the super-learner."""
+        return self.place.others
+
     def snapshot(self) -> None:
         """The own shard."""
         if not (self.own.is_cuda or self.sender):
-            self.own = self.transport.outgoing()
+            self.own = self._outgoing()
         version, self._copying = self.learner.begin_snapshot(self.own, self.part)
         self.note = self.coordination.note(version=version, steps=self.learner.steps)
 
     def _ready(self) -> None:
         """The snapshot is whole, and may be sent."""
         self._copying.finish()
-        message, outgoing = self.own, self.transport.outgoing()
+        message, outgoing = self.own, self._outgoing()
         if self.sender is not None:
             message = self._message if self.own.is_cuda else outgoing
             self.sender.send(self.own, message)
@@ -149,14 +159,22 @@ class PeerExchange(Exchange):
             outgoing.copy_(message)  # to pinned memory, on this thread's stream
         self.before_sending()
 
+    def _outgoing(self) -> Tensor:
+        """The buffer of what is sent."""
+        return self.transport.outgoing()
+
     def run(self, round_: int) -> None:
         """Exchange; make delta of what came, gathered from all shards."""
         self._ready()
+        self._take(self._swap(round_), round_)
+
+    def _swap(self, round_: int) -> dict[int, Arrival]:
+        """Send the snapshot to the partners of a round; theirs, by node."""
         current = self.schedule.round(round_)
         receives = {self.place.counterpart(j): j for j in current.receives(self.place.node)}
         sends = [self.place.counterpart(j) for j in current.sends(self.place.node)]
         arrivals = self.transport.exchange(round_, list(receives), sends, self.note)
-        self._take({receives[rank]: arrival for rank, arrival in arrivals.items()}, round_)
+        return {receives[rank]: arrival for rank, arrival in arrivals.items()}
 
     def _take(self, came: Mapping[int, Arrival], round_: int) -> None:
         """Make delta of what came from other nodes."""
@@ -180,7 +198,7 @@ class PeerExchange(Exchange):
 
     def agree(self, round_: int, note: Note) -> list[Note]:
         """Tell the other members of the super-learner that a round begins; what they tell."""
-        notes = self.transport.agree(round_, self.place.others, note)
+        notes = self.transport.agree(round_, self.colleagues, note)
         for other in notes:
             self.coordination.heard(other, round_)
         return notes

@@ -18,13 +18,15 @@ While members talk about a snapshot, none decides on an update; a gradient under
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
 from typing_extensions import override
 
 from hadpsgd.decentralized.core.coordination import living
-from hadpsgd.decentralized.network.collectives import Group, wait
+from hadpsgd.decentralized.network.collectives import Group, LostMemberError, wait
 from hadpsgd.decentralized.strategies.mixer import IDLE_SECONDS, FreeMixer
 from hadpsgd.decentralized.strategies.strategy import Counters
 
@@ -65,13 +67,17 @@ class MemberMixer(FreeMixer):
             self._wait(lambda: self._turns < self._limit)
             self._decided = self._turns + 1
             self._count.fill_(self._next)
-        self._telling = self.gradients.begin_gather(self._counts, self._count)
+        self._telling = []
+        with self._losing():
+            if not self.alone:
+                self._telling = self.gradients.begin_gather(self._counts, self._count)
 
     @override
     def before_update(self) -> None:
         """Fold in those that are here at all members."""
-        wait(self._telling)
-        everywhere = min(self._counts.tolist())
+        with self._losing():
+            wait(self._telling)
+        everywhere = min((self._count if self.alone else self._counts).tolist())
         with self.learner.changed:
             if self.learner.rounds < everywhere:
                 self._place()
@@ -115,6 +121,14 @@ class MemberMixer(FreeMixer):
         """A mix that has arrived counts as missed."""
         counters = super().counters()
         return Counters(**{**counters.__dict__, "missed": counters.missed + self._arrived})
+
+    @contextmanager
+    def _losing(self) -> Iterator[None]:
+        """The other members may be lost meanwhile."""
+        try:
+            yield
+        except LostMemberError as lost:
+            self.go_alone(lost)
 
     @property
     def _turns(self) -> int:
@@ -169,7 +183,7 @@ class MemberMixer(FreeMixer):
             note = self.coordination.note(version=0, steps=int(self._limit))
         notes = self.exchange.agree(self.started, note)
         with changed:
-            self._limit = max(note.steps, *(other.steps for other in notes))
+            self._limit = max(told.steps for told in (note, *notes))
             changed.notify_all()
             changed.wait_for(lambda: self._turns >= self._limit or self._closed)
             if self._arrived:

@@ -14,6 +14,7 @@ import torch
 from typing_extensions import override
 
 from hadpsgd.decentralized.core.coordination import Coordination
+from hadpsgd.decentralized.core.engine import LostMemberError
 from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.threads import Clock
 from hadpsgd.decentralized.strategies.exchange import Exchange
@@ -64,6 +65,19 @@ class Mixer(ABC):
             self._closed = True
             self.learner.changed.notify_all()
         self.wake()
+
+    @property
+    def alone(self) -> bool:
+        """Whether this member of a super-learner goes on without the others."""
+        return False
+
+    def go_alone(self, lost: LostMemberError) -> None:
+        """Go on without the other members of the super-learner, which are lost.
+
+        Raises:
+            LostMemberError: `lost`; this one cannot.
+        """
+        raise lost
 
     def decide(self) -> None:  # noqa: B027
         """All gradients of the super-learner are there: the update comes next."""

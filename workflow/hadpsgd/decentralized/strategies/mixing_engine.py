@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from hadpsgd.decentralized.core.coordination import living
-from hadpsgd.decentralized.core.engine import NotFiniteError, Report
+from hadpsgd.decentralized.core.engine import LostMemberError, NotFiniteError, Report
 from hadpsgd.decentralized.core.events import Join
 from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.observation import Observation
-from hadpsgd.decentralized.core.place import Place
+from hadpsgd.decentralized.core.place import Place, ranks_of
+from hadpsgd.decentralized.core.sums import mean_of
 from hadpsgd.decentralized.core.threads import Clock
 from hadpsgd.decentralized.network.collectives import Reducer
 from hadpsgd.decentralized.record.record import Recorder
@@ -69,6 +70,8 @@ class DecentralizedEngine:
         self._close = close
         self._everyone = reducer.group.size == place.world
         self._wants_pause = self._wants_stop = False
+        self._put = False, False
+        """Wishes that travel with the gradient under way."""
         self._entered = False
 
     def __enter__(self) -> DecentralizedEngine:
@@ -116,6 +119,42 @@ class DecentralizedEngine:
         """What there was to see of the mixes since the last call."""
         return self.mixer.exchange.observer.collect()
 
+    @property
+    def alone(self) -> bool:
+        """Whether this member of a super-learner goes on without the others."""
+        return self.mixer.alone
+
+    def take(self, backward: Callable[[int], float]) -> float:
+        """Leave the gradient for `step`; its loss. `backward` takes the number of a member.
+
+        A member that goes on alone takes the gradients of all, and sums them in their order.
+        """
+        if not self.alone:
+            return backward(self.place.member)
+        rows, losses = [], []
+        for member in range(self.place.size):
+            self.learner.flat.clear()
+            losses.append(backward(member))
+            self.learner.collect()
+            rows.append(self.learner.gradient.clone())
+        mean_of(rows, self.learner.gradient)
+        return sum(losses) / len(losses)
+
+    def go_alone(self, lost: LostMemberError) -> None:
+        """After `take` or `step` raised that: the gradient is to be taken again.
+
+        Raises:
+            LostMemberError: this member cannot go on without the others.
+        """
+        if self.alone and not self.reducer.active:
+            raise lost
+        self.mixer.go_alone(lost)
+        self.reducer.abandon()
+        self._wants_pause |= self._put[0]
+        self._wants_stop |= self._put[1]
+        self.learner.collect()
+        self.learner.flat.clear()
+
     def step(self, rate: float, *, last: bool = False, block: int | None = None) -> Report:
         """Apply the gradient that `backward` left, as the strategy says; `last`: none follows.
 
@@ -123,6 +162,7 @@ class DecentralizedEngine:
 
         Raises:
             NotFiniteError: names the learner and the step.
+            LostMemberError: others of the super-learner are gone; nothing was applied.
         """
         begin = self.clock.now()
         self.reducer.check()
@@ -275,6 +315,12 @@ class DecentralizedEngine:
         return living(self.mixer.coordination.schedule)
 
     @property
+    def ranks(self) -> Sequence[int]:
+        """Those that take part."""
+        size, reduced = self.place.size, self.mixer.exchange.reduced
+        return [rank for node in self.alive for rank in ranks_of(node, size=size, reduced=reduced)]
+
+    @property
     def living(self) -> tuple[int, Sequence[int]]:
         """Number of the membership, and the super-learners that it has; the two belong together."""
         return self.mixer.exchange.living or (0, self.alive)
@@ -331,13 +377,14 @@ class DecentralizedEngine:
 
     def _put_control(self) -> None:
         control = self.learner.flat.control
-        control[0] = float(self._wants_pause)
-        control[1] = float(self._wants_stop)
+        self._put = self._wants_pause, self._wants_stop
+        control[0], control[1] = map(float, self._put)
         self._wants_pause = self._wants_stop = False
 
     def _take_control(self) -> None:
         """Pass on wishes to pause and to stop."""
         pause, stop = self.learner.flat.control[:2].tolist()
+        self._put = False, False
         now = self._everyone and (self.reducer.active or self.place.world == 1)
         with self.learner.changed:
             if pause:
@@ -349,7 +396,8 @@ class DecentralizedEngine:
         """Whether the next gradient is shared (its hooks must know before backward)."""
         size = self.reducer.group.size
         inside = self.place.size > 1
-        self.reducer.active = size > 1 and (inside or self.steps < self.strategy.shared_steps)
+        shared = inside or self.steps < self.strategy.shared_steps
+        self.reducer.active = size > 1 and shared and not self.alone
 
     def _norm(self) -> tuple[float, bool]:
         """The gradient's norm; whether it must be skipped."""
