@@ -166,6 +166,11 @@ def test_pictures_that_are_not_there(pictures: Path, tmp_path: Path) -> None:
     held_out.samples[0] = (str(tmp_path / "val" / "yellow" / "1.png"), 0)
     with pytest.raises(UserError, match=r"yellow/1\.png: cannot be read"):
         held_out[0]
+    folders = Folders(train=held_out, held_out=held_out)
+    with pytest.raises(UserError) as caught:
+        list(folders.held_out_batches(batch=4, workers=1))
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith(f"{tmp_path / 'val' / 'yellow' / '1.png'}: cannot be read")
 
 
 def test_too_few_pictures_for_a_step(pictures: Path, tmp_path: Path) -> None:

@@ -218,6 +218,11 @@ class Run(SettingsChanges):
         unknown = [i for i in self.injected.slow_learners if not 0 <= i < self.learners]
         if unknown:
             raise ValueError(f"injected.slow_learners: there is no learner {unknown[0]}")
+        pairs = self.kind and self.kind.mixes and not self.kind.collective
+        if self.injected.drop and not pairs:
+            raise ValueError(
+                f"strategy {self.strategy} has no exchanges of two that injected.drop leaves out"
+            )
         if self.injected.drop and directed and not (self.kind and self.kind.push_sum):
             raise ValueError(
                 f"schedule '{self.schedule}' is directed: an exchange lost one way would shift the "

@@ -26,6 +26,18 @@ RESIZED = 256 / 224
 KEYS = 1 << 31
 
 
+class UnreadableError(UserError):
+    """A picture that cannot be read.
+
+    Where a process of its own loads, torch makes the error again, in the process that trains, of a
+    text that ends with the traceback; what the first one said is its last line.
+    """
+
+    def __init__(self, text: str) -> None:
+        last = text.strip().splitlines()[-1]
+        super().__init__(last.removeprefix(f"{__name__}.{type(self).__name__}: "))
+
+
 class Pictures(Dataset[tuple[Tensor, int]]):
     """One of the folders: [3, size, size] and the number of its class.
 
@@ -67,7 +79,7 @@ class Pictures(Dataset[tuple[Tensor, int]]):
         try:
             picture = self._load(path)
         except OSError as error:
-            raise UserError(f"cannot be read ({error})", where=path) from None
+            raise UnreadableError(f"{path}: cannot be read ({error})") from None
         if not self.augment:
             return self._transform(picture), label
         with torch.random.fork_rng(devices=[]):
