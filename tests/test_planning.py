@@ -106,6 +106,9 @@ def test_the_example() -> None:
     text = " ".join(explain.reasons(advice, cluster))
     assert "Super-learners of 8 (all of a node)" in text
     assert "ssgd stops scaling at its batch" in text and "2560" in text
+    assert advice.level and (advice.level.team.batch, advice.level.team.learners) == (8192, 64)
+    assert f"With 8192 it would need {advice.level.hours:.2f} h" in text
+    assert advice.best.hours < advice.level.hours_with_straggler
     assert "up to 3.2 (0.1 at 256" in explain.rate_rule(8192)
 
 

@@ -136,13 +136,21 @@ def _of_ssgd(advice: Advice) -> list[str]:
     best, ssgd = advice.best, advice.of("ssgd")
     if ssgd is None or best is ssgd or best.team.learners == 1:
         return []
-    return [
+    found = [
         f"ssgd stops scaling at its batch: {EVIDENCE['ssgd'].why}, so with "
         f"{ssgd.team.learners} learners each has {ssgd.team.own_batch:.0f} subsequences a step, "
         f"{100 * (1 - ssgd.step.compute / ssgd.step.seconds):.0f} % of the step is waiting and "
         f"exchange, and an epoch has {best.team.batch / ssgd.team.batch:.1f}x the steps of "
         f"{best.team.strategy}'s: {ssgd.hours:.2f} h."
     ]
+    if advice.level:
+        found.append(
+            "That it bears a smaller batch is the papers' finding; on this project's small corpora "
+            f"it bore the larger ones (docs/benchmarks/paper.md). With {advice.level.team.batch} it "
+            f"would need {advice.level.hours:.2f} h, {advice.level.hours_with_straggler:.2f} h with "
+            f"one learner {STRAGGLER:g}x slower: compare both on your data for an epoch or two."
+        )
+    return found
 
 
 def learning_rate(batch: int) -> LearningRate:

@@ -36,6 +36,8 @@ class Advice:
     """The one to take."""
     plans: tuple[Plan, ...]
     """The best of every strategy, in the order of `STRATEGIES`."""
+    level: Plan | None = None
+    """ssgd with the learners and the batch of the one to take, where the papers give it less."""
 
     def of(self, strategy: Strategy) -> Plan | None:
         """The best plan of a strategy; None where there is none."""
@@ -81,7 +83,16 @@ def advise(
     fastest = min(plan.hours for plan in known)
     close = [plan for plan in known if plan.hours <= (1 + UNDECIDED) * fastest]
     best = min(close, key=lambda plan: (plan.hours_with_straggler, plan.hours))
-    return Advice(best=best, plans=tuple(plans))
+    level = _level(best.team, cluster, work)
+    return Advice(best=best, plans=tuple(plans), level=level)
+
+
+def _level(best: Team, cluster: Cluster, work: Work) -> Plan | None:
+    """What ssgd would need if it bore the same batch: on small corpora here no other bore more."""
+    if best.batch <= largest_batch("ssgd", work.subsequences) or best.learners == 1:
+        return None
+    team = replace(best, strategy="ssgd", super_learner=1, schedule=_schedule("ssgd"))
+    return predict(team, cluster, work)
 
 
 def _smallest(found: Sequence[Plan]) -> Plan:
