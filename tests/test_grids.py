@@ -52,6 +52,7 @@ def test_a_run_of_two_grids_is_trained_once_and_the_common_value_is_not_in_its_n
         "batch": ["single-batch32", "single-batch32-lr0.2"],
         "learners": ["single", "single-batch32"],
         "stragglers": [],
+        "tried": [],
         "why": [],
     }
 

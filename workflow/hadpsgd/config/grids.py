@@ -12,7 +12,7 @@ from hadpsgd.config.base import DECIDES_NOTHING, Section
 from hadpsgd.config.settings import Settings
 from hadpsgd.config.training import Injected, Run, short
 
-Part = Literal["batch", "learners", "stragglers", "why"]
+Part = Literal["batch", "tried", "learners", "stragglers", "why"]
 PARTS: tuple[Part, ...] = get_args(Part)
 
 

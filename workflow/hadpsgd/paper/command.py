@@ -13,7 +13,7 @@ from markupsafe import Markup
 from hadpsgd.config import Config, load
 from hadpsgd.errors import UserError
 from hadpsgd.files import explain_os_errors, write_text
-from hadpsgd.paper import batches, cells, learners, stragglers, times, why
+from hadpsgd.paper import batches, cells, learners, stragglers, times, tried, why
 from hadpsgd.paper.blocks import Section
 from hadpsgd.reports import curves, html
 
@@ -49,6 +49,9 @@ def sections(config: Config) -> list[Section]:
     made = []
     if parts["batch"]:
         made.append(batches.section(parts["batch"], baseline, sets))
+    if parts["tried"]:
+        ruled = batches.by_rule(parts["batch"], baseline)
+        made.append(tried.section(parts["tried"], ruled, baseline))
     if parts["learners"]:
         made.append(learners.section(parts["learners"], baseline, sets))
     made.append(times.section())
