@@ -143,12 +143,12 @@ def _of_ssgd(advice: Advice) -> list[str]:
         f"exchange, and an epoch has {best.team.batch / ssgd.team.batch:.1f}x the steps of "
         f"{best.team.strategy}'s: {ssgd.hours:.2f} h."
     ]
-    if advice.level:
+    if level := advice.level:
         found.append(
-            "That it bears a smaller batch is the papers' finding; on this project's small corpora "
-            f"it bore the larger ones (docs/benchmarks/paper.md). With {advice.level.team.batch} it "
-            f"would need {advice.level.hours:.2f} h, {advice.level.hours_with_straggler:.2f} h with "
-            f"one learner {STRAGGLER:g}x slower: compare both on your data for an epoch or two."
+            "That it bears a smaller batch is the papers' finding; on small corpora here it bore "
+            f"the larger ones (docs/benchmarks/paper.md). With {level.team.batch} it would need "
+            f"{level.hours:.2f} h, {level.hours_with_straggler:.2f} h with one learner "
+            f"{STRAGGLER:g}x slower: compare both on your data for an epoch or two."
         )
     return found
 
