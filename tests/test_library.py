@@ -87,15 +87,17 @@ def example(file: str) -> str:
     return found[0].removeprefix("```python\n").removesuffix("```")
 
 
-def test_the_example_runs_as_it_stands(tmp_path: Path) -> None:
-    """Under torchrun, two processes; the model that it leaves has learnt something."""
+@pytest.mark.parametrize("by", ["torchrun", "hadpsgd launch"])
+def test_the_example_runs_as_it_stands(by: str, tmp_path: Path) -> None:
+    """Two processes; the model that it leaves has learnt something."""
     assert example("README.md") == example("docs/library.md")
     (tmp_path / "train.py").write_text(example("README.md"))
+    command = {
+        "torchrun": "torch.distributed.run --standalone --nproc-per-node 2",
+        "hadpsgd launch": "hadpsgd launch --learners 2",
+    }[by]
     ran = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-            *("--nproc-per-node", "2", "train.py"),
-        ],
+        [sys.executable, "-m", *command.split(), "train.py"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

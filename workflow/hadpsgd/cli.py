@@ -50,7 +50,10 @@ STAGES: dict[str, tuple[str, str]] = {
     "check-egs": ("hadpsgd.egs.check_command", "compare training examples with their checksums"),
     "model-info": ("hadpsgd.models.command", "layers and parameters of a model"),
     "learning-rate": ("hadpsgd.training.rate_command", "the learning rate over the epochs"),
-    "launch": ("hadpsgd.training.launch_command", "start the ranks of a training run"),
+    "launch": (
+        "hadpsgd.training.launch_command",
+        "start the ranks of a training run; with --learners N, those of a script of yours",
+    ),
     "train": ("hadpsgd.training.command", "train a run; one rank, started by torchrun"),
     "images": (
         "hadpsgd.images.command",
@@ -111,6 +114,8 @@ STAGES: dict[str, tuple[str, str]] = {
 
 USER_ERROR = 2
 INTERRUPTED = 130
+SCRIPT = "hadpsgd.decentralized.commands.launch"
+"""What `launch --learners` is: it needs the library alone, and has its own way with signals."""
 STOPPABLE = ("launch", "train")
 """Stages that SIGTERM and SIGUSR1 ask to stop at a checkpoint, from their first moment on."""
 
@@ -155,14 +160,15 @@ def main(argv: list[str] | None = None) -> int:
         print(overview())
         return 0 if arguments else USER_ERROR
     stage, *rest = arguments
-    if stage in STOPPABLE:
+    script = stage == "launch" and rest[:1] == ["--learners"]
+    if stage in STOPPABLE and not script:
         _imported("hadpsgd.training.interrupt").catch()
     try:
         # a training that is followed ends the follower; no workflow trains images
-        if "--follow" not in rest and stage != "images":
+        if "--follow" not in rest and stage != "images" and not script:
             guard = _imported("hadpsgd.guard")
             guard.watch(guard.stop if stage in STOPPABLE else guard.die)
-        module = load(stage)
+        module = _imported(SCRIPT) if script else load(stage)
         parser = argparse.ArgumentParser(prog=f"hadpsgd {stage}", description=STAGES[stage][1])
         module.configure(parser)
         return module.run(parser.parse_args(rest)) or 0

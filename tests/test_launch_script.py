@@ -1,0 +1,54 @@
+"""`hadpsgd launch --learners N`: processes of a user's script, how they end, what they hear."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hadpsgd import cli
+
+SAYS = "import os, sys, time, pathlib; rank = os.environ['RANK']; pathlib.Path(rank).touch();"
+
+
+def start(folder: Path, learners: int, code: str) -> subprocess.Popen[str]:
+    """A script with an argument."""
+    (folder / "user.py").write_text(SAYS + code)
+    command = [sys.executable, "-m", "hadpsgd", "launch", "--learners", str(learners)]
+    return subprocess.Popen(
+        [*command, "user.py", "--learners", "7"], cwd=folder, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_the_first_failure_ends_all(tmp_path: Path) -> None:
+    """Its status is that of the command; the others would sleep for ever."""
+    code = (
+        "assert sys.argv[1:] == ['--learners', '7']; rank == '1' and sys.exit(3); time.sleep(999)"
+    )
+    launched = start(tmp_path, 3, code)
+    _, said = launched.communicate(timeout=120)
+    assert launched.returncode == 3
+    assert said == "hadpsgd launch: learner 1 ended with status 3; the others are ended\n"
+
+
+def test_signals_reach_the_script(tmp_path: Path) -> None:
+    """As if it had been started by hand: SIGTERM ends it, if it does nothing about it."""
+    launched = start(tmp_path, 2, "time.sleep(999)")
+    deadline = time.monotonic() + 120
+    while not ((tmp_path / "0").exists() and (tmp_path / "1").exists()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    launched.send_signal(signal.SIGTERM)
+    _, said = launched.communicate(timeout=120)
+    assert launched.returncode == 128 + signal.SIGTERM
+    assert "died of signal 15" in said and said.count("\n") == 1
+
+
+def test_what_cannot_be_started(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([], ["--"], ["no/such/program"]):
+        assert cli.main(["launch", "--learners", "2", *words]) == cli.USER_ERROR
+    assert capsys.readouterr().err.count("\n") == 3
