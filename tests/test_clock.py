@@ -237,6 +237,19 @@ def test_a_link_carries_one_message_at_a_time_each_way() -> None:
     assert links.bytes_sent == {0: 400, 1: 100, 2: 100, 3: 100}
 
 
+def test_a_short_message_waits_for_what_lies_in_the_queue_alone() -> None:
+    links = Links(LinkTimes(latency=0.25, bandwidth=100, factors={3: 4}, queue=0.5))
+    assert links.told(now=0, source=0, target=1) == 0.25
+    links.arrival(now=0, source=0, target=3, size=100)  # 1 s to send, 4 s to receive
+    assert links.told(now=0, source=0, target=1) == 0.75
+    assert links.told(now=0.75, source=0, target=1) == 1.25  # the rest of the snapshot
+    assert links.told(now=2, source=0, target=1) == 2.25
+    assert links.told(now=2, source=1, target=3) == 2.75
+    assert links.told(now=2, source=3, target=1) == 2.25  # the other way
+    links.arrival(now=10, source=3, target=2, size=100)  # the slow one sends: 2 has room
+    assert links.told(now=11, source=1, target=2) == 11.25
+
+
 def test_allreduce_time() -> None:
     times = LinkTimes(latency=0.01, bandwidth=1000, factors={2: 3})
     assert times.allreduce([0, 1], 1000) == pytest.approx(2 * (0.01 + 0.5))

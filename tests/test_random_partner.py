@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
@@ -21,6 +22,7 @@ from hadpsgd.decentralized.assembly import schedule_of
 from hadpsgd.decentralized.core.events import Event, Mix, ledger_faults
 from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.network.injectors import Injection
+from hadpsgd.decentralized.network.queueing import QUEUE_SECONDS
 from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
 from hadpsgd.decentralized.network.wire import Header
 from hadpsgd.decentralized.simulated.simulation import Node, Setting, Simulation
@@ -196,6 +198,28 @@ def test_a_slow_link_delays_its_own_exchanges_alone() -> None:
     }
     assert kept["random-partner"] > 0.95, kept
     assert kept["ring"] < 0.5 and kept["random-ring"] < 0.5, kept
+
+
+@pytest.mark.parametrize(("queue", "keep"), [(QUEUE_SECONDS, True), (math.inf, False)])
+def test_answers_do_not_wait_for_a_snapshot_on_a_slow_link(queue: float, *, keep: bool) -> None:
+    """8 learners; a model needs 13 ms, on the slow link 106 ms: more than two gradients.
+
+    Who asks the slow one while it sends to another waits for the answer, and is lost to the others
+    meanwhile, if the answer goes behind all of the snapshot.
+    """
+    slow, mixes = 1, []
+    for factor in (1.0, 8.0):
+        setting = a_setting(
+            8,
+            seed=1,
+            compute=ComputeTimes(seconds=0.04, spread="lognormal", deviation=0.05),
+            links=LinkTimes(latency=3e-4, bandwidth=5e6, factors={slow: factor}, queue=queue),
+            model_bytes=66256,
+        )
+        simulation = Simulation(setting, Small())
+        simulation.run(seconds=4.0)
+        mixes.append(sum(n.engine.rounds for n in simulation.nodes if n.index != slow))
+    assert (mixes[1] > 0.95 * mixes[0]) == keep, mixes
 
 
 @given(st.data(), st.integers(2, 6), st.integers(0, 2**31))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import selectors
 import socket
 from collections import deque
 
+from hadpsgd.decentralized.network.queueing import BUFFER_BYTES, Queue
 from hadpsgd.decentralized.network.wire import SIZE, Header
 
-BUFFER_BYTES = 4 * 2**20
 KEEPALIVE = (("TCP_KEEPIDLE", 1), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", 3))
 """A host that vanishes is noticed after about four seconds."""
 UNACKNOWLEDGED_MS = 4000
@@ -33,15 +34,17 @@ class Link:
         """Events that the selector waits for."""
         self.ended = False
         """Whether the partner closed it, or died."""
+        self._queue = Queue(sock)
         self._head = bytearray(SIZE)
         self._got = 0
 
     def send(self) -> int:
         """Send what the kernel takes; the bytes sent."""
         sent = 0
-        while self.outbox:
+        room = self._queue.room() if self.outbox else 0
+        while self.outbox and room > 0:
             try:
-                n = self.sock.sendmsg(list(self.outbox)[:8])
+                n = self.sock.sendmsg(self._piece(room))
             except BlockingIOError:
                 break
             except OSError:
@@ -49,13 +52,25 @@ class Link:
                 self.outbox.clear()
                 break
             sent += n
+            room -= n
             while n:
                 first = self.outbox.popleft()
                 if n < len(first):
                     self.outbox.appendleft(first[n:])
                     break
                 n -= len(first)
+        self._queue.given(all_=not self.outbox)
         return sent
+
+    def _piece(self, room: int) -> list[memoryview]:
+        """What to hand over at once; the kernel takes more than it has room for, if it is asked."""
+        piece = []
+        for message in itertools.islice(self.outbox, 8):
+            piece.append(message[:room])
+            room -= len(piece[-1])
+            if not room:
+                break
+        return piece
 
     def read_header(self) -> bool:
         """Whether a header is there."""

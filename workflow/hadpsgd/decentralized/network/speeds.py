@@ -15,6 +15,7 @@ from typing import Literal
 
 import numpy as np
 
+from hadpsgd.decentralized.network.queueing import QUEUE_SECONDS
 from hadpsgd.errors import UserError
 
 Spread = Literal["none", "uniform", "exponential", "lognormal"]
@@ -72,6 +73,8 @@ class LinkTimes:
     """Bytes a second of a learner's link, out and in at the same time."""
     factors: Mapping[int, float] = field(default_factory=dict)
     """Learner -> how many times slower its link is; 1 where none is given."""
+    queue: float = QUEUE_SECONDS
+    """Seconds, at most, for which a link carries what was handed over before a short message."""
 
     def __post_init__(self) -> None:
         if not self.latency >= 0 or not self.bandwidth > 0:
@@ -99,6 +102,7 @@ class Links:
         self.bytes_sent: defaultdict[int, float] = defaultdict(float)
         self._out_free: defaultdict[int, float] = defaultdict(float)
         self._in_free: defaultdict[int, float] = defaultdict(float)
+        self._in_full: defaultdict[int, float] = defaultdict(float)
 
     def arrival(self, *, now: float, source: int, target: int, size: float) -> float:
         """Moment at which `size` bytes, handed over `now`, have arrived.
@@ -108,7 +112,17 @@ class Links:
         begin = max(now, self._out_free[source])
         sent = begin + self.times.seconds(learner=source, size=size)
         received = max(begin, self._in_free[target]) + self.times.seconds(learner=target, size=size)
+        self._in_full[target] = received
         self._out_free[source] = sent
         self._in_free[target] = max(sent, received)
         self.bytes_sent[source] += size
         return self._in_free[target] + self.times.latency
+
+    def told(self, *, now: float, source: int, target: int) -> float:
+        """Moment at which a message of no size, handed over `now`, has arrived.
+
+        It goes out, and comes in, behind what of weights lies there already.
+        """
+        queue = self.times.queue
+        sent = now + min(max(self._out_free[source] - now, 0.0), queue)
+        return sent + min(max(self._in_full[target] - sent, 0.0), queue) + self.times.latency

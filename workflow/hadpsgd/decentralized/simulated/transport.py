@@ -258,10 +258,12 @@ class SimulatedTransport:
             raise ConnectionRefusedError(f"learner {j} is gone")
 
     def tell(self, j: int, message: Header) -> None:
-        """Send a short message, which takes the links' latency."""
+        """Send a short message, which takes the links' latency and waits for what lies there."""
         if self.lives(j):
-            partner, latency = self.network.transport(j), self.network.links.times.latency
-            self.network.clock.after(latency, partial(partner._hear, message, self))
+            network, partner = self.network, self.network.transport(j)
+            now = network.clock.now()
+            moment = network.links.told(now=now, source=self.rank, target=j)
+            network.clock.after(moment - now, partial(partner._hear, message, self))
 
     def heard(self) -> list[Header]:
         """Short messages that came, in the order of their coming."""
