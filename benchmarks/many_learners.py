@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 
-from hadpsgd.decentralized.core.work import LocalStore
+from hadpsgd.decentralized.core.stores import LocalStore
 from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
 from hadpsgd.decentralized.simulated.simulation import Setting, Simulation
 from hadpsgd.decentralized.simulated.study import healed

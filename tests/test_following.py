@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hadpsgd.decentralized.core.following import Following, Given, Leading, MemberSupply
+from hadpsgd.decentralized.core.stores import LocalStore
 from hadpsgd.decentralized.core.supply import Claims
-from hadpsgd.decentralized.core.work import Ledger, Left, LocalStore
+from hadpsgd.decentralized.core.work import Ledger, Left
 from hadpsgd.errors import UserError
 
 SECONDS = 120.0

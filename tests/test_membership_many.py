@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from hadpsgd.decentralized.core.work import LocalStore
+from hadpsgd.decentralized.core.stores import LocalStore
 from hadpsgd.decentralized.elastic.decision import Decision, Report
 from hadpsgd.decentralized.elastic.membership import Membership
 from hadpsgd.decentralized.simulated.clock import VirtualClock

@@ -13,8 +13,9 @@ import torch.distributed as dist
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from hadpsgd.decentralized.core.stores import LocalStore
 from hadpsgd.decentralized.core.supply import Supply
-from hadpsgd.decentralized.core.work import Ledger, Left, LocalStore
+from hadpsgd.decentralized.core.work import Ledger, Left
 
 
 class KilledError(Exception):
@@ -84,6 +85,20 @@ class Turns:
             assert self.changed.wait_for(lambda: self.turn is None, 120), f"{number} hangs"
         if number not in self.waiting:
             self.threads[number].join()
+
+
+class CountingStore(LocalStore):
+    """Counts calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: Counter[str] = Counter()
+
+    def __getattribute__(self, name: str) -> Any:
+        """Names without an underscore are calls."""
+        if not name.startswith("_") and name != "calls":
+            self.calls[name] += 1
+        return super().__getattribute__(name)
 
 
 class Gated:
@@ -268,6 +283,27 @@ def test_what_is_given_back_is_anybodys() -> None:
     second.give_back()
     claimed = [ledger.claim() for _ in range(2) for ledger in (first, second)]
     assert sorted(block for block in claimed if block is not None) == [0, 1, 2]
+
+
+def test_a_slow_learner_asks_for_the_end_only_near_it() -> None:
+    """Each call is a round trip over its link: 3 a claim, one more now and then."""
+    moment, store = 0.0, CountingStore()
+    ledger = Ledger(store, Left(total=1000), learner=0, learners=8, now=lambda: moment)
+    ledger.begin()
+    needed = []
+    for _ in range(16):
+        store.calls.clear()
+        block = ledger.claim()
+        assert block is not None
+        ledger.finish(block)
+        needed.append(store.calls.total())
+        moment += 5.0
+        store.add("next", 39)  # the others': 8 a second in all
+    assert needed[3:7] == [3, 3, 3, 3] and sum(needed) <= 16 * 3 + 4
+    while ledger.claim() is not None:
+        moment += 5.0
+        store.add("next", 39)
+    assert store.add("next", 0) < 1000, "it left the last ones to the others"
 
 
 def test_old_claims_are_removed() -> None:

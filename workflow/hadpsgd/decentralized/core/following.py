@@ -17,8 +17,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Generic, Protocol, TypeVar
 
+from hadpsgd.decentralized.core.stores import Store
 from hadpsgd.decentralized.core.supply import LOOK_SECONDS, Claims
-from hadpsgd.decentralized.core.work import Store
 from hadpsgd.errors import UserError
 
 T = TypeVar("T")

@@ -6,9 +6,12 @@ end makes the run longer by up to k gradients, while the others could do that bl
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 
+SURE = 4
+"""A slow learner asks how far the others are so many times earlier than it has to know."""
 SLOW = 3
 """Times slower than the mean from which a learner leaves blocks to the others near the end."""
 
@@ -38,10 +41,19 @@ class Pace:
         """Whether there were two claims."""
         return len(self._claims) > 1
 
-    @property
-    def asks(self) -> bool:
-        """Whether `leaves` is to be asked: at the second claim, and by slow learners."""
-        return self._slow(self._claims[-1][0]) if self.known else bool(self._claims)
+    def asks(self, *, total: int, held: int) -> bool:
+        """Whether `leaves` is to be asked: at the second claim, and by slow learners near the end.
+
+        How near it is they tell from their own claims; the others may have become faster since.
+        """
+        if not self.known:
+            return bool(self._claims)
+        last, then = self._claims[-1]
+        if not self._slow(last):
+            return False
+        blocks, seconds = self._interval(last)
+        since = SURE * (held + 1 + (self.now() - then) / seconds) if seconds else math.inf
+        return total - last < since * blocks
 
     def leaves(self, *, taken: int, total: int, held: int) -> bool:
         """Whether this learner, which holds `held` blocks, leaves what is not `taken` to others.

@@ -19,29 +19,17 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Protocol
 
 from hadpsgd.decentralized.core.pace import Pace
+from hadpsgd.decentralized.core.stores import Store
 
 LOST = "lost"
 """Owner of a block whose claimer died before it could say so, or gave it back."""
+OFFERS_EVERY = 8
+"""Claims of which one begins with a look at what the dead left; where nothing else is left, all do.
+Each look takes a round trip, and over a slow link a round trip may take as long as a gradient."""
 TIDY_EVERY = 64
 """Claims after which a learner removes its old ones from the store, at least."""
-
-
-Key = str
-
-
-class Store(Protocol):
-    """What is needed of `torch.distributed.Store`."""
-
-    def add(self, key: Key, amount: int, /) -> int: ...
-    def set(self, key: Key, value: str, /) -> None: ...
-    def get(self, key: Key, /) -> bytes: ...
-    def multi_get(self, keys: list[str], /) -> list[bytes]: ...
-    def check(self, keys: list[str], /) -> bool: ...
-    def compare_set(self, key: Key, old: str, new: str, /) -> bytes: ...
-    def delete_key(self, key: Key, /) -> bool: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +136,7 @@ class Ledger:
         self._old: list[int] = []
         self._tidy_at = TIDY_EVERY
         self._begun = False
+        self._claims = 0
         self._owned: set[int] = set()  # places of all blocks that were ever this process's
         self._pace = pace or Pace(learners, now)
         self._first = first
@@ -170,21 +159,17 @@ class Ledger:
         """
         if not self._begun:
             self.begin()
-        if self._pace.asks:
+        total, held = self._first + len(self.left), len(self._held)
+        if self._pace.asks(total=total, held=held):
             taken = self._first + self.store.add("next", 0)
-            total = self._first + len(self.left)
-            if self._pace.leaves(taken=taken, total=total, held=len(self._held)):
+            if self._pace.leaves(taken=taken, total=total, held=held):
                 return None
-        for index, owner in self._offered():
-            if self._take(index, owner):
-                return self.left.block(index)
-        while not self._exhausted:
-            index = self.store.add("next", 1) - 1
-            self._exhausted = index >= len(self.left)
-            if not self._exhausted and self._take(index, ""):
-                self._pace.claimed(self._first + index)
-                return self.left.block(index)
-        return None
+        self._claims += 1
+        if self._claims % OFFERS_EVERY:
+            block = self._fresh()
+            return self._given_back() if block is None else block
+        block = self._given_back()
+        return self._fresh() if block is None else block
 
     @property
     def paced(self) -> bool:
@@ -256,6 +241,23 @@ class Ledger:
             low=len(self.left),
         )
         self.store.compare_set(_of(learner), words, json.dumps(asdict(buried)))
+
+    def _fresh(self) -> int | None:
+        """A block that nobody has had."""
+        while not self._exhausted:
+            index = self.store.add("next", 1) - 1
+            self._exhausted = index >= len(self.left)
+            if not self._exhausted and self._take(index, ""):
+                self._pace.claimed(self._first + index)
+                return self.left.block(index)
+        return None
+
+    def _given_back(self) -> int | None:
+        """A block of one that died."""
+        for index, owner in self._offered():
+            if self._take(index, owner):
+                return self.left.block(index)
+        return None
 
     def _take(self, index: int, owner: str) -> bool:
         """Become the owner instead of `owner`; whether that worked."""
@@ -330,52 +332,6 @@ class Ledger:
     def _get(self, key: str) -> str:
         """The value; "" if there is none."""
         return self.store.get(key).decode() if self.store.check([key]) else ""
-
-
-class LocalStore:
-    """A store inside one process."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, str] = {}
-        self._lock = threading.RLock()
-
-    def add(self, key: Key, amount: int, /) -> int:
-        """The new value."""
-        with self._lock:
-            value = int(self._values.get(key, "0")) + amount
-            self._values[key] = str(value)
-            return value
-
-    def set(self, key: Key, value: str, /) -> None:
-        """In place of a former one."""
-        with self._lock:
-            self._values[key] = value
-
-    def get(self, key: Key, /) -> bytes:
-        """The value; KeyError if there is none."""
-        with self._lock:
-            return self._values[key].encode()
-
-    def multi_get(self, keys: list[str], /) -> list[bytes]:
-        """Their values."""
-        return [self.get(key) for key in keys]
-
-    def check(self, keys: list[str], /) -> bool:
-        """Whether all are there."""
-        with self._lock:
-            return all(key in self._values for key in keys)
-
-    def compare_set(self, key: Key, old: str, new: str, /) -> bytes:
-        """As torch's: a missing key counts as ""; the value afterwards, or `old`."""
-        with self._lock:
-            if self._values.get(key, "") == old:
-                self._values[key] = new
-            return self._values.get(key, old).encode()
-
-    def delete_key(self, key: Key, /) -> bool:
-        """Whether it was there."""
-        with self._lock:
-            return self._values.pop(key, None) is not None
 
 
 def _claim(index: int) -> str:

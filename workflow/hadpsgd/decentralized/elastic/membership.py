@@ -30,8 +30,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 
 from hadpsgd.decentralized.core.place import ranks_of
+from hadpsgd.decentralized.core.stores import Store
 from hadpsgd.decentralized.core.threads import Clock, RealClock
-from hadpsgd.decentralized.core.work import Store
 from hadpsgd.decentralized.elastic.decision import Decision, Newcomer, Report, report_of
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
 
