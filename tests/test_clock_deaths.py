@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+from unittest import mock
 
 import dense
 import numpy as np
@@ -16,6 +19,7 @@ from hadpsgd.decentralized.core.events import Join, Mix, Update, blocks_of, ledg
 from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
 from hadpsgd.decentralized.simulated.simulation import Setting, Simulation
+from hadpsgd.decentralized.simulated.transport import SimulatedTransport
 from hadpsgd.decentralized.strategies import registry
 from hadpsgd.decentralized.strategies.registry import Choice
 from hadpsgd.decentralized.topology.schedules import create
@@ -159,3 +163,51 @@ def test_who_cannot_go_on_is_refused() -> None:
         simulate("random-partner", 4, deaths={1: 1.0}, returns={1: 2.0})
     with pytest.raises(UserError, match="who comes back has died before"):
         simulate("ring", 4, deaths={1: 1.0}, returns={2: 2.0})
+
+
+@pytest.mark.parametrize("schedule", ["ring", "random-ring", "pairwise"])
+def test_who_is_idle_connects_to_those_alone_that_may_wait_for_it(schedule: str) -> None:
+    """Weights go where there is a connection, and the higher learner makes it, as with TCP."""
+    learners = 16
+    connected: set[tuple[int, int]] = set()
+    kept: defaultdict[tuple[int, int], list[Callable[[], None]]] = defaultdict(list)
+    send, reach = SimulatedTransport._send, SimulatedTransport.reach
+
+    def connect(pair: tuple[int, int]) -> None:
+        connected.add(pair)
+        for again in kept.pop(pair, []):
+            again()
+
+    def reaching(self: SimulatedTransport, j: int) -> None:
+        reach(self, j)
+        if j < self.rank:
+            connect((self.rank, j))
+
+    def sending(self: SimulatedTransport, j: int, *what: Any) -> None:
+        pair = max(self.rank, j), min(self.rank, j)
+        if self.rank > j:
+            connect(pair)
+        if pair in connected:
+            send(self, j, *what)
+        else:
+            kept[pair].append(partial(send, self, j, *what))
+
+    setting = Setting(
+        strategy=registry.create(Choice(strategy="adpsgd")),
+        schedule=create(schedule, learners=learners, seed=3),
+        # who has few gradients to do is idle until those that are slow invite it
+        compute=ComputeTimes(seconds=0.05, factors=dict.fromkeys(range(0, learners, 4), 40.0)),
+        links=LinkTimes(latency=1e-3),
+        rate=lambda _: RATE,
+        elastic=True,
+    )
+    with (
+        mock.patch.object(SimulatedTransport, "_send", sending),
+        mock.patch.object(SimulatedTransport, "reach", reaching),
+    ):
+        simulation = Simulation(setting, Small())
+        simulation.run(steps=3, seconds=100)
+    assert simulation.clock.now() < 100, "somebody waited for a connection that nobody made"
+    assert all(node.engine.complete for node in simulation.nodes)
+    if schedule != "random-ring":  # there they have many partners in any case
+        assert len(connected) == learners

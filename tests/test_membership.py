@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -79,6 +80,37 @@ def test_who_reports_is_not_given_up_for_a_broken_connection(store: dist.Store) 
     views = [view(store, node) for node in (0, 1, 2, 4)]
     decisions = together(*(lambda m=m: m.change(Report(round=7), lost=[3]) for m in views))
     assert {decision.alive for decision in decisions} == {(0, 1, 2, 3, 4)}
+
+
+def test_who_lives_and_reports_late_is_waited_for(
+    store: dist.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connection broke, and it has not noticed so soon as the others."""
+    monkeypatch.setattr(membership, "PATIENCE_SECONDS", 0.05)
+    views = [view(store, node) for node in (0, 1, 2, 4)]
+    late = view(store, 3)
+
+    def report() -> Decision:
+        time.sleep(0.3)
+        return late.change(Report(round=7))
+
+    changing = [lambda m=m: m.change(Report(round=7), lost=[3]) for m in views]
+    decisions = together(*changing, report)
+    assert {decision.alive for decision in decisions} == {(0, 1, 2, 3, 4)}
+
+
+@pytest.mark.parametrize("lost", [0, 3])
+def test_who_lives_but_lost_its_partners_is_waited_for_a_while(
+    store: dist.Store, lost: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is stopped: its port answers. Who only is silent would be waited for far longer."""
+    monkeypatch.setattr(membership, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(membership, "GRACE_SECONDS", 0.2)
+    others = [node for node in range(5) if node != lost]
+    ring = create("ring", learners=5, seed=0)
+    views = [Membership(store, ring, node, lambda _: True, seconds=1e4) for node in others]
+    decisions = together(*(lambda m=m: m.change(Report(round=7), lost=[lost]) for m in views))
+    assert {decision.alive for decision in decisions} == {tuple(others)}
 
 
 def test_who_was_given_up_is_told(store: dist.Store) -> None:

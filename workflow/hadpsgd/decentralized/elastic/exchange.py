@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
-from hadpsgd.decentralized.core.coordination import Coordination, living
+from hadpsgd.decentralized.core.coordination import Coordination, horizon
 from hadpsgd.decentralized.core.events import Join
 from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.note import Note
@@ -63,6 +63,8 @@ class ElasticExchange(PeerExchange):
         """When the last round ended."""
         self._hurried: float | None = None
         """Since when news are to travel far."""
+        self._may_wait: tuple[int, int, set[int]] = (-1, -1, set())
+        """(membership, round, `_who_may_wait` of it)"""
         transport.interrupted = self.must_change
 
     @property
@@ -132,16 +134,30 @@ class ElasticExchange(PeerExchange):
         idle = self.membership.clock.now() - self._active
         if idle < LOOK_SECONDS or self.coordination.pauses(round_):
             return set()
-        lost, node = self.links.ended(), self.place.node
-        # others may be rounds ahead: whoever it is that waits, the higher rank connects
-        lower = [j for j in living(self.schedule) if j < node]
-        partners = {*lower, *self.schedule.round(round_).receives(node)}
+        lost, now = self.links.ended(), self.schedule.round(round_).receives(self.place.node)
+        partners = {*self._who_may_wait(round_), *now}
         for rank in {*self.colleagues, *(rank for j in partners for rank in self.ways(j))}:
             try:
                 self.links.reach(rank)
             except OSError:
                 lost.add(rank)
         return lost if idle > IDLE_SECONDS else set()
+
+    def _who_may_wait(self, round_: int) -> set[int]:
+        """Lower nodes that may wait for this one, which connects to them, in a later round.
+
+        How far others get without this node's next round is how far its news would travel: where
+        they would be known to everybody, nobody gets without it.
+        """
+        if self._may_wait[:2] != (self.membership.epoch, round_):
+            node = self.place.node
+            end = horizon(self.schedule, source=node, first=round_)
+            partners = {
+                j for r in range(round_, end + 1) for j in self.schedule.round(r).sends(node)
+            }
+            lower = {j for j in partners if j < node}
+            self._may_wait = self.membership.epoch, round_, lower
+        return self._may_wait[2]
 
     def join(self, *, seconds: float, steps: int, version: int) -> None:
         """As a newcomer: get in, take a neighbour's weights, be where the others are.

@@ -7,9 +7,10 @@ like this, in the communication threads; gradients go on meanwhile:
 1. Who loses a partner, or wants to join, proposes the change. The others look for proposals
    between rounds and while they wait in one.
 2. Everybody reports the round it is in and whose snapshots it holds. A rank that a partner lost is
-   given up unless it reports. Who does not listen any more is dead, whether it has reported or not.
-   A super-learner of which a rank is dead leaves as a whole; or, where that is wanted, it is
-   *reduced* to its first rank, if that one lives, until it leaves and joins as a whole.
+   given up unless it reports: at once if it does not listen, else after a while, since its partner
+   may have noticed first that their connection broke. Who is waited for and does not listen any
+   more is dead. A super-learner of which a rank is dead leaves as a whole; or, where that is wanted,
+   it is *reduced* to its first rank, if that one lives, until it leaves and joins as a whole.
 3. The lowest living rank writes down the decision: the nodes, the round that all go on with,
    and the reports. The first decision counts; if its writer dies before, the next one writes.
 4. An exchange of the round that was broken off counts only between two living nodes all of whose
@@ -38,6 +39,8 @@ from hadpsgd.decentralized.topology.mixing import MixingSchedule
 LOOK_SECONDS = 0.25
 PATIENCE_SECONDS = 1.0
 """A rank that is waited for so long (for its report, or its decision) is asked whether it lives."""
+GRACE_SECONDS = 2.0
+"""A rank that listens, and that a partner has lost, has so long to report."""
 FIRST_POLL_SECONDS, LAST_POLL_SECONDS = 0.005, 0.05
 """Who waits for a word in the store asks again after so long, each time after twice as long."""
 
@@ -115,6 +118,8 @@ class Membership:
         """
         for rank in lost:
             self._put(f"lost/{rank}")
+            if not self.lives(rank):
+                self._put(f"gone/{rank}")
         for rank in dead:
             self._put(f"dead/{rank}")
         self._put(f"report/{self.rank}", json.dumps(asdict(report)))
@@ -267,7 +272,8 @@ class Membership:
 
     def _ask(self, rank: int, *, silent: float) -> None:
         """Whether it lives, though it has been silent for so long; if not, all are told so."""
-        if silent > self.seconds or not self.lives(rank):
+        patience = GRACE_SECONDS if self._there(f"lost/{rank}") else self.seconds
+        if silent > min(patience, self.seconds) or not self.lives(rank):
             self._put(f"dead/{rank}")
 
     def _comes(self, name: str, deadline: float) -> bool:
@@ -308,7 +314,7 @@ class Membership:
         """Whether the others go on without it."""
         if self._there(f"dead/{rank}"):
             return True
-        return self._there(f"lost/{rank}") and not self._there(f"report/{rank}")
+        return self._there(f"gone/{rank}") and not self._there(f"report/{rank}")
 
     def _ended(self, rank: int) -> bool:
         """Whether it has come to the end of the run."""
