@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hadpsgd.decentralized.core.events import Event, Join, Mix, Update
+from hadpsgd.decentralized.record import record
 from hadpsgd.decentralized.record.record import Entry, Fold, Forget, Recorder, planned, read
 from hadpsgd.decentralized.topology.schedules import Ring
 from hadpsgd.errors import UserError
@@ -103,6 +104,38 @@ def test_resumed_record_forgets_what_came_after_the_checkpoint(tmp_path: Path) -
         Fold(),
         Update(step=1, read=0, rate=0.25),
     ]
+
+
+@pytest.mark.parametrize("former_version", [False, True])
+def test_a_checkpoint_knows_the_blocks_that_are_done(
+    tmp_path: Path, former_version: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps of a long run are not read again; the next block is written as before."""
+    path = tmp_path / "node-2.bin"
+    first = [
+        Update(step=step, read=step, rate=0.5, block=block) for step, block in enumerate((7, 2, 11))
+    ]
+    before = write(path, list(first))
+    state = before.state()
+    before.event(Update(step=3, read=3, rate=0.5, block=12))
+    before.flush()
+    again = Recorder(path, {"run": "x"}, RING, 2)
+    if former_version:
+        again.resume(length=state["record_bytes"], version=3)
+    else:
+        with monkeypatch.context() as patch:
+            patch.setattr(record, "_entries", lambda *_: pytest.fail("the record was read"))
+            again.resume(
+                length=state["record_bytes"],
+                version=3,
+                done=state["record_blocks"].tolist(),
+                block=state["record_block"],
+            )
+    assert list(again.done) == [7, 2, 11]
+    again.event(Update(step=3, read=3, rate=0.5, block=4))
+    again.flush()
+    assert list(again.done) == [7, 2, 11, 4]
+    assert read(path, RING) == [*first, Update(step=3, read=3, rate=0.5, block=4)]
 
 
 def test_damage_is_named(tmp_path: Path) -> None:

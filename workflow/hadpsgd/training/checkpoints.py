@@ -20,7 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hadpsgd.decentralized.core.engine import Engine
@@ -71,6 +73,17 @@ class Saved:
             lengths[node], others = _record_lengths(path)
             dead |= others
         return lengths | dead
+
+    def blocks_done(self) -> dict[int, NDArray[np.int64]]:
+        """Blocks of the shared work in the super-learners' records; not those of the dead, nor of
+        parts that former versions wrote.
+        """
+        found = {}
+        for node, path in self.parts().items():
+            part = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            if "record_blocks" in part:
+                found[node] = part["record_blocks"].numpy().copy()
+        return found
 
     def source(self, node: int) -> int:
         """Whose part a super-learner goes on from: its own, or a neighbour's if it was dead."""

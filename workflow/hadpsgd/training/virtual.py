@@ -22,17 +22,17 @@ from torch import Tensor
 from hadpsgd.decentralized.core.engine import Report
 from hadpsgd.decentralized.core.place import Place
 from hadpsgd.decentralized.core.work import Left
-from hadpsgd.decentralized.record import record
 from hadpsgd.decentralized.simulated.node import Node, Step
 from hadpsgd.training.board import SharedBoard
 from hadpsgd.training.checkpoints import Checkpoints, Saved, newest_sound
 from hadpsgd.training.evaluation import evaluate
 from hadpsgd.training.interrupt import Interrupt
-from hadpsgd.training.job import Job, record_file
+from hadpsgd.training.job import Job
 from hadpsgd.training.loop import End
 from hadpsgd.training.metrics import Meter, Metrics, say
 from hadpsgd.training.progress import Progress
 from hadpsgd.training.virtual_learners import VirtualLearners
+from hadpsgd.training.work import done_before
 
 
 class Stopped(Exception):  # noqa: N818
@@ -126,13 +126,11 @@ class Part:
     def _share(self, saved: Saved) -> None:
         """What is left of the work that all share: what no record has up to the checkpoint."""
         folder, setting, nodes = self.job.checkpoints.folder, self.learners.setting, len(self.nodes)
-        done: list[int] = []
-        for node, length in saved.record_lengths().items():
-            file = record_file(folder, node)
-            own = record.blocks(file, setting.schedule, node=node, length=length)
+        done = done_before(saved, folder, setting.schedule)
+        for node, own in done.items():
             self._progress[node] = max(own, default=-1) // nodes + 1
-            done += own
-        self.simulation.left = Left.after(done, setting.shared_steps * nodes)
+        everybody = (block for blocks in done.values() for block in blocks)
+        self.simulation.left = Left.after(everybody, setting.shared_steps * nodes)
 
     def run(self) -> None:
         """Train until all nodes stand still."""

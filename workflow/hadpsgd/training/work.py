@@ -10,9 +10,10 @@ member does its own part of the super-learner's block (`decentralized/core/follo
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
@@ -23,6 +24,7 @@ from hadpsgd.decentralized.core.work import Ledger, Left
 from hadpsgd.decentralized.network.rendezvous import Meeting
 from hadpsgd.decentralized.record import record
 from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
+from hadpsgd.decentralized.topology.mixing import MixingSchedule
 from hadpsgd.egs.dataset import Batch
 from hadpsgd.errors import UserError
 from hadpsgd.training.checkpoints import Saved
@@ -194,16 +196,13 @@ def _claims(job: Job, engine: DecentralizedEngine, saved: Saved | None) -> tuple
     folder, recorder, place = job.checkpoints.folder, engine.recorder, engine.place
     store = job.meeting.prefixed("work")
 
-    def done_by(node: int, length: int | None = None) -> list[int]:
-        file = record_file(folder, node)
-        return record.blocks(file, recorder.schedule, node=node, length=length)
+    def done_by(node: int) -> set[int]:
+        return set(record.blocks(record_file(folder, node), recorder.schedule, node=node))
 
-    begun = saved is not None or job.meeting.joining
-    own = done_by(place.node) if begun else []
     if place.rank == 0 and not job.meeting.joining:
-        lengths = saved.record_lengths() if saved is not None else {}
-        done = [block for node, length in lengths.items() for block in done_by(node, length)]
-        store.set("left", Left.after(done, job.total * place.nodes).to_json())
+        done = done_before(saved, folder, recorder.schedule) if saved is not None else {}
+        everybody = (block for blocks in done.values() for block in blocks)
+        store.set("left", Left.after(everybody, job.total * place.nodes).to_json())
     left = _what_is_left(job.meeting)
     if left.frontier > left.total:
         raise behind_the_end(job, left.frontier // place.nodes)
@@ -213,10 +212,26 @@ def _claims(job: Job, engine: DecentralizedEngine, saved: Saved | None) -> tuple
         learner=place.node,
         learners=place.nodes,
         generation=engine.living[0] if job.meeting.joining else 0,
-        used=lambda node: set(done_by(node)),
+        used=done_by,
         durable=recorder.flush,
     )
-    return Claims(ledger, lambda: engine.living), max(own, default=-1) // place.nodes + 1
+    progress = max(recorder.done, default=-1) // place.nodes + 1
+    return Claims(ledger, lambda: engine.living), progress
+
+
+def done_before(saved: Saved, folder: Path, schedule: MixingSchedule) -> dict[int, Sequence[int]]:
+    """Blocks that super-learners had done by a checkpoint, of the dead, too.
+
+    As their parts have them; the records of the dead are read, up to where they count.
+    """
+    done: dict[int, Sequence[int]] = {
+        node: blocks.tolist() for node, blocks in saved.blocks_done().items()
+    }
+    lengths = saved.record_lengths()
+    for node in lengths.keys() - done.keys():
+        file = record_file(folder, node)
+        done[node] = record.blocks(file, schedule, node=node, length=lengths[node])
+    return done
 
 
 def behind_the_end(job: Job, step: int) -> UserError:

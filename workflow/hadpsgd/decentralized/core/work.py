@@ -20,6 +20,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 
+import numpy as np
+
 from hadpsgd.decentralized.core.pace import Pace
 from hadpsgd.decentralized.core.stores import Store
 
@@ -57,10 +59,11 @@ class Left:
     @classmethod
     def after(cls, done: Iterable[int], total: int) -> Left:
         """What is left when these blocks are done."""
-        found = set(done)
-        frontier = max(found, default=-1) + 1
-        holes = tuple(block for block in range(frontier) if block not in found)
-        return cls(total=total, frontier=frontier, holes=holes)
+        found = np.fromiter(done, dtype=np.int64)
+        frontier = int(found.max(initial=-1)) + 1
+        undone = np.ones(frontier, dtype=bool)
+        undone[found] = False
+        return cls(total=total, frontier=frontier, holes=tuple(np.flatnonzero(undone).tolist()))
 
     def to_json(self) -> str:
         """For a store."""

@@ -14,11 +14,14 @@ import json
 import os
 import struct
 import threading
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from hadpsgd.decentralized.core.events import Event, Join, Mix, Update, blocks_of
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
@@ -71,6 +74,8 @@ class Recorder:
         self._version = self._length = 0
         self._rate: float | None = None
         self._block = 0
+        self.done = array("q")
+        """Blocks of the shared work in the record, in its order."""
         self._buffer = bytearray()
         self._file: FileIO | None = None
         self._lock = threading.Lock()  # the compute thread adds events, the other one flushes
@@ -86,8 +91,25 @@ class Recorder:
         self.path.write_bytes(b"")
         self._buffer += json.dumps(self.header).encode() + b"\n"
 
-    def resume(self, *, length: int, version: int) -> None:
+    def state(self) -> dict[str, Any]:
+        """What `resume` needs, for a checkpoint: all is written, for good, when this returns."""
+        length = self.flush(sync=True)
+        with self._lock:
+            done = torch.tensor(self.done, dtype=torch.int64)
+            return {"record_bytes": length, "record_blocks": done, "record_block": self._block}
+
+    def resume(
+        self,
+        *,
+        length: int,
+        version: int,
+        done: Sequence[int] | None = None,
+        block: int | None = None,
+    ) -> None:
         """Cut the file to `length` bytes; events after `version` follow.
+
+        `done` and `block` are those of `state`; without them (checkpoints of former versions) the
+        record is read.
 
         Raises:
             UserError: the file is shorter than the checkpoint says.
@@ -101,10 +123,18 @@ class Recorder:
             )
         os.truncate(self.path, length)
         self._length, self._version = length, version
-        # blocks are distances from the last one
-        entries = _sound(self.path.read_bytes().partition(b"\n")[2], self.schedule, self.node)[0]
-        self._block = next(reversed(blocks_of(entries)), 0)
+        if done is None or block is None:
+            content = self.path.read_bytes().partition(b"\n")[2]
+            done, block = self._blocks(_sound(content, self.schedule, self.node)[0])
+        self.done = array("q", done)
+        self._block = block
         self.begun = True
+
+    def _blocks(self, entries: list[Entry]) -> tuple[list[int], int]:
+        """All, and the one that the next is written as the distance from."""
+        learners = self.schedule.learners
+        done = shared_blocks(entries, node=self.node, learners=learners, always=True)
+        return done, next(reversed(blocks_of(entries)), 0)
 
     def take_over(self, length: int | None = None) -> tuple[int, int]:
         """Go on where a process that was killed left off; (its updates, its last version).
@@ -118,7 +148,8 @@ class Recorder:
             return 0, 0
         entries, whole = _sound(content[begin:], self.schedule, self.node)
         events = events_of(entries)
-        self.resume(length=begin + whole, version=len(events))
+        done, block = self._blocks(entries)
+        self.resume(length=begin + whole, version=len(events), done=done, block=block)
         return sum(isinstance(event, Update) for event in events), len(events)
 
     def event(self, event: Event) -> None:
@@ -171,6 +202,7 @@ class Recorder:
         else:
             self._put(_BLOCK, distance, _zigzag(event.block - self._block))
             self._block = event.block
+            self.done.append(event.block)
 
     def _mix(self, event: Mix) -> None:
         partners = [(j, weight) for j, weight, _ in event.takes]

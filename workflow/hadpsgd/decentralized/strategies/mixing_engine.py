@@ -295,7 +295,7 @@ class DecentralizedEngine:
         if self.recorder is not None:
             if forgotten:
                 self.recorder.forget()
-            state["record_bytes"] = self.recorder.flush(sync=True)
+            state |= self.recorder.state()
         return state
 
     @property
@@ -364,7 +364,13 @@ class DecentralizedEngine:
             read=state["read"],
         )
         if self.recorder is not None:
-            self.recorder.resume(length=state["record_bytes"], version=state["version"])
+            done = state.get("record_blocks")
+            self.recorder.resume(
+                length=state["record_bytes"],
+                version=state["version"],
+                done=None if done is None else done.tolist(),
+                block=state.get("record_block"),
+            )
         self.mixer.finished = state["finished"]
 
     def load_weights(self, weights: Tensor) -> None:
