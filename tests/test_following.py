@@ -13,7 +13,6 @@ from hadpsgd.decentralized.core.following import Following, Given, Leading, Memb
 from hadpsgd.decentralized.core.stores import LocalStore
 from hadpsgd.decentralized.core.supply import Claims
 from hadpsgd.decentralized.core.work import Ledger, Left
-from hadpsgd.errors import UserError
 
 SECONDS = 120.0
 Taken = list[tuple[int, int] | None]
@@ -96,7 +95,7 @@ def test_members_take_the_same(nodes: int, size: int, total: int, ahead: int) ->
 
 
 def test_who_hears_nothing_says_so() -> None:
-    with pytest.raises(UserError, match="first member of the super-learner did not say"):
+    with pytest.raises(TimeoutError, match="first member of the super-learner did not say"):
         Given(LocalStore(), "given/0/0", seconds=0).read("0")
 
 

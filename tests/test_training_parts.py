@@ -146,6 +146,29 @@ def test_lengths_of_records_are_read_without_the_weights(
     assert len(held) == 6
 
 
+@pytest.mark.parametrize("wrote", [True, False])
+def test_one_that_dies_while_parts_are_written_leaves_the_others_a_checkpoint(
+    tmp_path: Path, *, wrote: bool
+) -> None:
+    """Of four learners number 3 dies: 0 wrote before it knew that, 1 and 2 after."""
+
+    def write(node: int, living: str, dead: dict[int, int]) -> None:
+        part = {"weights": torch.zeros(1), "record_bytes": 10 + node, "dead": dead}
+        torch.save(part, tmp_path / f"node-{node}-of-{living}-0123456789abcdef.pt")
+
+    write(0, "f", {})
+    if wrote:
+        write(3, "f", {})
+    assert not Saved(tmp_path).parts()
+    write(1, "7", {})
+    assert not Saved(tmp_path).parts(), "2 has not written its own"
+    write(2, "7", {})
+    saved = Saved(tmp_path)
+    assert sorted(saved.parts()) == [0, 1, 2]
+    assert saved.source(3) == 0
+    assert saved.record_lengths() == {0: 10, 1: 11, 2: 12} | ({3: 13} if wrote else {})
+
+
 def test_a_damaged_or_incomplete_checkpoint_is_passed_over(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,6 +17,8 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +44,27 @@ class Saved:
 
     def parts(self) -> dict[int, Path]:
         """Files by super-learner; none as long as one is missing."""
-        groups: dict[str, dict[int, Path]] = {}
+        groups: dict[int, dict[int, Path]] = {}
+        for node, (living, path) in self._files().items():
+            groups.setdefault(living, {})[node] = path
+        whole = [parts for living, parts in groups.items() if _bits(parts) == living]
+        # one that lived through more of the run holds more
+        return max(whole, key=len, default={}) or self._of_those_left()
+
+    def _of_those_left(self) -> dict[int, Path]:
+        """Parts of learners one of which died while they wrote them: some knew it, some did not."""
+        files = self._files()
+        left = reduce(and_, (living for living, _ in files.values()), -1)
+        parts = {node: path for node, (_, path) in files.items() if left >> node & 1}
+        return parts if parts and _bits(parts) == left else {}
+
+    def _files(self) -> dict[int, tuple[int, Path]]:
+        """Super-learner -> (bits of those that it knew to live, its part)."""
+        found = {}
         for path in self.folder.glob("node-*.pt"):
             if match := _PART.fullmatch(path.name):
-                groups.setdefault(match[2], {})[int(match[1])] = path
-        whole = [parts for bits, parts in groups.items() if _bits(parts) == int(bits, 16)]
-        # one that lived through more of the run holds more
-        return max(whole, key=len, default={})
+                found[int(match[1])] = int(match[2], 16), path
+        return found
 
     def sound(self, node: int) -> bool:
         """Whether a super-learner's part is what was written; a damaged one is reported."""
@@ -66,13 +82,17 @@ class Saved:
         return torch.load(self.parts()[node], map_location="cpu", weights_only=True)
 
     def record_lengths(self) -> dict[int, int]:
-        """Bytes of every super-learner's record that count, of the dead, too."""
+        """Bytes of every super-learner's record that count, of the dead, too.
+
+        Not of one that died after the others had come to a stand and before it wrote its part: it
+        made no event more, and all of its record counts.
+        """
         lengths: dict[int, int] = {}
         dead: dict[int, int] = {}
-        for node, path in self.parts().items():
+        for node, (_, path) in self._files().items():
             lengths[node], others = _record_lengths(path)
             dead |= others
-        return lengths | dead
+        return dead | lengths
 
     def blocks_done(self) -> dict[int, NDArray[np.int64]]:
         """Blocks of the shared work in the super-learners' records; not those of the dead, nor of

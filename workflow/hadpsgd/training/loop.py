@@ -164,7 +164,7 @@ def record_lengths(job: Job) -> dict[int, int]:
     """Bytes of the records of super-learners that are dead: so far they count."""
     files = {n: record_file(job.checkpoints.folder, n) for n in range(job.engine.place.nodes)}
     dead = files.keys() - set(job.engine.alive)
-    return {n: files[n].stat().st_size for n in dead if files[n].exists()}
+    return {n: files[n].stat().st_size if files[n].exists() else 0 for n in dead}
 
 
 def resume(job: Job) -> tuple[Saved | None, bool]:
@@ -186,8 +186,8 @@ def resume(job: Job) -> tuple[Saved | None, bool]:
     if source == node:
         engine.load_state_dict(found)
     else:
-        lengths = [saved.load(other)["dead"].get(node, 0) for other in saved.parts()]
-        engine.take_place(found, source=source, record_bytes=max(lengths))
+        length = saved.record_lengths().get(node)
+        engine.take_place(found, source=source, record_bytes=length)
     say(f"{job.run.id}: learner {engine.place.rank} resumed at step {engine.steps}")
     if not shares(job):
         if engine.steps > job.total:

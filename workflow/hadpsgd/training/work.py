@@ -228,9 +228,9 @@ def done_before(saved: Saved, folder: Path, schedule: MixingSchedule) -> dict[in
         node: blocks.tolist() for node, blocks in saved.blocks_done().items()
     }
     lengths = saved.record_lengths()
-    for node in lengths.keys() - done.keys():
+    for node in set(range(schedule.learners)) - done.keys():
         file = record_file(folder, node)
-        done[node] = record.blocks(file, schedule, node=node, length=lengths[node])
+        done[node] = record.blocks(file, schedule, node=node, length=lengths.get(node))
     return done
 
 

@@ -19,7 +19,6 @@ from typing import Generic, Protocol, TypeVar
 
 from hadpsgd.decentralized.core.stores import Store
 from hadpsgd.decentralized.core.supply import LOOK_SECONDS, Claims
-from hadpsgd.errors import UserError
 
 T = TypeVar("T")
 REST, OVER = "rest", "over"
@@ -53,7 +52,7 @@ class Given:
         """Wait for a word; "" if that was given up.
 
         Raises:
-            UserError: it did not come in time.
+            TimeoutError: it did not come in time.
         """
         key, pause = f"{self.prefix}/{name}", FIRST_LOOK_SECONDS
         deadline = time.monotonic() + self.seconds
@@ -61,10 +60,9 @@ class Given:
             if self.store.check([key]):
                 return self.store.get(key).decode()
             if time.monotonic() > deadline:
-                raise UserError(
+                raise TimeoutError(
                     f"the first member of the super-learner did not say within {self.seconds:g} s "
-                    "what to do next",
-                    fix="See its log; a longer wait is site.rendezvous_seconds",
+                    "what to do next; see its log"
                 )
             time.sleep(pause)
             pause = min(2 * pause, LAST_LOOK_SECONDS)

@@ -106,7 +106,7 @@ class DdpEngine:
         """DDP has no newcomers."""
         raise UserError("strategy ddp cannot go on with newcomers")
 
-    def take_place(self, state: dict[str, Any], *, source: int, record_bytes: int) -> None:
+    def take_place(self, state: dict[str, Any], *, source: int, record_bytes: int | None) -> None:
         """All ranks are one node, which is never dead alone."""
         raise NotImplementedError
 

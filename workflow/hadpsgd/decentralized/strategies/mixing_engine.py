@@ -336,10 +336,10 @@ class DecentralizedEngine:
         steps, version = self.recorder.take_over() if self.recorder is not None else (0, 0)
         self._join(seconds=seconds, steps=steps, version=version)
 
-    def take_place(self, state: dict[str, Any], *, source: int, record_bytes: int) -> None:
+    def take_place(self, state: dict[str, Any], *, source: int, record_bytes: int | None) -> None:
         """Instead of `load_state_dict`: go on from the checkpoint of another super-learner.
 
-        `record_bytes` is how much counts of the record of this one, which was dead then.
+        `record_bytes` is how much counts of the record of this one, which was dead then; None: all.
         """
         steps, version = self.recorder.take_over(record_bytes) if self.recorder else (0, 0)
         self.learner.restore(steps=steps, rounds=state["rounds"], version=version, read=version)
