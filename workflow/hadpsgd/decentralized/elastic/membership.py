@@ -9,8 +9,9 @@ like this, in the communication threads; gradients go on meanwhile:
 2. Everybody reports the round it is in and whose snapshots it holds. A rank that a partner lost is
    given up unless it reports: at once if it does not listen, else after a while, since its partner
    may have noticed first that their connection broke. Who is waited for and does not listen any
-   more is dead. A super-learner of which a rank is dead leaves as a whole; or, where that is wanted,
-   it is *reduced* to its first rank, if that one lives, until it leaves and joins as a whole.
+   more is dead. A super-learner of which a rank is dead leaves as a whole; or, where that is
+   wanted, it is *reduced* to its first rank, if that one lives, until it leaves and joins as a
+   whole.
 3. The lowest living rank writes down the decision: the nodes, the round that all go on with,
    and the reports. The first decision counts; if its writer dies before, the next one writes.
 4. An exchange of the round that was broken off counts only between two living nodes all of whose
