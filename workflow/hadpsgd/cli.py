@@ -94,6 +94,10 @@ STAGES: dict[str, tuple[str, str]] = {
         "hadpsgd.scoring.bundle.export_command",
         "one folder with all that recognises speech, from a finished run",
     ),
+    "transcribe": (
+        "hadpsgd.scoring.transcribe.command",
+        "recordings to text with times and confidences, by an exported bundle",
+    ),
     "error-analysis": (
         "hadpsgd.reports.errors_command",
         "a page of a run's errors with audio; search errors against model errors",

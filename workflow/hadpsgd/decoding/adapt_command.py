@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
-from hadpsgd import config, kaldi_io
+from hadpsgd import config
 from hadpsgd.config.alignment import Ladder
 from hadpsgd.decoding import lattice_io
-from hadpsgd.decoding.adaptation import estimate
+from hadpsgd.decoding.adaptation import estimate, write_transforms
 from hadpsgd.decoding.gmm import GmmScorer, gmm_scale
 from hadpsgd.decoding.lattice import Scaling
-from hadpsgd.files import atomic_folder
 from hadpsgd.gmm.adaptation import MIN_COUNT
 from hadpsgd.gmm.data import Lang
 
@@ -57,14 +55,5 @@ def run(args: argparse.Namespace) -> int:
         least,
     )
     print(found.summary, file=sys.stderr)
-    with atomic_folder(args.out) as folder:
-        kaldi_io.write_archive(folder / "trans.1", sorted(found.transforms.items()))
-        report = {
-            "speakers": len(found.transforms),
-            "frames": found.counts,
-            "gain_a_frame": found.gain,
-            "too_little_speech": sorted(found.few),
-            "singular": sorted(found.singular),
-        }
-        (folder / "adaptation.json").write_text(json.dumps(report, indent=2) + "\n", "utf-8")
+    write_transforms(found, args.out)
     return 0

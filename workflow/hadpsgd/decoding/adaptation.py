@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from hadpsgd import kaldi_io
 from hadpsgd.decoding.forward_backward import arc_posteriors, frames_before
 from hadpsgd.decoding.gmm import GmmScorer, first_pass_model
 from hadpsgd.decoding.lattice import Lattice, Scaling
 from hadpsgd.errors import UserError
 from hadpsgd.features.fmllr import read_transforms
+from hadpsgd.files import atomic_folder
 from hadpsgd.gmm import fmllr
 from hadpsgd.gmm import model as gmm_model
 from hadpsgd.gmm.adaptation import MIN_COUNT, Adaptation, Part, adapt
@@ -103,3 +107,28 @@ def estimate(
             composed = fmllr.compose(found.transforms[speaker], inner)
             found.transforms[speaker] = composed.astype(np.float32)
     return found
+
+
+def unadapted(scorer: GmmScorer) -> Adaptation:
+    """The identity for all speakers of a data set.
+
+    Raises:
+        UserError: something is missing or does not fit.
+    """
+    dim = gmm_model.read(scorer.folder / "final.mdl").mixtures.dim
+    data = scorer.inputs(dim).data
+    return adapt((), Counter(utterance.speaker for utterance in data), dim=dim)
+
+
+def write_transforms(found: Adaptation, out: Path) -> None:
+    """Write OUT/trans.1 and OUT/adaptation.json."""
+    with atomic_folder(out) as folder:
+        kaldi_io.write_archive(folder / "trans.1", sorted(found.transforms.items()))
+        report = {
+            "speakers": len(found.transforms),
+            "frames": found.counts,
+            "gain_a_frame": found.gain,
+            "too_little_speech": sorted(found.few),
+            "singular": sorted(found.singular),
+        }
+        (folder / "adaptation.json").write_text(json.dumps(report, indent=2) + "\n", "utf-8")

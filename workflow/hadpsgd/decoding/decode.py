@@ -131,9 +131,23 @@ class Tally:
 
 
 def decode(
-    work: Work, utterances: Sequence[str], out: Path, *, jobs: int, max_failed: float
+    work: Work,
+    utterances: Sequence[str],
+    out: Path,
+    *,
+    jobs: int,
+    max_failed: float,
+    told: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
     """Decode utterances into OUT/lat.1.gz and OUT/decode.json; returns what the latter says.
+
+    Args:
+        work: makes what decodes them.
+        utterances: their names.
+        out: the folder.
+        jobs: processes.
+        max_failed: share of the utterances that may have no path.
+        told: called now and then with the number of utterances that were decoded since.
 
     Raises:
         UserError: more utterances without any path than `max_failed` allows, bad scores, or a
@@ -157,6 +171,8 @@ def decode(
                     archive.write(packed)
                     tally.add(utterance, found, bool(packed))
                 progress.show()
+                if told is not None:
+                    told(sum(map(len, dealt_out)))
         report = _report(work.searcher, tally, time.monotonic() - began, jobs)
         _check(tally, max_failed, out)
         (folder / "num_jobs").write_text("1\n")

@@ -72,6 +72,13 @@ class Searcher:
         del graph
         give_back()
 
+    def rescaled(self, acoustic_scale: float) -> Searcher:
+        """One that searches the same graph, which both share, with another acoustic scale."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.options = self.options.model_copy(update={"acoustic_scale": acoustic_scale})
+        return other
+
     def __getstate__(self) -> tuple[Path, Decoding]:
         return self.folder, self.options
 

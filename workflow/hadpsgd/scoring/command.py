@@ -11,15 +11,13 @@ from pathlib import Path
 
 from hadpsgd import config, diverged
 from hadpsgd.corpus.datadir import DataDir
-from hadpsgd.decoding.confidence import confidences
-from hadpsgd.decoding.lattice import best_paths
 from hadpsgd.decoding.word_times import FRAME_SHIFT
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
 from hadpsgd.scoring import formats
 from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.formats import TimedWord
-from hadpsgd.scoring.hypotheses import Timer, Words, lattices
+from hadpsgd.scoring.hypotheses import Timer, Words, recognised
 from hadpsgd.scoring.places import places, said
 from hadpsgd.scoring.reference import Reference
 from hadpsgd.scoring.scored import Scored
@@ -77,13 +75,10 @@ def hypothesise(folder: Path, data: DataDir, words: Words, setting: Setting) -> 
     timer = Timer.read(folder, words, data)
     timed: list[TimedWord] = []
     texts, seconds = {}, {}
-    scaling = setting.scaling(words)
-    for utterance, found in lattices(folder, data):
-        path = best_paths(found, [scaling])[0]
-        sure = confidences(found, path, scaling)
-        timed += timer.timed(utterance, path, sure)
-        texts[utterance] = " ".join(words.spoken(path.words.tolist()))
-        seconds[utterance] = len(path.transitions) * FRAME_SHIFT
+    for found in recognised(folder, timer, setting.scaling(words)):
+        timed += found.words
+        texts[found.utterance] = found.text
+        seconds[found.utterance] = found.frames * FRAME_SHIFT
     return Hypotheses(formats.in_order(timed), texts, seconds, timer.aligner.unaligned)
 
 

@@ -11,6 +11,7 @@ from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.corpus.lang import joined
 from hadpsgd.corpus.stm import Segment
 from hadpsgd.decoding import lattice_io
+from hadpsgd.decoding.confidence import confidences
 from hadpsgd.decoding.lattice import Lattice, Scaling, best_paths
 from hadpsgd.decoding.lattice import Path as LatticePath
 from hadpsgd.decoding.word_times import FRAME_SHIFT, WordAligner, phone_spans
@@ -147,6 +148,29 @@ class Timer:
             )
             timed += self.words.filters.spread(whole)
         return timed
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """What an utterance says: words with times and confidences, its text, its frames."""
+
+    utterance: str
+    words: list[TimedWord]
+    text: str
+    frames: int
+
+
+def recognised(folder: Path, timer: Timer, scaling: Scaling) -> Iterator[Recognised]:
+    """Yield what each utterance of a decoding folder says by its best path under a scaling."""
+    for utterance, found in lattices(folder, timer.data):
+        path = best_paths(found, [scaling])[0]
+        sure = confidences(found, path, scaling)
+        yield Recognised(
+            utterance,
+            timer.timed(utterance, path, sure),
+            " ".join(timer.words.spoken(path.words.tolist())),
+            len(path.transitions),
+        )
 
 
 def segments(data: DataDir, seconds: dict[str, float]) -> list[Segment]:

@@ -1,0 +1,1 @@
+"""Recordings to words with times, by a bundle."""

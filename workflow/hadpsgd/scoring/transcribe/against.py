@@ -1,0 +1,76 @@
+"""Transcripts scored against a reference: an STM file, or lines `NAME words`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from hadpsgd.corpus.stm import Segment, is_comment, lines_of
+from hadpsgd.errors import UserError
+from hadpsgd.scoring.filters import Filters
+from hadpsgd.scoring.formats import TimedWord, in_order
+from hadpsgd.scoring.reference import Reference
+from hadpsgd.scoring.scored import Scored
+from hadpsgd.scoring.transcribe.transcript import Transcript
+
+_OTHER_NAMES = {"1": "A", "2": "B", "A": "1", "B": "2"}
+"""Channels go by numbers or letters."""
+
+
+def score(reference: Path, found: Sequence[Transcript], keys: Sequence[str], filters: Filters,
+          *, glm: Path | None = None) -> Scored:  # fmt: skip
+    """Score recordings; `keys` are their names in CTM files.
+
+    Segments of an STM for other recordings are left out; a recording without any is not scored.
+
+    Raises:
+        UserError: the reference is missing or damaged, or has none of the recordings.
+    """
+    if reference.name.lower().endswith("stm"):
+        read = Reference.read(stm=reference, glm_path=glm)
+        known = {key.lower() for key in keys}
+        segments = [s for s in read.segments if s.file.lower() in known]
+        whole = Reference(segments, read.glm, read.comments)
+    else:
+        whole = Reference(_of_lines(reference, found, keys, filters), glm)
+    if not whole.segments:
+        some = ", ".join(keys[:3])
+        raise UserError(f"has none of the recordings ({some})", where=reference)
+    named = {(s.file.lower(), s.channel) for s in whole.segments}
+    words = [_as_named(word, named) for each in found for word in each.words]
+    files = {file for file, _ in named}
+    scored = [word for word in words if word.file.lower() in files]
+    return Scored.of(whole, in_order(scored), nist_tools=False)
+
+
+def _of_lines(
+    path: Path, found: Sequence[Transcript], keys: Sequence[str], filters: Filters
+) -> list[Segment]:
+    """A segment for each recording of one channel: all of it."""
+    texts: dict[str, str] = {}
+    for number, line in enumerate(lines_of(path), 1):
+        if not is_comment(line):
+            key, _, said = line.strip().partition(" ")
+            if key.lower() in texts:
+                raise UserError(f"{key} is there twice", where=f"{path}:{number}")
+            texts[key.lower()] = said
+    segments = []
+    for each, key in zip(found, keys, strict=True):
+        if key.lower() not in texts:
+            continue
+        if len(each.channels) > 1:
+            what = f"{key} has {len(each.channels)} channels, and a line does not say which speaks"
+            raise UserError(what, where=path, fix="Give an STM file")
+        said = filters.text(" ".join(texts[key.lower()].split()))
+        end = max(each.seconds, 0.01)
+        segments.append(Segment(file=key, channel="1", speaker=key, begin=0.0, end=end, text=said))
+    return sorted(segments, key=lambda s: s.file)
+
+
+def _as_named(word: TimedWord, named: set[tuple[str, str]]) -> TimedWord:
+    """The word with its channel as the reference calls it."""
+    file, other = word.file.lower(), _OTHER_NAMES.get(word.channel)
+    if (file, word.channel) in named or other is None or (file, other) not in named:
+        return word
+    return replace(word, channel=other)

@@ -1,0 +1,152 @@
+"""Recordings as one data directory, through the recogniser, into transcripts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from hadpsgd.corpus.datadir import DataDir, Utterance
+from hadpsgd.errors import UserError
+from hadpsgd.parallel import map_in_order
+from hadpsgd.scoring.formats import TimedWord
+from hadpsgd.scoring.transcribe.channels import Apart, take_apart
+from hadpsgd.scoring.transcribe.recognise import Done, Recogniser
+from hadpsgd.scoring.transcribe.sources import Source
+from hadpsgd.scoring.transcribe.speech import FRAME, speech
+from hadpsgd.scoring.transcribe.transcript import Segment, Transcript, by_time, channel_names
+
+SECONDS = 3600.0
+"""Audio of a batch; a longer recording is one by itself."""
+
+
+def batches(sources: Sequence[tuple[Source, float]]) -> Iterator[list[tuple[Source, float]]]:
+    """Recordings with their seconds, in their order, as many together as a batch has room for."""
+    batch: list[tuple[Source, float]] = []
+    for each in sources:
+        if batch and sum(seconds for _, seconds in batch) + each[1] > SECONDS:
+            yield batch
+            batch = []
+        batch.append(each)
+    if batch:
+        yield batch
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A recording's transcript, or why there is none."""
+
+    source: Source
+    transcript: Transcript | None
+    why: str = ""
+
+
+def transcribe(
+    recogniser: Recogniser, sources: Sequence[Source], work: Path, done: Done
+) -> list[Outcome]:
+    """Transcripts of a batch. `work` is a folder for what lies between.
+
+    Raises:
+        UserError: the bundle's parts do not fit, or the disk is full.
+    """
+    rate = recogniser.bundle.manifest.sample_rate
+    tasks = list(enumerate(sources))
+    make = partial(_reader, work / "audio", rate)
+    parts = list(map_in_order(make, tasks, min(recogniser.jobs, len(tasks))))
+    cuts = {
+        _side(number, channel): speech(each.levels)
+        for number, apart in enumerate(parts)
+        if isinstance(apart, Apart)
+        for channel, each in enumerate(apart.channels)
+    }
+    data = work / "data" / "recordings"
+    words = _recognised(recogniser, cuts, data, work, done) if any(cuts.values()) else {}
+    return [
+        Outcome(source, None, apart)
+        if isinstance(apart, str)
+        else Outcome(source, _transcript(source, number, apart, cuts, words))
+        for (number, source), apart in zip(tasks, parts, strict=True)
+    ]
+
+
+def _reader(folder: Path, rate: int) -> Callable[[tuple[int, Source]], Apart | str]:
+    def read(task: tuple[int, Source]) -> Apart | str:
+        number, source = task
+        try:
+            return take_apart(source.path, folder=folder / f"{number}", rate=rate)
+        except UserError as error:
+            return str(error)
+
+    return read
+
+
+def _side(number: int, channel: int) -> str:
+    """Name of a channel of a recording, as data directories want it."""
+    return f"r{number:06d}-{channel:02d}"
+
+
+def _utterance(side: str, begin: int, end: int) -> str:
+    return f"{side}-{begin:08d}-{end:08d}"
+
+
+def _recognised(
+    recogniser: Recogniser,
+    cuts: dict[str, list[tuple[int, int]]],
+    data: Path,
+    work: Path,
+    done: Done,
+) -> dict[str, tuple[TimedWord, ...]]:
+    """Words of every utterance; each side is a speaker."""
+    utterances = {
+        name: Utterance(id=name, speaker=side, recording=side, start=begin * FRAME, end=end * FRAME)
+        for side, segments in cuts.items()
+        for begin, end in segments
+        for name in [_utterance(side, begin, end)]
+    }
+    audio = {
+        side: str((work / "audio" / f"{int(side[1:7])}" / f"{int(side[8:])}.wav").resolve())
+        for side in cuts
+    }
+    DataDir(data, dict(sorted(utterances.items())), dict(sorted(audio.items()))).write(data)
+    return {found.utterance: tuple(found.words) for found in recogniser(data, work, done)}
+
+
+def _transcript(
+    source: Source,
+    number: int,
+    apart: Apart,
+    cuts: dict[str, list[tuple[int, int]]],
+    words: dict[str, tuple[TimedWord, ...]],
+) -> Transcript:
+    names = channel_names(len(apart.channels))
+    segments: dict[str, list[Segment]] = defaultdict(list)
+    for channel, name in enumerate(names):
+        side = _side(number, channel)
+        for begin, end in cuts[side]:
+            said = words.get(_utterance(side, begin, end), ())
+            segments[name].append(
+                Segment(
+                    channel=name,
+                    speaker=f"{source.key}-{name}",
+                    begin=begin * FRAME,
+                    end=end * FRAME,
+                    words=tuple(_named(word, source.key, name) for word in said),
+                )
+            )
+    every = [segment for part in segments.values() for segment in part]
+    return Transcript(
+        name=source.name, seconds=apart.seconds, channels=names, segments=by_time(every)
+    )
+
+
+def _named(word: TimedWord, file: str, channel: str) -> TimedWord:
+    return TimedWord(
+        file=file,
+        channel=channel,
+        begin=word.begin,
+        duration=word.duration,
+        word=word.word,
+        confidence=word.confidence,
+    )

@@ -1,0 +1,167 @@
+"""`hadpsgd transcribe`: recordings to text, with times and confidences."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from hadpsgd.corpus import audio
+from hadpsgd.decoding.network import add_device
+from hadpsgd.errors import UserError
+from hadpsgd.files import atomic_folder
+from hadpsgd.parallel import add_jobs
+from hadpsgd.scoring.bundle.bundle import Bundle
+from hadpsgd.scoring.transcribe import against, outputs
+from hadpsgd.scoring.transcribe.batch import Outcome, batches, transcribe
+from hadpsgd.scoring.transcribe.left import Left
+from hadpsgd.scoring.transcribe.recognise import Recogniser
+from hadpsgd.scoring.transcribe.sources import Source, find
+from hadpsgd.scoring.transcribe.transcript import Transcript
+
+FAILED = 1
+"""Exit status where more recordings failed than --max-failed allows."""
+_SCORE = "score"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("bundle", type=Path, help="folder that `hadpsgd export` wrote")
+    parser.add_argument("files", type=Path, nargs="+", help="recordings, or folders of them")
+    parser.add_argument("--out", type=Path, help="folder of results (without: text is printed)")
+    parser.add_argument(
+        "--format",
+        action="append",
+        choices=sorted(outputs.FORMATS),
+        help="write only this one to OUT (may be given again)",
+    )
+    parser.add_argument(
+        "--fast",
+        action="store_true",
+        help="no passes that adapt FMLLR to the speakers: sooner, with more errors",
+    )
+    parser.add_argument(
+        "--reference", type=Path, help="score the words: FILE.stm, or lines `NAME words`"
+    )
+    parser.add_argument("--glm", type=Path, help="GLM that reference and words pass before")
+    parser.add_argument(
+        "--max-failed",
+        type=_share,
+        default=0.0,
+        help="share of the recordings that may fail, 0 .. 1 (0)",
+    )
+    add_jobs(parser)
+    add_device(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the text, or write OUT/<name>.<format>; 1 where too many recordings failed."""
+    if args.format and not args.out:
+        raise UserError("--format is of the files in OUT", fix="Give --out")
+    for given in (args.reference, args.glm):
+        if given and not given.is_file():
+            raise UserError("no such file", where=given)
+    sources = find(args.files)
+    if args.reference and args.out:
+        _check_free(args.out / _SCORE, sources)
+    bundle = Bundle.open(args.bundle)
+    recogniser = Recogniser(bundle=bundle, jobs=args.jobs, fast=args.fast, device=args.device)
+    began = time.monotonic()
+    done, failed = _all(recogniser, sources, args)
+    _say(done, failed, time.monotonic() - began)
+    if args.reference and done:
+        _score(args, bundle, done)
+    return FAILED if len(failed) > args.max_failed * len(sources) else 0
+
+
+def _check_free(score: Path, sources: Sequence[Source]) -> None:
+    """Nothing but scores may stand where scores go: the folder is replaced."""
+    taken = any(source.name.lower().split("/")[0] == _SCORE for source in sources)
+    if taken or (score.exists() and not (score / "wer.json").is_file()):
+        raise UserError("scores would stand here", where=score, fix="Give another --out")
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise UserError(f"--max-failed {text}: not a share from 0 to 1")
+    return share
+
+
+def _all(
+    recogniser: Recogniser, sources: Sequence[Source], args: argparse.Namespace
+) -> tuple[list[tuple[Source, Transcript]], list[str]]:
+    """Recordings that were transcribed, and those that were not."""
+    done: list[tuple[Source, Transcript]] = []
+    failed: list[str] = []
+    known = [(source, _seconds(source)) for source in sources]
+    left = Left(sum(seconds for _, seconds in known), recogniser.steps)
+    for batch in batches(known):
+        left.group(sum(seconds for _, seconds in batch))
+        with tempfile.TemporaryDirectory(prefix="hadpsgd-") as work:
+            found = transcribe(recogniser, [source for source, _ in batch], Path(work), left.done)
+        for each, (_, seconds) in zip(found, batch, strict=True):
+            if each.transcript is None:
+                left.drop(seconds)
+                failed.append(each.source.name)
+                print(f"failed: {each.why}", file=sys.stderr)
+                continue
+            _give(each, args, several=len(sources) > 1)
+            done.append((each.source, each.transcript))
+    return done, failed
+
+
+def _seconds(source: Source) -> float:
+    """Of a recording by its header; 0 where it cannot be read, which is told later."""
+    try:
+        return audio.info(str(source.path)).seconds
+    except UserError:
+        return 0.0
+
+
+def _give(found: Outcome, args: argparse.Namespace, *, several: bool) -> None:
+    assert found.transcript is not None
+    if args.out:
+        outputs.write(found.transcript, args.out, args.format or list(outputs.FORMATS))
+        return
+    text = outputs.text(found.transcript)
+    head = f"# {found.source.name}\n" if several else ""
+    print(f"{head}{text}", end="", flush=True)
+
+
+def _say(done: Sequence[tuple[Source, Transcript]], failed: Sequence[str], seconds: float) -> None:
+    audio_seconds = sum(found.seconds for _, found in done)
+    words = sum(len(found.words) for _, found in done)
+    factor = f", real-time factor {seconds / audio_seconds:.3f}" if audio_seconds else ""
+    print(
+        f"{len(done)} recordings, {audio_seconds / 60:.1f} min, {words} words"
+        f" in {seconds:.0f} s{factor}",
+        file=sys.stderr,
+    )
+    if failed:
+        count = len(failed) + len(done)
+        named = ", ".join(failed[:5]) + " ..." * (len(failed) > 5)
+        print(f"{len(failed)} of {count} recordings failed: {named}", file=sys.stderr)
+
+
+def _score(
+    args: argparse.Namespace, bundle: Bundle, done: Sequence[tuple[Source, Transcript]]
+) -> None:
+    """Say the word error rate; with OUT, write OUT/score/ as `hadpsgd score` does."""
+    scored = against.score(
+        args.reference,
+        [found for _, found in done],
+        [source.key for source, _ in done],
+        bundle.filters,
+        glm=args.glm,
+    )
+    scored.say(args.reference.name)
+    if args.out:
+        with atomic_folder(args.out / _SCORE) as folder:
+            scored.write(folder, {"reference": args.reference.name})
