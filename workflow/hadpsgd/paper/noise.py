@@ -62,9 +62,11 @@ _COLUMNS = ((NOISE, ""), (NOISE, MINIBATCH), (PER_DISTANCE, ""), (RATE, ""), (SH
 
 
 def _value(row: Row, curve: str, unit: str, epoch: float) -> Value:
+    def at(run: Trained, name: str) -> float:
+        return dict(run.curves.get(name, ())).get(epoch, math.nan)
+
     def of(run: Trained) -> float:
-        value = dict(run.curves.get(curve, ())).get(epoch, math.nan)
-        return value / dict(run.curves[unit])[epoch] if unit else value
+        return at(run, curve) / (at(run, unit) or math.nan) if unit else at(run, curve)
 
     return of_seeds([of(run) for run in row.runs], "%.3g", kind=row.kind, runs=row.ids)
 

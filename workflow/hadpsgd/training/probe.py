@@ -64,7 +64,8 @@ class Landscape:
 class Probe:
     """Measures a landscape on examples that are the same at every epoch.
 
-    Memory, in models: 6, and as many as the eigenvalue took products with the Hessian (20 at most).
+    Memory, in models: 12, and as many as the eigenvalue took products with the Hessian (20 at
+    most): counted in the code, not measured.
 
     Args:
         module: gives the loss, a mean over frames, of (features, pdf-ids).
