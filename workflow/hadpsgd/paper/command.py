@@ -72,7 +72,7 @@ def write(config: Config, made: list[Section], *, page: Path, folder: Path) -> N
             curves.write_png(picture.figure, folder / f"{picture.name}.png")
     write_text(folder / CELLS, json.dumps([_plain(each) for each in made], indent=1) + "\n")
     drawn = {
-        picture.name: Markup(curves.inline_svg(picture.figure, picture.caption))
+        picture.name: Markup(curves.inline_svg(picture.figure, picture.caption, name=picture.name))
         for section in made
         for picture in section.pictures
     }

@@ -121,14 +121,19 @@ def write_png(figure: Figure, path: Path) -> None:
         figure.savefig(temporary, format="png", dpi=140, facecolor="white")
 
 
-def inline_svg(figure: Figure, label: str) -> str:
-    """The picture as an SVG element that takes its ink and grid from the page's style."""
+def inline_svg(figure: Figure, label: str, *, name: str = "") -> str:
+    """The picture as an SVG element that takes its ink and grid from the page's style.
+
+    A `name` goes before its ids, which those of other pictures on the page would else share.
+    """
     stream = io.StringIO()
     figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
     text = stream.getvalue()
     text = text[text.index("<svg") :]
     text = text.replace(INK, "var(--ink)").replace(_GRID, "var(--line)")
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    if name:
+        text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", text)
     return re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', f'role="img" aria-label="{label}"', text)
 
 
