@@ -210,8 +210,8 @@ def test_other_recipes_are_named_by_what_differs(page: Path) -> None:
         ["layers 2, momentum 0.0", "4", "96", "1.200", "1.200"],
     ]
     assert found["found"] == [
-        "In 1 of 3 recipes another strategy ends with a lower loss than SSGD (the common one, "
-        "batch 96, 4 learners: adpsgd)."
+        "adpsgd ends with a lower mean loss than SSGD in 1 of 3 recipes (the common one, batch 96, "
+        "4 learners)."
     ]
 
 

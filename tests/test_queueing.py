@@ -11,6 +11,7 @@ import statistics
 import sys
 import termios
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -50,6 +51,24 @@ def held(link: Link) -> int:
     count = array.array("i", [0])
     fcntl.ioctl(link.sock, termios.TIOCOUTQ, count)
     return count[0]
+
+
+def test_short_messages_that_nobody_answers_leave_a_fast_link_fast() -> None:
+    """The receiver's kernel acknowledges them late: that says nothing of the link."""
+    with pair() as (link, theirs):
+        for _ in range(8):
+            theirs.sendall(b".")  # whoever speaks itself waits for that to acknowledge with
+            link.sock.recv(1)
+            send(link, bytes(80), looks=[])
+            theirs.recv(80, socket.MSG_WAITALL)
+            while held(link):
+                time.sleep(0.001)
+        looks: list[int] = []
+        thread, content = received(theirs, 2**22)
+        send(link, bytes(2**22), looks=looks)
+        thread.join(60)
+        assert len(content) == 2**22
+        assert len(looks) < 100
 
 
 def received(sock: socket.socket, count: int) -> tuple[threading.Thread, bytearray]:

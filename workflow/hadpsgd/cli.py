@@ -164,7 +164,7 @@ def main(argv: list[str] | None = None) -> int:
         print(overview())
         return 0 if arguments else USER_ERROR
     stage, *rest = arguments
-    script = stage == "launch" and rest[:1] == ["--learners"]
+    script = stage == "launch" and "".join(rest[:1]).partition("=")[0] == "--learners"
     if stage in STOPPABLE and not script:
         _imported("hadpsgd.training.interrupt").catch()
     try:

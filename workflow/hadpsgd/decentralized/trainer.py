@@ -305,6 +305,13 @@ class Trainer:
                 f"the checkpoint knows {len(state['shares'])} shares, not {len(self._shares)}",
                 fix="Call share() as often as before, then load",
             )
+        for share, place in zip(self._shares, state["shares"], strict=True):
+            if not isinstance(place, dict) or place.keys() != share.state().keys():
+                raise UserError(
+                    "the checkpoint is of a strategy that shares data otherwise, or of a former "
+                    "version",
+                    fix="Load it with the strategy that wrote it, or begin anew",
+                )
         self.engine.module.load_state_dict(state["buffers"], strict=False)
         self.engine.load_state_dict(state["learner"])
         for share, place in zip(self._shares, state["shares"], strict=True):

@@ -46,7 +46,7 @@ def section(rows: Sequence[Row], ruled: batches.Chosen, baseline: Row) -> Sectio
 def recipe(row: Row, baseline: Row) -> str:
     """What of its training and its model differs from the baseline's."""
     told = [
-        f"{key.partition('.')[2].rpartition('.')[2].replace('_', ' ')} {value}"
+        f"{key.partition('.')[2].replace('_', ' ').replace('.', ' ')} {value}"
         for key, value in sorted(row.params.items())
         if key.startswith(("training.", "model."))
         and key not in OWN_COLUMNS
@@ -71,22 +71,21 @@ def _loss(row: Row | None) -> Value:
 
 
 def _found(grouped: dict[tuple[str, int, int], list[Row]]) -> list[str]:
-    """In how many of them another strategy ends lower than SSGD."""
-    both, better = 0, []
+    """In how many of them each other strategy ends lower than SSGD."""
+    tried: dict[str, list[str]] = {}
+    lower: dict[str, list[str]] = {}
+    few = False
     for (told, batch, learners), own in grouped.items():
         of = {row.strategy: row for row in own}
-        others = [row for row in own if row.strategy != "ssgd"]
-        if "ssgd" not in of or not others:
-            continue
-        both += 1
-        best = min(others, key=lambda row: row.loss)
-        if best.loss < of["ssgd"].loss:
-            better.append(f"{told}, batch {batch}, {learners} learners: {best.strategy}")
-    if not both:
-        return []
-    if not better:
-        return [f"In none of {both} recipes does another strategy end with a lower loss than SSGD."]
-    return [
-        f"In {len(better)} of {both} recipes another strategy ends with a lower loss than SSGD "
-        f"({'; '.join(better)})."
+        ssgd = of.pop("ssgd", None)
+        for strategy, row in of.items() if ssgd else ():
+            tried.setdefault(strategy, []).append(told)
+            few |= len(row.runs) < 2
+            if ssgd and row.loss < ssgd.loss:
+                lower.setdefault(strategy, []).append(f"{told}, batch {batch}, {learners} learners")
+    said = [
+        f"{strategy} ends with a lower mean loss than SSGD in {len(lower.get(strategy, []))} of "
+        f"{len(all_)} recipes" + (f" ({'; '.join(lower[strategy])})." if strategy in lower else ".")
+        for strategy, all_ in tried.items()
     ]
+    return [*said, "Some of these are of one seed: chance is not excluded."] if few else said

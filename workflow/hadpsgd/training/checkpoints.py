@@ -84,8 +84,8 @@ class Saved:
     def record_lengths(self) -> dict[int, int]:
         """Bytes of every super-learner's record that count, of the dead, too.
 
-        Not of one that died after the others had come to a stand and before it wrote its part: it
-        made no event more, and all of its record counts.
+        One that died after the others had come to a stand, and before it wrote its part, is among
+        the dead of those that wrote theirs later.
         """
         lengths: dict[int, int] = {}
         dead: dict[int, int] = {}

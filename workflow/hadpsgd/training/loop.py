@@ -156,8 +156,7 @@ def state(job: Job) -> dict[str, Any]:
     their work, from the blocks in the record up to here: what is claimed and not done is left.
     """
     engine = job.engine
-    lengths = record_lengths(job) if engine.leads else {}
-    return engine.state_dict() | {"complete": engine.complete, "dead": lengths}
+    return engine.state_dict() | {"complete": engine.complete, "dead": record_lengths(job)}
 
 
 def record_lengths(job: Job) -> dict[int, int]:

@@ -309,6 +309,9 @@ class Ranks:
     def _look_at_waiting(self, node: int) -> None:
         """Let them take their turn when all are ready; if one has died, others get ready."""
         waiting = self._waiting_of(node)
+        if self.stopping:  # the one whose places they would take is writing its checkpoint
+            self._dismiss(waiting)
+            return
         for rank in waiting:
             status = rank.process.poll()
             if status is None:
@@ -316,7 +319,7 @@ class Ranks:
             self._dismiss(waiting)
             if status == BAD_INPUT:
                 self._refuse(rank)
-            elif not (self.stopping or self._always_alike(rank, status)):
+            elif not self._always_alike(rank, status):
                 self._prepare(node)
             return
         first = self.ranks[node * self.size]

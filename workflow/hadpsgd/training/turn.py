@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 
 TURN = "HADPSGD_TURN"
 """Descriptor of the socket that leads to who started this process (`ranks` has the other side)."""
 READY = GO = b"."
+GONE = 1
+"""Exit status of who waits for a launcher that has ended."""
 
 
 def wait() -> None:
@@ -19,4 +22,5 @@ def wait() -> None:
     if descriptor:
         with socket.socket(fileno=int(descriptor)) as launcher:
             launcher.sendall(READY)
-            launcher.recv(len(GO))
+            if launcher.recv(len(GO)) != GO:  # it has ended
+                sys.exit(GONE)

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.errors import UserError
 
-FORWARDED = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+FORWARDED = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
 GRACE_SECONDS = 15.0
 """What the others have to end of themselves, once one has failed."""
 POLL_SECONDS = 0.05
@@ -52,6 +52,11 @@ def run(args: argparse.Namespace) -> int:
     return Learners(command, args.learners, port=store.port).run()
 
 
+def cores() -> int:
+    """Of this host that the process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class Learners:
     """Processes of one command, in whose environment `decentralize` finds the others."""
 
@@ -85,6 +90,7 @@ class Learners:
         place |= {"LOCAL_WORLD_SIZE": self.count, "MASTER_PORT": self.port}
         env = {**os.environ, "MASTER_ADDR": "127.0.0.1", rendezvous.AGENTS_STORE: "True"}
         env |= {name: str(value) for name, value in place.items()}
+        env.setdefault("OMP_NUM_THREADS", str(max(1, cores() // self.count)))
         try:
             # a session of its own: Ctrl-C reaches us alone, and we pass it on once
             return subprocess.Popen(self.command, env=env, start_new_session=True)
@@ -115,5 +121,7 @@ class Learners:
         self._pass_on(signal.SIGTERM, None)
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
+        if number == signal.SIGHUP:  # the terminal is gone: a stop, as the script knows it
+            number = signal.SIGTERM
         for process in list(self._running.values()):
             process.send_signal(number)

@@ -215,7 +215,7 @@ class MemberExchange(ElasticExchange):
         if not settled:
             return False
         self._number = SHARDS + decision.epoch
-        self._gatherers = [r for r in self.place.others if decision.reports[r].exchanging]
+        self._gatherers = [r for r in self.colleagues if decision.reports[r].exchanging]
         interrupted, self.links.interrupted = self.links.interrupted, lambda: False
         try:
             # in the planned order, not that of arrival: all shards must be summed in one

@@ -67,8 +67,11 @@ class Queue:
         busy, full = struct.unpack_from("QQ", info, _BUSY)
         sending = 1e-6 * (busy - full)
         if sending >= self._busy + LOOK_SECONDS:
-            rate = (acknowledged - self._acknowledged) / (sending - self._busy)
+            count, seconds = acknowledged - self._acknowledged, sending - self._busy
             self._acknowledged, self._busy = acknowledged, sending
+            if not self._waiting and count < self.limit:  # short messages wait for late answers
+                return True
+            rate = count / seconds
             (round_trip,) = struct.unpack_from("I", info, _ROUND_TRIP)
             self._carried = max(int(rate * (QUEUE_SECONDS + 2e-6 * round_trip)), LEAST_BYTES)
             self._hold(self._carried)

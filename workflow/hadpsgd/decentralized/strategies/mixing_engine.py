@@ -131,6 +131,8 @@ class DecentralizedEngine:
         """
         if not self.alone:
             return backward(self.place.member)
+        if self.reducer.active:  # the others were lost between gradients
+            self._leave_others()
         rows, losses = [], []
         for member in range(self.place.size):
             self.learner.flat.clear()
@@ -149,6 +151,10 @@ class DecentralizedEngine:
         if self.alone and not self.reducer.active:
             raise lost
         self.mixer.go_alone(lost)
+        self._leave_others()
+
+    def _leave_others(self) -> None:
+        """Nothing of the gradient that was begun with them counts."""
         self.reducer.abandon()
         self._wants_pause |= self._put[0]
         self._wants_stop |= self._put[1]
