@@ -132,7 +132,8 @@ def test_eight_learners_learn(strategy: str, pictures: Path, tmp_path: Path) -> 
     rows = rows_of(tmp_path, 8)
     for own in rows:
         assert [row["epoch"] for row in own] == [1, 2, 3, 4, 5, 6]
-        assert own[-1]["rate"] == pytest.approx(0.02)
+        # who did none of the last epoch's batches had no rate in it
+        assert not own[-1]["images"] or own[-1]["rate"] == pytest.approx(0.02)
     for epoch in range(6):  # those of d1d have equal shares
         images = [own[epoch]["images"] for own in rows]
         assert sum(images) == 8 * 3 * BATCH and (strategy != "d1d" or min(images) == max(images))

@@ -84,7 +84,8 @@ def test_super_learners_die_and_come_among_pauses(tmp_path: Path, crews: list[Cr
     results = crew.results()
     assert sorted(results) == list(range(8))
     nodes = of_nodes(plan, results)
-    assert min(done.pauses for done in nodes.values()) > 1
+    # who came last may have seen one, or none
+    assert min(nodes[survivor].pauses for survivor in (1, 2)) > 1
     check(plan, nodes)
     check_bits(nodes, replayed(plan)[0])
 
