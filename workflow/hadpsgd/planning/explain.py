@@ -146,7 +146,7 @@ def _of_ssgd(advice: Advice) -> list[str]:
     if level := advice.level:
         found.append(
             "That it bears a smaller batch is the papers' finding; on small corpora here it bore "
-            f"the larger ones (docs/benchmarks/paper.md). With {level.team.batch} it would need "
+            f"no smaller one (docs/benchmarks/paper.md). With {level.team.batch} it would need "
             f"{level.hours:.2f} h, {level.hours_with_straggler:.2f} h with one learner "
             f"{STRAGGLER:g}x slower: compare both on your data for an epoch or two."
         )
