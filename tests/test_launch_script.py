@@ -18,7 +18,7 @@ SAYS = "import os, sys, time, pathlib; rank = os.environ['RANK']; pathlib.Path(r
 def start(folder: Path, learners: int, code: str) -> subprocess.Popen[str]:
     """A script with an argument."""
     (folder / "user.py").write_text(SAYS + code)
-    command = [sys.executable, "-m", "hadpsgd", "launch", "--learners", str(learners)]
+    command = [sys.executable, "-m", "hadpsgd", "launch", f"--learners={learners}"]
     return subprocess.Popen(
         [*command, "user.py", "--learners", "7"], cwd=folder, stderr=subprocess.PIPE, text=True
     )
@@ -35,14 +35,16 @@ def test_the_first_failure_ends_all(tmp_path: Path) -> None:
     assert said == "hadpsgd launch: learner 1 ended with status 3; the others are ended\n"
 
 
-def test_signals_reach_the_script(tmp_path: Path) -> None:
-    """As if it had been started by hand: SIGTERM ends it, if it does nothing about it."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_signals_reach_the_script(number: signal.Signals, tmp_path: Path) -> None:
+    """As if it had been started by hand: SIGTERM ends it, if it does nothing about it; and so it is
+    when the terminal is closed."""
     launched = start(tmp_path, 2, "time.sleep(999)")
     deadline = time.monotonic() + 120
     while not ((tmp_path / "0").exists() and (tmp_path / "1").exists()):
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    launched.send_signal(signal.SIGTERM)
+    launched.send_signal(number)
     _, said = launched.communicate(timeout=120)
     assert launched.returncode == 128 + signal.SIGTERM
     assert "died of signal 15" in said and said.count("\n") == 1

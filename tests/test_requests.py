@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from hadpsgd.config import check, request_of
+from hadpsgd.decentralized.core.place import share_of_cores
 from hadpsgd.errors import UserError
-from hadpsgd.training.job import share_of_cores
 
 
 def settings(runs: list[dict[str, Any]], site: dict[str, Any], **training: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from hadpsgd.config.training import Run
 from hadpsgd.decentralized import assembly
 from hadpsgd.decentralized.core.buffers import flatten
 from hadpsgd.decentralized.core.engine import Engine
+from hadpsgd.decentralized.core.place import share_of_cores
 from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.decentralized.network.injectors import Injection
@@ -119,11 +119,6 @@ def strategy_of(run: Run, steps_per_epoch: int) -> Strategy:
             wire=run.wire,
         )
     )
-
-
-def share_of_cores(processes: int) -> int:
-    """Threads of one of so many processes on this host: more than cores would be far slower."""
-    return max(1, len(os.sched_getaffinity(0)) // processes)
 
 
 def assemble(config: Config, run_id: str, *, egs: Path, dev_egs: Path, out: Path) -> Job:

@@ -12,6 +12,7 @@ from types import FrameType
 
 import torch.distributed as dist
 
+from hadpsgd.decentralized.core.place import share_of_cores
 from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.errors import UserError
 
@@ -52,11 +53,6 @@ def run(args: argparse.Namespace) -> int:
     return Learners(command, args.learners, port=store.port).run()
 
 
-def cores() -> int:
-    """Of this host that the process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 class Learners:
     """Processes of one command, in whose environment `decentralize` finds the others."""
 
@@ -90,7 +86,7 @@ class Learners:
         place |= {"LOCAL_WORLD_SIZE": self.count, "MASTER_PORT": self.port}
         env = {**os.environ, "MASTER_ADDR": "127.0.0.1", rendezvous.AGENTS_STORE: "True"}
         env |= {name: str(value) for name, value in place.items()}
-        env.setdefault("OMP_NUM_THREADS", str(max(1, cores() // self.count)))
+        env.setdefault("OMP_NUM_THREADS", str(share_of_cores(self.count)))
         try:
             # a session of its own: Ctrl-C reaches us alone, and we pass it on once
             return subprocess.Popen(self.command, env=env, start_new_session=True)

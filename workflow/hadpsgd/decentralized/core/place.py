@@ -6,6 +6,7 @@ mixing schedule are super-learners; with size 1 they are learners.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -59,3 +60,10 @@ def ranks_of(node: int, *, size: int, reduced: Collection[int]) -> range:
     """Ranks of a super-learner that take part; of a reduced one its first."""
     first = node * size
     return range(first, first + (1 if node in reduced else size))
+
+
+def share_of_cores(processes: int) -> int:
+    """Threads of one of so many processes on this host: more than cores would be far slower."""
+    known = hasattr(os, "sched_getaffinity")  # Linux
+    cores = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
+    return max(1, cores // processes)

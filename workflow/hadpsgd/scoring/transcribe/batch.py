@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -132,21 +132,10 @@ def _transcript(
                     speaker=f"{source.key}-{name}",
                     begin=begin * FRAME,
                     end=end * FRAME,
-                    words=tuple(_named(word, source.key, name) for word in said),
+                    words=tuple(replace(word, file=source.key, channel=name) for word in said),
                 )
             )
     every = [segment for part in segments.values() for segment in part]
     return Transcript(
         name=source.name, seconds=apart.seconds, channels=names, segments=by_time(every)
-    )
-
-
-def _named(word: TimedWord, file: str, channel: str) -> TimedWord:
-    return TimedWord(
-        file=file,
-        channel=channel,
-        begin=word.begin,
-        duration=word.duration,
-        word=word.word,
-        confidence=word.confidence,
     )
