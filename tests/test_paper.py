@@ -111,7 +111,7 @@ def write_run(config: Config, run: Run) -> None:
         {
             "step": 10 * epoch,
             "epoch": float(epoch),
-            "heldout_loss": (end or 1.0) * (2.0 - epoch / EPOCHS),
+            "heldout_loss": (end or 1.0) * (2.5 - epoch / EPOCHS),  # of the learners' own weights
             "virtual_seconds": seconds(run) * epoch / EPOCHS,
             "distance_from_mean": 0.03 if run.strategy == "adpsgd" else 0.01,
             **landscape(run, epoch),
@@ -121,7 +121,7 @@ def write_run(config: Config, run: Run) -> None:
     ]
     write_rows(folder / "metrics.jsonl", rows)
     summary: dict[str, Any] = {"epochs": EPOCHS}
-    summary |= {"diverged": "loss is NaN"} if end is None else {}
+    summary |= {"diverged": "loss is NaN"} if end is None else {"heldout_loss": end}
     (folder / "summary.json").write_text(json.dumps(summary))
 
 

@@ -17,7 +17,7 @@ from hadpsgd.tracking.results import State
 from hadpsgd.tracking.scoring_run import WER
 from hadpsgd.tracking.store import NotStoredError, Store, StoredRun
 from hadpsgd.tracking.sync import tracked_runs
-from hadpsgd.tracking.training_run import STATUS
+from hadpsgd.tracking.training_run import FINAL, STATUS
 from hadpsgd.tracking.uri import is_on
 
 Curve = list[tuple[float, float]]
@@ -49,8 +49,11 @@ class Trained:
 
     @property
     def loss(self) -> float:
-        """Held-out loss at the end, nats a frame; infinite where training diverged."""
-        found = self.stored.metrics.get("heldout_loss", math.nan)
+        """Held-out loss of the final model, the mean of all learners, in nats a frame.
+
+        Infinite where training diverged.
+        """
+        found = self.metric(f"{FINAL}/heldout_loss")
         return math.inf if self.diverged or math.isnan(found) else found
 
     def metric(self, name: str) -> float:

@@ -110,6 +110,8 @@ def _training(config: Config, result: RunResult, who: identity.Identity) -> Iter
     for file in (folder / "train.log", folder / SUMMARY):
         if file.is_file():
             yield Artifact(path=str(file.absolute()))
+    if result.summary:
+        yield training_run.final_model(result.summary, _ended_ms(result))
     if result.scores:
         yield scoring_run.word_errors(result, _scored_ms(result))
     yield Tags(values={training_run.STATUS: result.state, training_run.WHY: result.why})
@@ -117,8 +119,7 @@ def _training(config: Config, result: RunResult, who: identity.Identity) -> Iter
         yield Tags(values={"arithmetic": str(result.summary["arithmetic"])})
     diverged = result.state is State.DIVERGED
     if result.summary:
-        ended = (folder / SUMMARY).stat().st_mtime
-        yield Finish(status="FAILED" if diverged else "FINISHED", time_ms=int(ended * 1000))
+        yield Finish(status="FAILED" if diverged else "FINISHED", time_ms=_ended_ms(result))
     if config.tracking.register_model and (folder / "final.pt").is_file() and not diverged:
         name = f"{experiment_name(config)}-{result.run.id}"
         yield Model(path=str((folder / "final.pt").absolute()), name=name)
@@ -133,6 +134,11 @@ def _tables(config: Config, result: RunResult) -> Iterator[Event]:
     tests = results_folder(config) / SIGNIFICANCE
     if result.scores and tests.is_file():
         yield from scoring_run.tested(read_json(tests), result.run.id, _scored_ms(result))
+
+
+def _ended_ms(result: RunResult) -> int:
+    """When its training left its summary."""
+    return int((result.folder / SUMMARY).stat().st_mtime * 1000)
 
 
 def _scored_ms(result: RunResult) -> int:

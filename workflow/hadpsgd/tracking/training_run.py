@@ -21,6 +21,10 @@ STATUS = "status"
 """Tag: finished, diverged, failed or not finished."""
 WHY = "status_why"
 """Tag: of a run that diverged or failed."""
+FINAL = "final"
+"""Prefix of the final model's metrics."""
+OF_FINAL = ("heldout_loss", "heldout_accuracy")
+"""Of summary.json."""
 PROVENANCE = (CONFIG, provenance.FILE, provenance.DIFF)
 
 
@@ -110,6 +114,19 @@ def curves(rows: Iterable[Row]) -> Iterator[Event]:
     points = [*metrics_file.points(rows), *metrics_file.epoch_points(rows)]
     if points:
         yield Metrics(points=points)
+
+
+def final_model(summary: Row, time_ms: int) -> Metrics:
+    """What training measured of the final model, the mean of all learners, as `final/<name>`.
+
+    The curves have the mean over learners of each one's own weights. No points where it diverged.
+    """
+    values = {name: summary[name] for name in OF_FINAL if name in summary}
+    points = [
+        Point(name=f"{FINAL}/{name}", value=float(value), step=0, time_ms=time_ms)
+        for name, value in values.items()
+    ]
+    return Metrics(points=points, replace=True)
 
 
 class Curves:
