@@ -1,4 +1,4 @@
-# make setup | demo | test | lint | lock | clean      (Python 3.11 to 3.13, no root)
+# make setup | demo | test | lint | docs | lock | clean      (Python 3.11 to 3.13, no root)
 SHELL := /bin/bash
 PYTHON ?= python3
 CONFIG ?= config/demo.yaml
@@ -6,12 +6,14 @@ CONFIG ?= config/demo.yaml
 TEST_JOBS ?= 2
 # some tests only: files, or pytest's options
 TESTS ?=
+# every page is read, and every warning is an error
+SPHINX := --nitpicky --fail-on-warning --fresh-env --quiet -c docs/site -d site/.doctrees . site
 CORES ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export KALDI_ROOT ?= unset
 
-.PHONY: setup demo test test-fast mutants lint format lock bench-training clean
+.PHONY: setup demo test test-fast mutants lint format docs reference lock bench-training clean
 
 setup: $(BIN)/.installed
 
@@ -37,15 +39,25 @@ mutants: setup
 	PYTHONPATH=tests $(BIN)/python -m mutants $(MUTANTS)
 
 lint: setup
-	$(BIN)/ruff check workflow tests benchmarks envs
-	$(BIN)/ruff format --check workflow tests benchmarks envs
+	$(BIN)/ruff check workflow tests benchmarks envs docs
+	$(BIN)/ruff format --check workflow tests benchmarks envs docs
 	$(BIN)/mypy
 	$(BIN)/snakefmt --check Snakefile workflow/Snakefile workflow/rules
 	$(BIN)/snakemake --lint --configfile config/demo.yaml
+	$(BIN)/sphinx-build $(SPHINX)
+
+# the documentation as a site: site/index.html; a broken link or a page in no menu is an error
+docs: setup
+	$(BIN)/sphinx-build $(SPHINX)
+	@echo "open site/index.html"
+
+# docs/reference/: every key of the config and every command, from the code
+reference: setup
+	$(BIN)/python docs/site/reference.py
 
 format: setup
-	$(BIN)/ruff check --fix workflow tests benchmarks envs
-	$(BIN)/ruff format workflow tests benchmarks envs
+	$(BIN)/ruff check --fix workflow tests benchmarks envs docs
+	$(BIN)/ruff format workflow tests benchmarks envs docs
 	$(BIN)/snakefmt Snakefile workflow/Snakefile workflow/rules
 
 # resolves pyproject.toml's requirements anew; needs the package uv
@@ -57,4 +69,4 @@ bench-training: setup
 	$(BIN)/python benchmarks/time_to_loss.py
 
 clean:
-	rm -rf results checkpoints mlflow.db mlartifacts .snakemake
+	rm -rf results checkpoints mlflow.db mlartifacts .snakemake site

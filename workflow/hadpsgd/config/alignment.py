@@ -41,6 +41,7 @@ class Mono(OwnAlignment, MonoStage):
     """Monophone GMM-HMM from a flat start (Kaldi's steps/train_mono.sh)."""
 
     kind: Literal["mono"] = "mono"
+    """Monophones."""
 
     @property
     def mono_stage(self) -> MonoStage:
@@ -89,6 +90,7 @@ class Ladder(OwnAlignment):
     """
 
     kind: Literal["tri", "lda_mllt", "sat"]
+    """The last stage that is trained."""
     mono: MonoStage = MonoStage()
     tri: TreeStage = TreeStage()
     lda_mllt: LdaStage = LdaStage()
@@ -115,6 +117,7 @@ class KaldiAlignment(Section):
     """Import of Kaldi's alignments (`ali.*.gz`, `final.mdl`, `tree`)."""
 
     kind: Literal["kaldi"]
+    """Kaldi's alignments."""
     ali_dir: Paths
     """Folder with ali.*.gz, final.mdl and tree; or several of one model. `{set}` in a path stands
     for train and dev."""

@@ -67,6 +67,7 @@ class Builtin(AnyCorpus):
     """Synthetic telephone speech made by espeak-ng. A test bed, not a benchmark."""
 
     kind: Literal["builtin"]
+    """Synthetic speech."""
     train_minutes: float = Field(30.0, gt=0)
     """Minutes of training speech."""
     dev_minutes: float = Field(3.0, gt=0)
@@ -91,6 +92,7 @@ class An4(AnyCorpus):
     """CMU AN4, the public census corpus (16 kHz recordings, taken to 8 kHz)."""
 
     kind: Literal["an4"]
+    """The corpus AN4."""
     path: PathText = Field("${HADPSGD_SHARED:-../shared}/an4", validate_default=True)
     """Folder with `etc/` and `wav/`."""
     dev_speakers: int = Field(8, ge=1)
@@ -134,6 +136,7 @@ class Kaldi(AnyCorpus):
     """Your own Kaldi data directories."""
 
     kind: Literal["kaldi"]
+    """Data directories."""
     train: DataSet
     """Training data directory."""
     dev: DataSet

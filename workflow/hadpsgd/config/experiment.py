@@ -20,6 +20,7 @@ class Training(Settings):
     """Optimisation, of all runs and of each."""
 
     runs: list[Run] = Field([Run()], min_length=1)
+    """The trainings that are compared; they share every stage before training."""
     seeds: Seeds | None = None
     """Train every run once with each seed; a run's own `seed` or `seeds` go before these."""
     grids: list[Grid] = Field([])

@@ -18,9 +18,9 @@ class Logmel(Section):
     bins: int = Field(40, ge=8, le=128)
     """Mel bins."""
     low_hz: float = Field(20.0, ge=0)
-    """Lower edge of the filterbank."""
+    """Lower edge of the filterbank, in Hz."""
     high_hz: float = 0.0
-    """Upper edge; zero or less is counted from the Nyquist frequency."""
+    """Upper edge, in Hz; zero or less is counted from the Nyquist frequency."""
     delta_order: int = Field(2, ge=0, le=3)
     """Orders of deltas appended (2: delta and delta-delta)."""
     delta_window: int = Field(2, ge=1)
@@ -42,7 +42,7 @@ class Features(Section):
     sample_rate: int = Field(8000, ge=8000)
     """Hz. Audio at another rate is refused (the an4 corpus is resampled when it is prepared)."""
     dither: float = Field(0.0, ge=0)
-    """Dither of the waveform; 0 keeps features reproducible."""
+    """Standard deviation of noise added to every sample (of 16 bits); 0 adds none."""
     logmel: Logmel = Logmel()
     mfcc: Mfcc = Mfcc()
     ivector: Ivector = Ivector()

@@ -28,7 +28,7 @@ class Ivector(Section):
     """i-vectors (Kaldi's ivector-extractor programs)."""
 
     dim: int = Field(100, ge=2)
-    """Dimension."""
+    """Dimension of an i-vector."""
     ubm: Ubm = Ubm()
     context: int = Field(3, ge=0)
     """Frames spliced at either side."""

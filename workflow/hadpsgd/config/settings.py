@@ -34,6 +34,7 @@ class LearningRate(Section):
     anneal_after: float = Field(10.0, ge=0)
     """Epochs before the rate is multiplied by `anneal_factor` every epoch."""
     anneal_factor: float = Field(2**-0.5, gt=0, le=1)
+    """Factor on the rate at each epoch after `anneal_after`; 1 keeps it."""
 
 
 class Settings(Section):
@@ -43,13 +44,16 @@ class Settings(Section):
     """Seed of the first weights, the order of examples, dropout and random schedules; the config's
     `seed`, which makes the data, where it is not given."""
     epochs: int = Field(16, ge=1)
+    """Passes over the training examples, all learners together."""
     batch: int = Field(256, ge=1)
     """Total batch, in subsequences, over all learners."""
     learning_rate: LearningRate = LearningRate()
     momentum: float = Field(0.9, ge=0, lt=1)
     """Momentum of SGD. The papers do not state theirs; 0.9 is ours."""
     nesterov: bool = False
+    """Nesterov's form of the momentum."""
     weight_decay: float = Field(0.0, ge=0)
+    """Factor on the weights that is added to the gradient (an L2 penalty)."""
     clip_norm: float = Field(0.0, ge=0)
     """Clip the gradient to this norm; 0 does not."""
     precision: Literal["fp32", "tf32", "bf16", "fp64"] = "fp32"

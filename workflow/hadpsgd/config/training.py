@@ -81,18 +81,19 @@ class Run(SettingsChanges):
     """One training run; several share every stage before training.
 
     Every key of `training` but `runs`, and under `model` every key of `model`, may be given for
-    this run alone. Keys left out are the common ones: `settings_of` puts both together.
+    this run alone. Keys left out are the common ones.
     """
 
     name: str = Field("", pattern=r"^[A-Za-z0-9_-]*$", json_schema_extra=DECIDES_NOTHING)
     """Name of the run; made of strategy, learners, schedule and the keys that it has otherwise
     where it is empty."""
     seed: int | None = Field(None, ge=0)
+    """Seed of this run, in place of `training.seed` and `training.seeds`."""
     seeds: Seeds | None = None
     """Train once with each seed: `single-s1`, `single-s2`, one row with their mean."""
     model: ModelChanges | None = None
     strategy: StrategyName = "single"
-    """How learners work together: see the README's table of strategies."""
+    """How learners work together (docs/strategies.md)."""
     learners: int = Field(1, ge=1, le=256)
     """Learners (processes, unless `launcher` is virtual)."""
     launcher: Literal["processes", "virtual"] = "processes"

@@ -18,14 +18,14 @@ from hadpsgd.gmm.data import Lang
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the stage."""
-    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--config", type=Path, required=True, help="config (YAML)")
     parser.add_argument(
         "--model", type=Path, required=True, help="folder of the speaker-adaptively trained model"
     )
     parser.add_argument("--lattices", type=Path, required=True, help="what decode-gmm left")
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, required=True, help="Kaldi data directory of the set")
     parser.add_argument("--feats", type=Path, required=True, help="folder of its MFCC and CMVN")
-    parser.add_argument("--lang", type=Path, required=True)
+    parser.add_argument("--lang", type=Path, required=True, help="lang folder")
     parser.add_argument(
         "--trans", type=Path, help="transforms that the lattices were made with: to go on from"
     )

@@ -15,12 +15,12 @@ from hadpsgd.parallel import add_jobs
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the stage."""
-    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--config", type=Path, required=True, help="config (YAML)")
     parser.add_argument("--model", type=Path, required=True, help="final.pt")
-    parser.add_argument("--graph", type=Path, required=True)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--graph", type=Path, required=True, help="folder of HCLG.fst")
+    parser.add_argument("--data", type=Path, required=True, help="Kaldi data directory of the set")
     parser.add_argument("--streams", type=Path, required=True, help="folder of <stream>/<set>/")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="folder of lattices to write")
     add_jobs(parser)
     add_device(parser)
 

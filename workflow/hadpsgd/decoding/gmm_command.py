@@ -14,7 +14,7 @@ from hadpsgd.parallel import add_jobs
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the stage."""
-    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--config", type=Path, required=True, help="config (YAML)")
     parser.add_argument(
         "--model",
         type=Path,
@@ -22,8 +22,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="folder of final.mdl (final.alimdl, final.mat, splice_opts, cmvn_opts), ours or "
         "Kaldi's",
     )
-    parser.add_argument("--graph", type=Path, required=True)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--graph", type=Path, required=True, help="folder of HCLG.fst")
+    parser.add_argument("--data", type=Path, required=True, help="Kaldi data directory of the set")
     parser.add_argument("--feats", type=Path, required=True, help="folder of its MFCC and CMVN")
     parser.add_argument(
         "--trans",
@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="folder of FMLLR transforms; without it final.alimdl decodes, where there is one",
     )
     parser.add_argument("--acoustic-scale", type=float, help="instead of the config's")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="folder of lattices to write")
     add_jobs(parser)
 
 

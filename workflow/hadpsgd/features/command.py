@@ -15,7 +15,9 @@ from hadpsgd.parallel import add_jobs
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     parser.add_argument("--config", type=Path, required=True, help="config (YAML)")
-    parser.add_argument("--stream", choices=sorted(EXTRACTORS), required=True)
+    parser.add_argument(
+        "--stream", choices=sorted(EXTRACTORS), required=True, help="which features"
+    )
     parser.add_argument("--data", type=Path, required=True, help="Kaldi data directory")
     parser.add_argument("--out", type=Path, required=True, help="folder of feats.scp, cmvn.scp")
     add_jobs(parser)

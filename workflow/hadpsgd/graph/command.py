@@ -27,8 +27,8 @@ from hadpsgd.lm.arpa import BOS, EOS, UNK, check, read, unpacked
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the stage."""
-    parser.add_argument("--config", type=Path, required=True)
-    parser.add_argument("--lang", type=Path, required=True)
+    parser.add_argument("--config", type=Path, required=True, help="config (YAML)")
+    parser.add_argument("--lang", type=Path, required=True, help="lang folder")
     parser.add_argument("--ali", type=Path, required=True, help="folder with tree and final.mdl")
     grammar = parser.add_mutually_exclusive_group(required=True)
     grammar.add_argument("--arpa", type=Path, help="language model (gzipped too)")
@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--first-pass", type=Path, help="pruned model for the graph; --arpa rescores its lattices"
     )
     parser.add_argument("--spelling", type=Path, help="n-grams over the pieces of new words")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="folder of HCLG.fst to write")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -23,7 +23,7 @@ from hadpsgd.texts import is_arpa
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the stage."""
-    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--config", type=Path, required=True, help="config (YAML)")
     parser.add_argument("--text", type=Path, required=True, help="one sentence a line")
     parser.add_argument("--dev", type=Path, help="text whose perplexity is reported")
     parser.add_argument("--lang", type=Path, required=True, help="folder with words.txt")

@@ -27,12 +27,12 @@ _MAX_UNALIGNED = 0.05
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the stage."""
-    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--config", type=Path, required=True, help="config (YAML)")
     parser.add_argument("--text", type=Path, required=True, help="one sentence a line")
     parser.add_argument("--dev", type=Path, help="development text")
     parser.add_argument("--dict", type=Path, required=True, help="Kaldi's data/local/dict")
     parser.add_argument("--lang", type=Path, required=True, help="lang folder of the alignments")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="folder of the pieces to write")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -60,7 +60,7 @@ def measured(value: float, what: str) -> Callable[[], tuple[float, str]]:
 def add(parser: argparse.ArgumentParser) -> None:
     """Arguments that `collect` reads."""
     group = parser.add_argument_group("cluster")
-    group.add_argument("--nodes", type=int, default=1)
+    group.add_argument("--nodes", type=int, default=1, help="hosts (1)")
     group.add_argument("--gpus", type=int, default=1, help="GPUs of a node (1)")
     group.add_argument(
         "--bandwidth", type=float, help="bytes a second between nodes, as printed on the link"
@@ -84,19 +84,30 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--noise", type=float, help="standard deviation over mean of its time")
     group = parser.add_argument_group("training")
-    group.add_argument("--hours-of-speech", type=float, default=2000.0)
-    group.add_argument("--epochs", type=float, default=16.0)
+    group.add_argument(
+        "--hours-of-speech", type=float, default=2000.0, help="hours of training speech (2000)"
+    )
+    group.add_argument("--epochs", type=float, default=16.0, help="passes over it (16)")
     group.add_argument("--frames", type=int, default=21, help="of a subsequence (21)")
     group.add_argument("--config", type=Path, help="whose model is trained; else the papers'")
     group.add_argument("--run-id", "--run", dest="run", help="of the config; the first without it")
-    group.add_argument("--input-dim", type=int, default=260)
-    group.add_argument("--num-pdfs", type=int, default=32_000)
+    group.add_argument(
+        "--input-dim", type=int, default=260, help="inputs of a frame, without --config (260)"
+    )
+    group.add_argument(
+        "--num-pdfs", type=int, default=32_000, help="outputs of the network, pdf-ids (32000)"
+    )
     group.add_argument("--bytes", type=int, default=4, help="of a parameter on the link (4)")
     group = parser.add_argument_group("measuring")
     group.add_argument(
         "--measure", action="store_true", help="time what is not given on this machine"
     )
-    group.add_argument("--measure-seconds", type=float, default=MEASURING)
+    group.add_argument(
+        "--measure-seconds",
+        type=float,
+        default=MEASURING,
+        help="seconds for each thing that is measured",
+    )
 
 
 def collect(args: argparse.Namespace) -> Inputs:

@@ -51,9 +51,9 @@ class Point:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
-    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--config", type=Path, required=True, help="config (YAML)")
     parser.add_argument("--model", type=Path, required=True, help="final.pt")
-    parser.add_argument("--graph", type=Path, required=True)
+    parser.add_argument("--graph", type=Path, required=True, help="folder of HCLG.fst")
     parser.add_argument("--data", type=Path, required=True, help="data directory of the set")
     parser.add_argument("--streams", type=Path, required=True, help="folder of <stream>/<set>/")
     parser.add_argument("--tuned", type=Path, required=True, help="tuned.json of the dev set")

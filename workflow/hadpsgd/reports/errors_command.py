@@ -32,10 +32,10 @@ _TEMPLATE = "errors.html.j2"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
-    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--config", type=Path, required=True, help="config (YAML)")
     parser.add_argument("--sets", nargs="+", help="test sets (default: those of the config)")
     parser.add_argument("--model", type=Path, required=True, help="final.pt")
-    parser.add_argument("--graph", type=Path, required=True)
+    parser.add_argument("--graph", type=Path, required=True, help="folder of HCLG.fst")
     parser.add_argument("--data", type=Path, required=True, help="folder of <set>/")
     parser.add_argument("--streams", type=Path, required=True, help="folder of <stream>/<set>/")
     parser.add_argument("--decode", type=Path, required=True, help="folder of <set>/")
@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--listed", type=int, default=100, help="wrong sentences with audio (100)")
     add_jobs(parser)
     add_device(parser)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="folder of the page to write")
 
 
 def run(args: argparse.Namespace) -> int:

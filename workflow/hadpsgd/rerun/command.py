@@ -46,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"store of MLflow run ids; {VARIABLE} without it",
     )
     parser.add_argument("--out", type=Path, help="results folder of the rerun; reruns/KEY without")
-    parser.add_argument("--cores", type=int, default=os.cpu_count(), help="for the workflow")
+    parser.add_argument("--cores", type=int, default=os.cpu_count(), help="of the workflow (all)")
     parser.add_argument(
         "--anyway", action="store_true", help="go on where code or data are not those of then"
     )

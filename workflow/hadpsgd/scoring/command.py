@@ -26,11 +26,13 @@ from hadpsgd.scoring.tune import Setting
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the stage."""
-    parser.add_argument("--config", type=Path, required=True)
-    parser.add_argument("--decode", type=Path, required=True)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--config", type=Path, required=True, help="config (YAML)")
+    parser.add_argument("--decode", type=Path, required=True, help="folder of its lattices")
+    parser.add_argument("--data", type=Path, required=True, help="Kaldi data directory of the set")
     parser.add_argument("--tuned", type=Path, required=True, help="tuned.json of the dev set")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder of wer.json, CTM and alignments to write"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -22,7 +22,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--config", type=Path, help="leave out of the words what its `scoring` says, map acronyms"
     )
     parser.add_argument("--nist-tools", action="store_true", help="ask sclite or hubscr, too")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder of wer.json and alignments to write"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

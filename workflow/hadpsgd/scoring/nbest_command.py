@@ -20,12 +20,14 @@ _MORE = 4  # sequences looked at for each one wanted, as dropped words make them
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the stage."""
-    parser.add_argument("--config", type=Path, required=True)
-    parser.add_argument("--decode", type=Path, required=True)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--config", type=Path, required=True, help="config (YAML)")
+    parser.add_argument("--decode", type=Path, required=True, help="folder of its lattices")
+    parser.add_argument("--data", type=Path, required=True, help="Kaldi data directory of the set")
     parser.add_argument("--tuned", type=Path, required=True, help="tuned.json of the dev set")
     parser.add_argument("--count", type=int, default=10, help="at most so many (10)")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder of the word sequences to write"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

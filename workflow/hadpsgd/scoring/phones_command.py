@@ -22,8 +22,8 @@ from hadpsgd.scoring.hypotheses import Words, lattices
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the stage."""
-    parser.add_argument("--decode", type=Path, required=True)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--decode", type=Path, required=True, help="folder of its lattices")
+    parser.add_argument("--data", type=Path, required=True, help="Kaldi data directory of the set")
     parser.add_argument("--tuned", type=Path, required=True, help="tuned.json of the dev set")
     parser.add_argument("--out", type=Path, required=True, help="CTM file")
 

@@ -18,7 +18,7 @@ from hadpsgd.scoring.tune import Setting, choose, settings_of, tune
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the stage."""
-    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--config", type=Path, required=True, help="config (YAML)")
     parser.add_argument("--decode", type=Path, required=True, help="decoded development set")
     parser.add_argument("--data", type=Path, required=True, help="its data directory")
     parser.add_argument("--out", type=Path, required=True, help="tuned.json")

@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=list(RUNS),
         help=f"default: {' '.join(RUNS)}",
     )
-    parser.add_argument("--learners", type=int, default=16)
+    parser.add_argument("--learners", type=int, default=16, help="learners (16)")
     parser.add_argument("--super-learner", type=int, default=4, help="learners of one (hadpsgd)")
     parser.add_argument("--seconds", type=float, default=120.0, help="simulated time")
     time_ = parser.add_argument_group("time")
@@ -56,7 +56,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     time_.add_argument("--deviation", type=float, default=0.1, help="standard deviation over mean")
     time_.add_argument("--gigabits", type=float, default=10.0, help="of a link, each way")
     time_.add_argument("--latency", type=float, default=5e-5, help="of a link, in seconds")
-    time_.add_argument("--slow-link", nargs="+", default=[], metavar="NODE:FACTOR")
+    time_.add_argument(
+        "--slow-link", nargs="+", default=[], metavar="NODE:FACTOR", help="links slower by a factor"
+    )
     time_.add_argument(
         "--inside-gigabits", type=float, help="of a link inside a super-learner (as --gigabits)"
     )
@@ -73,14 +75,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     training = parser.add_argument_group("training")
     training.add_argument("--batch", type=int, default=32, help="of a learner")
     training.add_argument("--rate", type=float, default=0.2, help="learning rate")
-    training.add_argument("--momentum", type=float, default=0.0)
+    training.add_argument("--momentum", type=float, default=0.0, help="momentum of SGD (0)")
     training.add_argument("--pace", type=int, default=1, help="rounds of mixing a gradient")
-    training.add_argument("--max-staleness", type=int, default=64)
+    training.add_argument(
+        "--max-staleness", type=int, default=64, help="mixes that a gradient may miss at most (64)"
+    )
     training.add_argument(
         "--wire", choices=list(ROUNDINGS), default=UNROUNDED, help="weights on their way (adpsgd)"
     )
-    training.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--plot", type=Path, metavar="PNG")
+    training.add_argument(
+        "--seed", type=int, default=1, help="seed of times, data and schedules (1)"
+    )
+    parser.add_argument(
+        "--plot", type=Path, metavar="PNG", help="draw held-out losses against time"
+    )
 
 
 def factors(pairs: list[str], option: str, count: int) -> dict[int, float]:

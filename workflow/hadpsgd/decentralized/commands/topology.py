@@ -39,7 +39,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--schedule", nargs="+", metavar="NAME", default=list(SCHEDULES), help="default: all"
     )
-    parser.add_argument("--learners", nargs="+", type=int, metavar="L", default=[8, 16, 32, 64])
+    parser.add_argument(
+        "--learners",
+        nargs="+",
+        type=int,
+        metavar="L",
+        default=[8, 16, 32, 64],
+        help="numbers of learners (8 16 32 64)",
+    )
     parser.add_argument("--seed", type=int, default=1, help="seed of random schedules")
     parser.add_argument(
         "--parameters", type=int, default=PAPER_PARAMETERS, help="parameters of the model"

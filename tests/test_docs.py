@@ -1,0 +1,44 @@
+"""The documentation: what `make docs` refuses."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def built(folder: Path) -> subprocess.CompletedProcess[str]:
+    """The site of a folder, by the Makefile's own arguments."""
+    arguments = re.search(r"^SPHINX := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert arguments
+    command = [sys.executable, "-m", "sphinx.cmd.build", *arguments[1].split()]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+FAULTS = {
+    "[a](docs/none.md)": "target not found: 'docs/none.md'",
+    "[a](docs/page.md#none)": "local id not found in doc 'docs/page': 'none'",
+    "[a](none.py)": "target not found: 'none.py'",
+    "![a](none.png)": "image file not readable: none.png",
+}
+
+
+def test_a_fault_of_a_page_fails_the_build(tmp_path: Path) -> None:
+    site = tmp_path / "docs/site"
+    shutil.copytree(ROOT / "docs/site", site, ignore=shutil.ignore_patterns("__pycache__"))
+    (site / "toc.yml").write_text("root: README\nentries:\n  - file: docs/page\n")
+    (tmp_path / "README.md").write_text("# Title\n\n[page](docs/page.md#part-one)\n")
+    (tmp_path / "docs/page.md").write_text("# Page\n\n## Part one\n\ntext\n")
+    sound = built(tmp_path)
+    assert not sound.returncode, sound.stderr
+    (tmp_path / "README.md").write_text("# Title\n\n" + "\n\n".join(FAULTS))
+    (tmp_path / "docs/other.md").write_text("# Other\n")
+    told = "other.md: WARNING: document isn't included in any toctree"
+    for _ in range(2):  # what is built already hides nothing
+        faulty = built(tmp_path)
+        assert faulty.returncode
+        assert [text for text in (*FAULTS.values(), told) if text not in faulty.stderr] == []
