@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ from servers import free_port
 from torch import nn
 
 from hadpsgd.decentralized.trainer import Trainer
+from hadpsgd.images.checkpoints import Checkpoints
 from hadpsgd.images.folders import Folders
 from hadpsgd.images.training import Settings, train
 
@@ -43,9 +45,11 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def learner(rank: int, wanted: Settings, stop_at: float = NEVER) -> dict[str, Any]:  # noqa: ARG001
+def learner(
+    rank: int, wanted: Settings, stop_at: float = NEVER, signal_at: float = NEVER
+) -> dict[str, Any]:
     """One process; what its model had before the end, and has after it. It may die in an epoch, or,
-    where processes die one after the other, wait for it."""
+    where processes die one after the other, wait for it; rank 1 may be sent a signal."""
     step, finish, seen = Trainer.step, Trainer.finish, {}
 
     def counted(trainer: Trainer) -> Any:
@@ -53,6 +57,8 @@ def learner(rank: int, wanted: Settings, stop_at: float = NEVER) -> dict[str, An
             if not wanted.save_every:
                 time.sleep(600)
             os._exit(9)
+        if rank == 1 and trainer._shares[0].progress >= signal_at:
+            os.kill(os.getpid(), signal.SIGUSR1)
         return step(trainer)
 
     def watched(trainer: Trainer) -> None:
@@ -180,7 +186,7 @@ def test_a_run_that_died_goes_on(
     whole = run(4, learner, settings(pictures, tmp_path / "whole", **of), seconds=240)
     broken = settings(pictures, tmp_path / "broken", **of)
     started = launch(4, learner, broken, 1.8)
-    saved = f"*/*{2 * every or 6}/rank-*.pt"
+    saved = f"*/*{2 if every else 1}/rank-*.pt"
     if every:
         assert {outcome.code for outcome in collect(started, 240).values()} == {9}
     else:
@@ -218,6 +224,29 @@ def test_a_run_that_died_goes_on(
     before = (tmp_path / "broken/final.pt").stat().st_mtime_ns
     run(4, learner, broken, 0.0, seconds=240)
     assert (tmp_path / "broken/final.pt").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("strategy", ["dpsgd", "adpsgd"])
+def test_a_signal_stops_all_and_the_command_goes_on(
+    strategy: str, pictures: Path, tmp_path: Path
+) -> None:
+    """In the second of three epochs, of one rank; nothing of what was done is done again."""
+    of = {"engine": {"strategy": strategy}, "recipe": {"epochs": 3}}
+    wanted = settings(pictures, tmp_path / "stopped", **of)
+    run(3, learner, wanted, NEVER, 1.3, seconds=240)
+    assert not (tmp_path / "stopped/final.pt").exists()
+    (folder,) = (tmp_path / "stopped/checkpoints").iterdir()
+    # after the first epoch, and at the stop
+    assert (Checkpoints(folder, rank=0, learners=3).newest() or 0) >= 2
+    again = run(3, learner, wanted, seconds=240)
+    rows = rows_of(tmp_path / "stopped", 3)
+    images = [sum(own[epoch]["images"] for own in rows) for epoch in range(3)]
+    assert images[0] > 0 and images == [images[0]] * 3
+    if strategy == "dpsgd":
+        whole = run(3, learner, settings(pictures, tmp_path / "whole", **of), seconds=240)
+        for ours, theirs in zip(whole, again, strict=True):
+            for name, value in ours["own"].items():
+                np.testing.assert_array_equal(value, theirs["own"][name], err_msg=name)
 
 
 def test_checkpoints_by_steps_need_equal_steps(pictures: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints of all ranks, by step: STEP/rank-R.pt. One counts if all its ranks have written."""
+"""Checkpoints of all ranks, counted: NUMBER/rank-R.pt. One counts if all its ranks have written."""
 
 from __future__ import annotations
 
@@ -24,46 +24,46 @@ class Checkpoints:
         self.learners = learners
 
     def newest(self) -> int | None:
-        """The step of the last complete one; this rank's part of any later one is removed.
+        """The number of the last complete one; this rank's part of any later one is removed.
 
         (Parts of two starts would not belong together.)
         """
-        steps = self._steps()
-        found = next((step for step in reversed(steps) if self._complete(step)), None)
-        for step in steps:
-            if found is None or step > found:
-                self._remove(step)
+        numbers = self._numbers()
+        found = next((each for each in reversed(numbers) if self._complete(each)), None)
+        for each in numbers:
+            if found is None or each > found:
+                self._remove(each)
         return found
 
-    def save(self, step: int, state: dict[str, Any]) -> None:
+    def save(self, number: int, state: dict[str, Any]) -> None:
         """This rank's part; older ones go as soon as all ranks have written a newer one."""
-        with atomic_file(self._file(step)) as temporary:
+        with atomic_file(self._file(number)) as temporary:
             torch.save(state, temporary)
-        complete = [other for other in self._steps() if self._complete(other)]
-        for old in self._steps():
+        complete = [other for other in self._numbers() if self._complete(other)]
+        for old in self._numbers():
             if complete and old < complete[-1]:
                 self._remove(old)
 
-    def load(self, step: int) -> dict[str, Any]:
+    def load(self, number: int) -> dict[str, Any]:
         """This rank's part, in the host's memory."""
-        state: dict[str, Any] = torch.load(self._file(step), map_location="cpu")
+        state: dict[str, Any] = torch.load(self._file(number), map_location="cpu")
         return state
 
     def clear(self) -> None:
         """Remove all of them: the run is done."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _remove(self, step: int) -> None:
-        file = self._file(step)
+    def _remove(self, number: int) -> None:
+        file = self._file(number)
         file.unlink(missing_ok=True)
         with suppress(OSError):  # the other ranks' are there
             file.parent.rmdir()
 
-    def _steps(self) -> list[int]:
+    def _numbers(self) -> list[int]:
         return sorted(int(path.name) for path in self.folder.glob("[0-9]*"))
 
-    def _complete(self, step: int) -> bool:
-        return all(self._file(step, rank).is_file() for rank in range(self.learners))
+    def _complete(self, number: int) -> bool:
+        return all(self._file(number, rank).is_file() for rank in range(self.learners))
 
-    def _file(self, step: int, rank: int | None = None) -> Path:
-        return self.folder / f"{step:09d}" / f"rank-{self.rank if rank is None else rank}.pt"
+    def _file(self, number: int, rank: int | None = None) -> Path:
+        return self.folder / f"{number:09d}" / f"rank-{self.rank if rank is None else rank}.pt"

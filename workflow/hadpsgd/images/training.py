@@ -92,21 +92,24 @@ def train(settings: Settings) -> None:
             fix="Leave --save-every out: checkpoints are written at the ends of epochs",
         )
     rows = Rows(settings.out / "metrics" / f"rank-{rank}.jsonl")
-    score = Score()
+    score, number = Score(), at or 0
     if at is not None:
         state = files.load(at)
         trainer.load_state_dict(state["trainer"])
         score = Score(**state["score"])
         rows.resume(share.epoch)
-        _say(f"rank {rank} goes on from step {at}")
+        _say(f"rank {rank} goes on from epoch {share.progress:.2f}, checkpoint {at}")
 
-    def save(step: int) -> None:
-        files.save(step, {"trainer": trainer.state_dict(), "score": score.state()})
+    def save() -> None:
+        # counted, as learners that share their work make other numbers of steps
+        nonlocal number
+        number += 1
+        files.save(number, {"trainer": trainer.state_dict(), "score": score.state()})
 
     every, rate = settings.save_every, recipe.rate(share.progress, learners=learners)
     with trainer:  # at its end, all weights are averaged
         while share.epoch < recipe.epochs:
-            begin, stale, waited = time.monotonic(), [0], 0.0
+            epoch, begin, stale, waited = share.epoch, time.monotonic(), [0], 0.0
             for images, labels in share:
                 images, labels = images.to(device), labels.to(device)
                 rate = recipe.rate(share.progress, learners=learners)
@@ -120,8 +123,13 @@ def train(settings: Settings) -> None:
                 report = trainer.step()
                 stale.append(report.staleness)
                 waited += report.exposed
+                if trainer.stopped:
+                    break
                 if every and trainer.steps % every == 0:
-                    save(trainer.steps)
+                    save()
+            if share.epoch == epoch:  # all have stopped in it
+                save()
+                break
             seconds = time.monotonic() - begin
             row = {
                 "epoch": share.epoch,
@@ -137,8 +145,10 @@ def train(settings: Settings) -> None:
             score = Score()
             rows.add(row | _held_out(net, folders, trainer, settings, device))
             _tell(rows.rows[-1], trainer)
-            if not every or share.epoch == recipe.epochs:
-                save(share.epoch * len(share))
+            if not every or share.epoch == recipe.epochs or trainer.stopped:
+                save()
+    if share.epoch < recipe.epochs:
+        return _say(f"rank {rank} has stopped in epoch {share.epoch + 1}: the same command goes on")
     if rank == 0:
         _finish(settings, net, folders, device, hash_, learners)
         files.clear()

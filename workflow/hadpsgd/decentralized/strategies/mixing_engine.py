@@ -230,7 +230,7 @@ class DecentralizedEngine:
             return
         if not self.paused:  # any learner may be the first: who leads may be waiting for others
             self.request_pause()
-        while not self.paused:
+        while not (self.paused or self.over):  # others may stop instead
             if self.place.size > 1:  # members take turns to put the last mix among their updates
                 self.rest()
             else:
