@@ -1,6 +1,6 @@
 """The loss of 8 learners of which 50 are killed and replaced, beside a run that nobody disturbs.
 
-    python benchmarks/fifty_deaths.py --out docs/fifty-deaths.png
+    python benchmarks/fifty_deaths.py --out docs/benchmarks/fifty-failures.png
 
 AD-PSGD on the ring, the small BLSTM of the tests; each learner is a process, killed with SIGKILL.
 Losses are those of the minibatches, from a replay of the runs' records; a death costs a learner the

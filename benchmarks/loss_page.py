@@ -27,7 +27,7 @@ INTRODUCTION = """\
   nothing is slow.
 - cores: kept busy by the contestant in the mean, start included.
 
-How it is measured: [docs/training-benchmark.md](../training-benchmark.md#time-to-the-same-loss).
+How it is measured: [training beside its peers](training.md#time-to-the-same-loss).
 """
 
 

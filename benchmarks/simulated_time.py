@@ -1,9 +1,9 @@
 """Strategies in simulated time, 16 and 64 learners: equal, with a straggler, with a slow link.
 
-    python benchmarks/simulated_time.py --out docs
+    python benchmarks/simulated_time.py --out docs/benchmarks
 
-writes docs/simulated-time.md and its pictures. Everything is seeded; nothing is timed on this
-machine. What is trained is the small synthetic problem of `hadpsgd simulate`.
+writes docs/benchmarks/simulated-time.md and its pictures. Everything is seeded; nothing is timed
+on this machine. What is trained is the small synthetic problem of `hadpsgd simulate`.
 """
 
 from __future__ import annotations
@@ -38,8 +38,13 @@ SCENARIOS = {
 INTRODUCTION = f"""\
 # Strategies in simulated time
 
-Made by `python benchmarks/simulated_time.py --out docs`. The engine runs {{learners}} learners in
-one process with virtual time: a gradient takes {COMPUTE} s (lognormal, 10 % deviation), a model is
+**With one learner 5x slower, adpsgd, rand and random partners go on at their own pace; ssgd, d1d,
+dpsgd and local fall to the slow one's. Of hadpsgd the super-learner with the slow member falls, the
+others do not.**
+
+Made by `python benchmarks/simulated_time.py --out docs/benchmarks`; no machine decides these
+numbers. The engine runs {{learners}} learners in one process with virtual time: a gradient takes
+{COMPUTE} s (lognormal, 10 % deviation), a model is
 {MODEL_BYTES / 2**20:.1f} MiB on links of 10 Gbit/s, one way {MODEL_BYTES * 8 / 10e9:.2f} s.
 {SECONDS:.0f} s are simulated: too short for an average of local where a learner is 5x slower, and
 for dpsgd's long ring to come to the pace of its slowest.

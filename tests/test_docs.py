@@ -1,4 +1,4 @@
-"""The documentation: what `make docs` refuses."""
+"""The documentation: what `make docs` refuses, and pages that must keep up with the code."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+
+import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -42,3 +45,22 @@ def test_a_fault_of_a_page_fails_the_build(tmp_path: Path) -> None:
         faulty = built(tmp_path)
         assert faulty.returncode
         assert [text for text in (*FAULTS.values(), told) if text not in faulty.stderr] == []
+
+
+def test_every_result_is_on_the_page_of_formats() -> None:
+    """What the rules write, by the first part of its path."""
+    rules = "".join(file.read_text() for file in (ROOT / "workflow").rglob("*.smk"))
+    written = set(re.findall(r"\{OUT\}/(\w+(?:\.\w+)?)", rules))
+    assert len(written) > 25
+    page = (ROOT / "docs/formats.md").read_text()
+    assert [
+        name for name in sorted(written) if not re.search(rf"`{re.escape(name)}[`/]", page)
+    ] == []
+
+
+def test_the_citation_is_of_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert citation["version"] == project["version"]
+    assert citation["license"] == project["license"]["text"]
