@@ -1,7 +1,7 @@
 """The model of time fitted to some of the papers' figures, and the others beside its predictions.
 
 H is arXiv 1907.05701, E 2002.01119, S 1904.04956, all on V100s and 100 Gb/s. What the fit cannot
-tell apart is assumed (`EFFICIENCY`, `NOISE`, `NVLINK`); docs/time-model.md says why.
+tell apart is assumed (`EFFICIENCY`, `NOISE`, `NVLINK`); docs/benchmarks/papers-hours.md says why.
 """
 
 from __future__ import annotations
