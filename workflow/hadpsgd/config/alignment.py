@@ -27,9 +27,9 @@ class OwnAlignment(Section):
     """What all our own stages share."""
 
     beam: float = Field(10.0, gt=0)
-    """Viterbi beam; utterances that fail are retried with `retry_beam`."""
+    """Viterbi beam, in nats; utterances that fail are retried with `retry_beam`."""
     retry_beam: float = Field(40.0, gt=0)
-    """Beam within which an utterance must align, or it counts as failed."""
+    """Beam, in nats, within which an utterance must align, or it counts as failed."""
     boost_silence: float = Field(1.25, gt=0)
     """Factor on the likelihood of silence while aligning (Kaldi's --boost-silence)."""
     max_failed: Limits = Field(Limits({"default": 0.05}), json_schema_extra=DECIDES_NOTHING)
@@ -64,7 +64,7 @@ class TreeStage(Section):
     iterations: int = Field(35, ge=2)
     """Models of training, the first one included (Kaldi's num_iters)."""
     variance_prior: float = Field(40.0, ge=0)
-    """As of monophones."""
+    """Frames of the prior, as `variance_prior` of monophones."""
 
 
 class LdaStage(TreeStage):
@@ -80,7 +80,7 @@ class SatStage(TreeStage):
     """Triphones on features adapted to the speaker."""
 
     variance_prior: float = Field(0.0, ge=0)
-    """As of monophones."""
+    """Frames of the prior, as `variance_prior` of monophones."""
 
 
 class Ladder(OwnAlignment):

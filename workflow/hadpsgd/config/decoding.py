@@ -83,9 +83,10 @@ class Decoding(Section):
     """Search."""
 
     beam: float = Field(13.0, gt=0)
-    """Paths this much worse than the best one at a frame are given up."""
+    """Paths that cost this much more (nats) than the best one at a frame are given up."""
     lattice_beam: float = Field(6.0, gt=0)
-    """Paths this much worse than the best one over the utterance leave the lattice."""
+    """Paths that cost this much more (nats) than the best one over the utterance leave the
+    lattice."""
     max_active: int = Field(7000, ge=100)
     """Most states that go on from a frame."""
     one_best: bool = False
@@ -106,7 +107,7 @@ class Scoring(Section):
     lm_weights: list[float] = Field([float(w) for w in range(7, 18)], min_length=1)
     """Language model weights (inverse acoustic scales) tried on the development set."""
     word_penalties: list[float] = Field([0.0, 0.5, 1.0], min_length=1)
-    """Word insertion penalties tried on the development set."""
+    """Word insertion penalties (nats a word) tried on the development set."""
     dropped_words: list[str] = Field(
         ["!SIL", "<SIL>", "<UNK>", "[NOISE]", "[LAUGHTER]", "[VOCALIZED-NOISE]"]
     )

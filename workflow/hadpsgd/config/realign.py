@@ -18,6 +18,7 @@ class Realign(Section):
     acoustic_scale: float = Field(0.1, gt=0)
     """Factor on the network's log-likelihoods (Kaldi's steps/nnet/align.sh has 0.1)."""
     beam: float = Field(10.0, gt=0)
-    """Viterbi beam; utterances that fail are retried with `retry_beam`."""
+    """Viterbi beam, in nats; utterances that fail are retried with `retry_beam`."""
     retry_beam: float = Field(40.0, gt=0)
-    """Beam within which an utterance must align, or it counts as failed (alignment.max_failed)."""
+    """Beam, in nats, within which an utterance must align, or it counts as failed
+    (alignment.max_failed)."""

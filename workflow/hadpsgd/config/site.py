@@ -27,7 +27,7 @@ class Site(Section):
     memory_mb: int = Field(2000, ge=1)
     """Memory of a learner in MB, at the first attempt; the next ones ask for more."""
     hours: float = Field(24.0, gt=0)
-    """Time limit of a training job; one that needs longer is requeued and goes on."""
+    """Time limit of a training job, in hours; one that needs longer is requeued and goes on."""
     gpus: Literal["auto", "each", "none"] = "auto"
     """auto asks for one GPU for each learner where training.device is cuda, each also where it is
     auto, none never."""

@@ -14,9 +14,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     command.configure(parser)
     parser.add_argument("--logs", type=Path, help="folder of the ranks' logs; OUT/logs without it")
-    parser.add_argument(
-        "--restarts", type=int, default=10, help="dead ranks to start again (default 10)"
-    )
+    parser.add_argument("--restarts", type=int, default=10, help="failed ranks to start again (10)")
     parser.add_argument(
         "--wait", action="store_true", help="wait for another launch of the run; refused without"
     )

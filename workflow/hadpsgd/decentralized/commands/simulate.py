@@ -64,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     faults = parser.add_argument_group("faults")
     faults.add_argument(
-        "--die", nargs="+", default=[], metavar="RANK:SECOND", help="learners that die, and when"
+        "--die", nargs="+", default=[], metavar="RANK:SECOND", help="learners that fail, and when"
     )
     faults.add_argument(
         "--come-back", nargs="+", default=[], metavar="RANK:SECOND", help="and are started again"
