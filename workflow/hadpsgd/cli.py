@@ -18,6 +18,8 @@ from hadpsgd.errors import UserError
 
 # stage: (module, one line of help), in the order in which data passes them
 STAGES: dict[str, tuple[str, str]] = {
+    "init": ("hadpsgd.setup.init_command", "a config for recordings, or Kaldi data, of your own"),
+    "doctor": ("hadpsgd.setup.doctor_command", "is this machine, or cluster, ready to run"),
     "config": ("hadpsgd.config.command", "check a config, print it resolved, or print its schema"),
     "corpus": ("hadpsgd.corpus.command", "prepare a corpus: data directories, dictionary, texts"),
     "perturb": ("hadpsgd.corpus.perturb_command", "training speech at other speeds"),

@@ -1,0 +1,360 @@
+"""`hadpsgd init`: recordings and a table, or Kaldi data, to a config whose corpus can be made."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from corpus_data import make_data, write_lines
+
+from hadpsgd.cli import main
+from hadpsgd.config import Config, load
+from hadpsgd.config.corpus import Kaldi
+from hadpsgd.corpus.datadir import DataDir
+
+SPEAKERS = ("Ann", "Bob", "Cleo", "Dan")
+TEXTS = ("Turn it on!", "Turn it off,  please.", "It\u2019s on: ON?")
+
+
+def tone(rate: int, hertz: float = 440.0, seconds: float = 1.0) -> np.ndarray:
+    time = np.arange(int(seconds * rate)) / rate
+    return np.rint(8000 * np.sin(2 * np.pi * hertz * time)).astype(np.int16)
+
+
+def table(folder: Path, *, rate: int = 16000, separator: str = ",") -> Path:
+    """Twelve recordings of four speakers, and their table; paths have spaces."""
+    (folder / "my takes").mkdir(parents=True)
+    rows = [separator.join(("file", "text", "speaker"))]
+    for number, speaker in enumerate(SPEAKERS * 3):
+        name = f"my takes/{speaker} take {number:02d}.wav"
+        soundfile.write(folder / name, tone(rate), rate)
+        rows.append(separator.join((name, f'"{TEXTS[number % 3]}"', speaker)))
+    path = folder / "takes.csv"
+    write_lines(path, rows)
+    return path
+
+
+def init(folder: Path, *arguments: str) -> int:
+    """Run it, everything written below `folder`."""
+    return main(
+        ["init", *arguments, "--out", str(folder / "c.yaml"), "--data", str(folder / "data")]
+    )
+
+
+def corpus(folder: Path) -> tuple[Config, Kaldi, Path]:
+    """The config that was written, and the corpus that its stage makes of it."""
+    config = load(folder / "c.yaml")
+    out = folder / "corpus"
+    assert main(["corpus", "--config", str(folder / "c.yaml"), "--out", str(out)]) == 0
+    assert isinstance(config.corpus, Kaldi)
+    return config, config.corpus, out
+
+
+def said(out: Path, name: str) -> dict[str, str]:
+    return {u.id: u.text for u in DataDir.read(out / "data" / name)}
+
+
+def test_a_table_becomes_a_corpus(tmp_path: Path) -> None:
+    assert init(tmp_path, "--csv", str(table(tmp_path))) == 0
+    config, _, out = corpus(tmp_path)
+    sets = {name: DataDir.read(out / "data" / name) for name in ("train", "dev", "test")}
+    speakers = [speaker for data in sets.values() for speaker in data.speakers]
+    assert sorted(speakers) == sorted(SPEAKERS)  # each in one set
+    assert sum(map(len, sets.values())) == 12
+    texts = {text for name in sets for text in said(out, name).values()}
+    assert texts == {"turn it on", "turn it off please", "it's on on"}
+    lexicon = (out / "dict" / "lexicon.txt").read_text().splitlines()
+    assert {"it's i t s", "off o f f", "please p l e a s e"} < set(lexicon)
+    assert config.features.sample_rate == 16000
+    assert main(["lang", "--config", str(tmp_path / "c.yaml"), "--dict", str(out / "dict"),
+                 "--out", str(tmp_path / "lang")]) == 0  # fmt: skip
+
+
+def test_recordings_of_other_rates_are_copied(tmp_path: Path) -> None:
+    path = table(tmp_path, rate=44100)
+    soundfile.write(tmp_path / "my takes" / "Ann take 00.wav", tone(16000), 16000)
+    assert init(tmp_path, "--csv", str(path)) == 0
+    config, _, out = corpus(tmp_path)
+    assert config.features.sample_rate == 16000
+    places = {r: p for n in ("train", "dev", "test")
+              for r, p in DataDir.read(out / "data" / n).recordings.items()}  # fmt: skip
+    assert places.pop("Ann-Ann_take_00") == str(tmp_path / "my takes" / "Ann take 00.wav")
+    for place in places.values():
+        samples, rate = soundfile.read(place)
+        assert (rate, len(samples)) == (16000, 16000)
+        assert np.argmax(np.abs(np.fft.rfft(samples))) == 440
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_tables_of_spreadsheets(tmp_path: Path, separator: str) -> None:
+    path = table(tmp_path, separator=separator)
+    head, _, rest = path.read_text().partition("\n")
+    upper = head.replace("file", "PATH").replace("text", " Sentence ")
+    path.write_bytes(b"\xef\xbb\xbf" + f"{upper}\n{rest}\n\n".replace("\n", "\r\n").encode())
+    assert init(tmp_path, "--csv", str(path)) == 0
+    _, _, out = corpus(tmp_path)
+    assert sum(len(said(out, name)) for name in ("train", "dev", "test")) == 12
+
+
+def test_sets_of_the_table_are_kept(tmp_path: Path) -> None:
+    path = table(tmp_path)
+    head, *rows = path.read_text().splitlines()
+    names = ["test", "validation", *["Train"] * 10]
+    write_lines(
+        path, [f"{head},split", *(f"{row},{name}" for row, name in zip(rows, names, strict=True))]
+    )
+    assert init(tmp_path, "--csv", str(path)) == 0
+    _, _, out = corpus(tmp_path)
+    assert list(said(out, "test")) == ["Ann-Ann_take_00"]
+    assert list(said(out, "dev")) == ["Bob-Bob_take_01"]
+
+
+def test_one_speaker_is_split_by_utterance(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = table(tmp_path)
+    write_lines(path, [row.rpartition(",")[0] for row in path.read_text().splitlines()])
+    assert init(tmp_path, "--csv", str(path)) == 0
+    assert "dev and test have speakers of train" in capsys.readouterr().out
+    _, _, out = corpus(tmp_path)
+    ids = [name for part in ("train", "dev", "test") for name in said(out, part)]
+    assert len(set(ids)) == len(ids) == 12
+    assert min(len(said(out, part)) for part in ("dev", "test")) == 2  # a tenth at least
+
+
+def spoil(path: Path, line: int, new: str) -> None:
+    lines = path.read_text().splitlines()
+    lines[line - 1] = new
+    write_lines(path, lines)
+
+
+BAD = {
+    "no column": (1, "name,words,speaker", "takes.csv:1: no column file and no column text"),
+    "column twice": (1, "file,text,path", "'file' and 'path' are both the column file"),
+    "missing": (2, "my takes/none.wav,on,Ann", "takes.csv:2: .*none.wav: missing audio file"),
+    "no audio": (2, "takes.csv,on,Ann", "takes.csv:2: .*not readable as audio"),
+    "folder": (2, "my takes,on,Ann", "takes.csv:2: .*missing audio file"),
+    "no text": (3, "my takes/Bob take 01.wav,,Bob", "takes.csv:3: no text for Bob take 01.wav"),
+    "no word": (3, "my takes/Bob take 01.wav,--,Bob", "takes.csv:3: no word in '--'"),
+    "no file": (3, ",on,Bob", "takes.csv:3: no file is named"),
+    "no speaker": (3, "my takes/Bob take 01.wav,on,", "takes.csv:3: no speaker"),
+    "twice": (3, "my takes/../my takes/Ann take 00.wav,on,Ann", "takes.csv:3: .*in line 2 already"),
+    "comma": (3, "my takes/Bob take 01.wav,on, off,Bob", "takes.csv:3: 4 columns instead of 3"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line, new, message", BAD.values(), ids=BAD)
+def test_a_bad_table_is_told_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: int, new: str, message: str
+) -> None:
+    path = table(tmp_path)
+    spoil(path, line, new)
+    assert init(tmp_path, "--csv", str(path)) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1 and re.search(message, told[0]), told
+    assert not (tmp_path / "c.yaml").exists() and not (tmp_path / "data").exists()
+
+
+def test_every_fault_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = table(tmp_path)
+    for rows, rate in (
+        (np.zeros((800, 2), np.int16), 8000),
+        (tone(4000), 4000),
+        (tone(8000)[:90], 8000),
+    ):
+        soundfile.write(tmp_path / f"{rate}-{rows.size}.wav", rows, rate)
+    (tmp_path / "b").mkdir()
+    soundfile.write(tmp_path / "b" / "Ann take 00.wav", tone(16000), 16000)
+    cut = tmp_path / "cut.wav"
+    cut.write_bytes((tmp_path / "b" / "Ann take 00.wav").read_bytes()[:-500])
+    added = ("8000-1600.wav", "4000-4000.wav", "8000-90.wav", "b/Ann take 00.wav", "cut.wav")
+    with path.open("a") as stream:
+        stream.writelines(f"{name},on,Ann\n" for name in added)
+        stream.write("none.wav,,A nn\n")
+    assert init(tmp_path, "--csv", str(path)) == 2
+    *told, last = capsys.readouterr().err.splitlines()
+    assert last.endswith(f"{path}: {len(told)} faults, named above")
+    for line, message in (
+        (14, "2 channels"),
+        (15, "4000 Hz; at least 8000"),
+        (16, "only 11 ms"),
+        (17, "would both be the utterance Ann-Ann_take_00"),
+        (18, "truncated"),
+        (19, "no text"),
+        (19, "missing audio"),
+    ):
+        assert any(each.startswith(f"{path}:{line}: ") and message in each for each in told), (
+            message
+        )
+    assert len(told) == 7
+
+
+def test_speakers_of_one_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = table(tmp_path)
+    text = path.read_text()
+    path.write_text(text.replace(",Cleo", ",A b").replace(",Dan", ",A_b"))
+    assert init(tmp_path, "--csv", str(path)) == 2
+    assert "'A b' and 'A_b' would both be the speaker A_b" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("f\u00fcr".encode("latin-1"), "not UTF-8"),
+        (b"", "no column file and no column text: the first line has nothing"),
+        (b"file,text\n", "no recordings in it"),
+        (b"file,text\0\n", "not a text file"),
+    ],
+)
+def test_what_is_no_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, message: str
+) -> None:
+    (tmp_path / "t.csv").write_bytes(content)
+    assert init(tmp_path, "--csv", str(tmp_path / "t.csv")) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1 and message in told[0]
+
+
+def test_a_lexicon_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, lexicon = table(tmp_path), tmp_path / "lexicon.txt"
+    rows = ["TURN T ER N", "IT IH T", "ON AA N", "OFF AO F", "PLEASE P L IY Z"]
+    write_lines(lexicon, rows)
+    assert init(tmp_path, "--csv", str(path), "--lexicon", str(lexicon)) == 2
+    assert "lacks 2 of train's" in capsys.readouterr().err  # two speakers' it's
+    write_lines(lexicon, [*rows, "IT'S IH T S"])
+    assert init(tmp_path, "--csv", str(path), "--lexicon", str(lexicon)) == 0
+    config, section, out = corpus(tmp_path)
+    assert section.case == "upper" and config.lang.units == "phones"
+    assert set(said(out, "train").values()) <= {"TURN IT ON", "TURN IT OFF PLEASE", "IT'S ON ON"}
+    assert init(tmp_path, "--csv", str(path), "--lexicon", "none.txt", "--force") == 2
+    assert "none.txt: no such lexicon" in capsys.readouterr().err
+
+
+def test_english_pronunciations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = table(tmp_path)
+    assert init(tmp_path, "--csv", str(path), "--lexicon", "english") == 0
+    _, _, out = corpus(tmp_path)
+    lexicon = (out / "dict" / "lexicon.txt").read_text().splitlines()
+    assert {"turn T ER N", "please P L IY Z"} < set(lexicon)
+    spoil(path, 2, '"my takes/Ann take 00.wav",\u65e5\u672c,Ann')
+    spoil(path, 3, '"my takes/Bob take 01.wav",\u65e5\u672c,Bob')
+    assert init(tmp_path, "--csv", str(path), "--lexicon", "english", "--force") in (0, 2)
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_words_that_train_lacks_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They cannot be recognised, so they are not in the lexicon made here, but in --lm-text's."""
+    path = table(tmp_path)
+    head, *rows = path.read_text().splitlines()
+    sets = ["test", "dev", *["train"] * 10]
+    rows[0] = "my takes/Ann take 00.wav,turn everything on,Ann"
+    write_lines(path, [f"{head},set", *(f"{r},{s}" for r, s in zip(rows, sets, strict=True))])
+    assert init(tmp_path, "--csv", str(path)) == 0
+    assert "test: about 34 % of the words have no pronunciation" in capsys.readouterr().out
+    config, section, _ = corpus(tmp_path)
+    assert section.max_oov.of("test") == 0.34 and section.max_oov.of("dev") == 0.05
+    assert config.decoding.max_failed.of("test") == 1.0  # its one utterance
+    write_lines(tmp_path / "more.txt", ["Everything, please!"])
+    more = ("--lm-text", str(tmp_path / "more.txt"), "--force")
+    assert init(tmp_path, "--csv", str(path), *more) == 0
+    _, section, out = corpus(tmp_path)
+    assert section.max_oov.of("test") == 0.05
+    assert (out / "lm" / "train.txt").read_text() == "everything please\n"
+
+
+def test_a_kaldi_folder_is_split(tmp_path: Path) -> None:
+    data = make_data(tmp_path / "k")
+    assert init(tmp_path, "--kaldi", str(data)) == 0
+    config, _, out = corpus(tmp_path)
+    assert config.features.sample_rate == 8000
+    texts = {k: v for name in ("train", "dev", "test") for k, v in said(out, name).items()}
+    assert texts == {u.id: u.text for u in DataDir.read(data)}
+
+
+def test_kaldi_folders_stay_where_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = make_data(tmp_path / "k").parent
+    for name in ("dev", "test_a"):
+        assert init(tmp_path, "--kaldi", str(folder)) == 2
+        assert f"{folder}: no" in capsys.readouterr().err
+        (folder / name).symlink_to("train")
+    (folder / "eval").symlink_to("train")
+    assert init(tmp_path, "--kaldi", str(folder)) == 0
+    _, section, _ = corpus(tmp_path)
+    assert section.train.data == str(folder / "train")
+    assert {name: part.data for name, part in section.tests.items()} == {
+        name: str(folder / name) for name in ("eval", "test_a")
+    }
+    spoiled = folder / "train" / "text"
+    spoiled.write_text(spoiled.read_text().replace("ann-2 bye\n", ""))
+    assert init(tmp_path, "--kaldi", str(folder), "--force") == 2
+    assert "no transcript of 'ann-2'" in capsys.readouterr().err
+
+
+def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = table(tmp_path)
+    assert init(tmp_path, "--csv", str(path)) == 0
+    before = (tmp_path / "c.yaml").read_text()
+    assert init(tmp_path, "--csv", str(path)) == 2
+    assert "is there already. Give --force" in capsys.readouterr().err
+    assert init(tmp_path, "--csv", str(path), "--force", "--cluster", "slurm") == 0
+    after = (tmp_path / "c.yaml").read_text()
+    assert after != before and "snakemake --profile slurm" in after
+    mine = ("--data", str(tmp_path / "my takes"), "--out", str(tmp_path / "d.yaml"), "--force")
+    assert main(["init", "--csv", str(path), *mine]) == 2
+    assert "not made by init" in capsys.readouterr().err
+    assert len(list((tmp_path / "my takes").iterdir())) == 12
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ((), "give --csv FILE or --kaldi DIR"),
+        (("--lhotse", "r.jsonl.gz"), "lhotse kaldi export"),
+        (("--csv", "none.csv"), "none.csv: cannot be read"),
+        (("--kaldi", "nowhere"), "nowhere: no data directory train"),
+        (("--csv", "a.csv", "--name", "a b"), "'a b' cannot be a name"),
+    ],
+)
+def test_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...], message: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(sys, "stdin", (tmp_path / "empty").open("w+"))
+    assert init(tmp_path, *arguments) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1 and message in told[0]
+
+
+def test_it_asks_on_a_terminal(tmp_path: Path) -> None:
+    path = table(tmp_path)
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "hadpsgd", "init"]
+    answers = ["what", "csv", "nowhere.csv", str(path), "spoken", "", "moon", "pbs"]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=tmp_path) as it:
+        os.close(theirs)
+        os.write(ours, "".join(f"{answer}\n" for answer in answers).encode())
+        shown = ""
+        while select.select([ours], [], [], 60)[0]:
+            try:
+                shown += os.read(ours, 4096).decode()
+            except OSError:  # it has ended
+                break
+        assert it.wait(60) == 0, shown
+    os.close(ours)
+    assert "one of csv, kaldi" in shown and "nowhere.csv: no such file" in shown
+    text = (tmp_path / "spoken.yaml").read_text()
+    assert "snakemake --profile profiles/pbs" in text
+    config = load(tmp_path / "spoken.yaml")
+    assert isinstance(config.corpus, Kaldi) and config.corpus.train.data == "data/spoken/train"

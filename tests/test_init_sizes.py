@@ -1,0 +1,125 @@
+"""What `hadpsgd init` decides: who is in which set, and how large the network is."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hadpsgd.config.load import check
+from hadpsgd.setup.prepared import Corpus, Dictionary, Speech
+from hadpsgd.setup.sizes import ROWS, size_for
+from hadpsgd.setup.split import HELD_OUT, Piece, split
+from hadpsgd.setup.template import PROFILES, written
+from hadpsgd.setup.words import words_of
+
+PIECES = st.lists(st.tuples(st.integers(0, 6), st.floats(0.5, 20)), min_size=3, max_size=40)
+
+
+@given(PIECES)
+def test_split(drawn: list[tuple[int, float]]) -> None:
+    pieces = {f"{s}-{i:03d}": Piece(f"s{s}", seconds) for i, (s, seconds) in enumerate(drawn)}
+    sets, by_speaker = split(pieces)
+    assert sets.keys() == pieces.keys() and set(sets.values()) == {"train", "dev", "test"}
+    assert split(dict(reversed(pieces.items()))) == (sets, by_speaker)
+    names = {piece.speaker for piece in pieces.values()}
+    assert by_speaker == (len(names) >= 3)
+    if by_speaker:
+        of = {(pieces[name].speaker, place) for name, place in sets.items()}
+        assert len(of) == len(names)
+    units: dict[str, float] = {}
+    for name, piece in pieces.items():
+        unit = piece.speaker if by_speaker else name
+        units[unit] = units.get(unit, 0) + piece.seconds
+    shares = dict.fromkeys(("dev", "test", "train"), 0.0)
+    for name, place in sets.items():
+        shares[place] += pieces[name].seconds / sum(units.values())
+    longest = max(units.values()) / sum(units.values())
+    for place in ("dev", "test"):
+        assert shares[place] <= HELD_OUT + longest + 1e-9  # at most one speaker too many
+
+
+def test_too_few_to_split() -> None:
+    with pytest.raises(ValueError, match="2 utterances"):
+        split({"a": Piece("s", 1), "b": Piece("s", 1)})
+
+
+def corpus(hours: float) -> Corpus:
+    parts = {"train": hours, "dev": hours / 8, "test": hours / 8}
+    return Corpus(
+        sets={
+            name: Speech(
+                data=Path(f"data/x y/{name}"),
+                sentences=["a b"] * 7,
+                speakers=["s"],
+                seconds=3600 * part,
+            )
+            for name, part in parts.items()
+        },
+        by_speaker=True,
+        sample_rate=16000,
+        lm_text=None,
+        lm_sentences=[],
+    )
+
+
+@pytest.mark.parametrize("cluster", PROFILES)
+@pytest.mark.parametrize("hours", [0.005, 0.02, 0.24, 0.25, 3, 20, 300])
+def test_every_config_is_one(hours: float, cluster: str) -> None:
+    spelled = hours < 1
+    made = Dictionary(
+        path=Path("my lexicon: 'a'.txt"),
+        case="as-is",
+        spelled=spelled,
+        words=2,
+        unknown={"dev": 0.2},
+    )
+    text = written("x", corpus(hours), made, cluster=cluster, config=Path("x.yaml"))
+    assert max(map(len, text.splitlines())) <= 110
+    config = check(yaml.safe_load(text), "x.yaml")
+    size = size_for(hours)
+    assert config.model.cells == size.cells and config.training.epochs == size.epochs
+    assert config.lang.units == ("graphemes" if spelled else "phones")
+    last = config.training.learning_rate
+    left = last.anneal_factor ** (config.training.epochs - last.anneal_after)
+    assert 0.01 <= left <= 0.2  # of the rate, after the last epoch
+    # with the lines that are commented out, too
+    whole = text.replace("    # - ", "    - ").replace("    #   ", "      ")
+    runs = check(yaml.safe_load(whole), "x.yaml").training.runs
+    assert {run.strategy for run in runs} == {"single", "hadpsgd"}
+
+
+def test_the_manual_has_the_sizes() -> None:
+    page = (Path(__file__).parents[1] / "docs/own-recordings.md").read_text()
+    for row in ROWS:
+        hours = f"under {row.hours:g}" if row.hours < float("inf") else "more"
+        units = f"triphones, {row.leaves} leaves" if row.leaves else "monophones"
+        told = f"| {hours} | {units} | {row.layers} x {row.cells} | {row.copies} | "
+        assert page.count(told) == 1, told
+
+
+def test_sizes_grow_with_hours() -> None:
+    sizes = [size_for(hours) for hours in (0.01, 0.03, 0.2, 1, 5, 50, 500)]
+    for before, after in pairwise(sizes):
+        assert before.layers * before.cells <= after.layers * after.cells
+        assert before.mono <= after.mono and before.batch <= after.batch
+    assert [size.epochs for size in sizes[:3]] == sorted(
+        (s.epochs for s in sizes[:3]), reverse=True
+    )
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("Don\u2019t -- stop!", ["don't", "stop"]),
+        ("'Quoted' x-ray\u2026 42%", ["quoted", "x-ray", "42"]),
+        ("\u00c7a va, N\u0303O?", ["\u00e7a", "va", "\u00f1o"]),
+        ("?!", []),
+    ],
+)
+def test_words_of_a_text(text: str, words: list[str]) -> None:
+    assert words_of(text) == words

@@ -1,0 +1,56 @@
+"""`hadpsgd doctor`: is this machine, or cluster, ready to run? One line for each thing."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from hadpsgd.config import Config, load
+from hadpsgd.config.tracking import Tracking
+from hadpsgd.errors import UserError
+from hadpsgd.setup import cluster, machine, places
+from hadpsgd.setup.findings import Finding
+from hadpsgd.setup.need import bytes_needed, hours_known
+from hadpsgd.setup.template import PROFILES
+from hadpsgd.tracking.uri import VARIABLE, tracking_uri
+
+FAILED = 1
+"""Exit status where something fails."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("--config", type=Path, help="config that is to run")
+    parser.add_argument("--cluster", choices=list(PROFILES), default="local", help="where")
+    parser.add_argument(
+        "--hours", type=float, help="of all speech, for the disk (else the config's)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print findings as they come; returns 1 where one is a failure."""
+    if args.hours is not None and args.hours <= 0:
+        raise UserError(f"--hours {args.hours:g}: more than 0 is needed")
+    config = load(args.config) if args.config else None
+    counts: Counter[str] = Counter()
+    for finding in _findings(config, args.cluster, args.hours):
+        print(finding, flush=True)
+        counts[finding.level] += 1
+    print(f"{counts['ok']} ok, {counts['warn']} warn, {counts['fail']} fail")
+    return FAILED if counts["fail"] else 0
+
+
+def _findings(config: Config | None, kind: str, hours: float | None) -> Iterator[Finding]:
+    yield from machine.check()
+    results = Path(config.results if config else "results")
+    writing = places.writing(results)
+    yield writing
+    if writing.level == "ok":
+        yield from places.locks(results)
+    hours = hours or (hours_known(config) if config else None)
+    yield places.disk(results, bytes_needed(config, hours) if hours else None)
+    yield places.store(tracking_uri(config) if config else os.environ.get(VARIABLE, Tracking().uri))
+    yield from cluster.check(kind, results)

@@ -1,0 +1,203 @@
+"""The config that `hadpsgd init` writes: the keys that matter for a corpus, each with its why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from hadpsgd.setup.prepared import MOST_UNKNOWN, Corpus, Dictionary, limits, one_of_each
+from hadpsgd.setup.sizes import REPEATED_FRAMES, Size, size_for
+
+PROFILES = {
+    "local": "local",
+    "slurm": "slurm",
+    "sge": "profiles/sge",
+    "pbs": "profiles/pbs",
+}
+"""Cluster to Snakemake's --profile."""
+_MANY_HOURS = 10
+"""From here on a cluster's several learners are worth their exchanges."""
+_FEW_DEV_SECONDS = 600
+_MOST_FAILED = 0.05
+
+
+def command(cluster: str, config: Path) -> str:
+    """The line that runs a config."""
+    return f"snakemake --profile {PROFILES[cluster]} --configfile {config}"
+
+
+def written(
+    name: str, corpus: Corpus, dictionary: Dictionary, *, cluster: str, config: Path
+) -> str:
+    """The config as YAML with comments.
+
+    Args:
+        name: of the results folder.
+        corpus: data directories.
+        dictionary: pronunciations.
+        cluster: one of `PROFILES`.
+        config: where it is written, for its first line.
+    """
+    size = size_for(corpus.sets["train"].hours)
+    parts = [
+        _head(name, cluster, config),
+        _corpus(corpus, dictionary, size),
+        _alignment(corpus, size),
+        _features(corpus, size),
+        _egs(size),
+        _model(size),
+        _training(corpus, size, cluster),
+        _decoding(corpus, size),
+    ]
+    return "\n".join("\n".join(part) + "\n" for part in map(list, parts) if part)
+
+
+def _head(name: str, cluster: str, config: Path) -> Iterator[str]:
+    yield "# Made by hadpsgd init: change what you like. Every key and its default: hadpsgd config"
+    yield f"# {command(cluster, config)}"
+    if cluster != "local":
+        folder = f"profiles/{cluster}"
+        yield f"# First put your queue or partition into {folder}/config.yaml, GPUs, memory and"
+        yield f"# hours into {folder}/site.yaml."
+    yield f"name: {name}  # of the folder below results/"
+    yield "seed: 1"
+
+
+def _corpus(corpus: Corpus, dictionary: Dictionary, size: Size) -> Iterator[str]:
+    train, dev = corpus.sets["train"], corpus.sets["dev"]
+    yield "corpus:"
+    yield "  kind: kaldi"
+    yield f"  train: {_text(train.data)}  # {_size(train.seconds)}, speakers: {len(train.speakers)}"
+    yield f"  dev: {_text(dev.data)}  # scale and penalty are chosen on it; {_size(dev.seconds)}"
+    yield "  tests:"
+    for name, speech in corpus.sets.items():
+        if name not in ("train", "dev"):
+            yield f"    {name}: {_text(speech.data)}  # {_size(speech.seconds)}"
+    kind = "words spelled letter by letter" if dictionary.spelled else "pronunciations of words"
+    yield f"  dict_dir: {_text(dictionary.path)}  # {kind}"
+    if corpus.lm_text:
+        yield f"  lm_text: {_text(corpus.lm_text)}  # for the language model"
+    else:
+        yield "  # lm_text: FILE  # more text for the language model; else train's transcripts"
+    if dictionary.case != "as-is":
+        yield f"  case: {dictionary.case}  # of the lexicon"
+    if unknown := limits(dictionary.unknown, MOST_UNKNOWN):
+        yield "  # words that no pronunciation has cannot be recognised: this share may be such"
+        yield f"  max_oov: {_shares(unknown, MOST_UNKNOWN)}"
+    if len(size.speeds) > 1:
+        yield f"  speeds: {list(size.speeds)}  # tempo and pitch, as if other people spoke, too"
+    if corpus.allow_pipes:
+        yield "  allow_pipes: true  # run the commands of wav.scp"
+    if dictionary.spelled:
+        yield ""
+        yield "lang:"
+        yield "  units: graphemes  # letters in place of phones"
+
+
+def _alignment(corpus: Corpus, size: Size) -> Iterator[str]:
+    few = one_of_each({name: corpus.sets[name] for name in ("train", "dev")}, _MOST_FAILED)
+    yield "alignment:  # which frame is which sound: the labels of the network"
+    if size.leaves:
+        yield "  kind: tri  # sounds in context; sat adapts to speakers, too: docs/alignment.md"
+        yield f"  mono: {{gaussians: {size.mono}}}"
+        yield f"  tri: {{leaves: {size.leaves}, gaussians: {size.gaussians}}}"
+    else:
+        yield "  kind: mono  # too little speech for sounds in context"
+        yield f"  gaussians: {size.mono}"
+        yield f"  retry_beam: {size.retry_beam:g}  # little speech: other speakers fit badly"
+    if few:
+        yield f"  max_failed: {_shares(few, _MOST_FAILED)}  # one utterance may fail"
+
+
+def _features(corpus: Corpus, size: Size) -> Iterator[str]:
+    yield "features:"
+    yield f"  sample_rate: {corpus.sample_rate}  # Hz, of all recordings"
+    if size.layers <= 2:
+        yield "  normalise: speaker-mean-variance"
+
+
+def _egs(size: Size) -> Iterator[str]:
+    if size.repeats:
+        yield f"egs:  # little speech: subsequences overlap; {size.copies} times the frames"
+        yield f"  frames: {REPEATED_FRAMES}"
+        yield f"  shift: {REPEATED_FRAMES // 2}"
+    if size.repeats and len(size.tempos) > 1:
+        yield f"  tempos: {list(size.tempos)}  # features are stretched, too"
+
+
+def _model(size: Size) -> Iterator[str]:
+    yield f"model:  # fit for {_below(size)} of training speech"
+    yield f"  layers: {size.layers}"
+    yield f"  cells: {size.cells}"
+    yield f"  projection: {size.projection}"
+    yield f"  dropout: {size.dropout}"
+
+
+def _training(corpus: Corpus, size: Size, cluster: str) -> Iterator[str]:
+    yield "training:"
+    yield f"  epochs: {size.epochs}"
+    yield f"  batch: {size.batch}  # subsequences, over all learners"
+    if size.layers <= 2:
+        yield "  threads: 1  # of a learner; more do not make so small a network faster"
+    if size.weight_decay:
+        yield f"  weight_decay: {size.weight_decay}  # few speakers would be learned by heart"
+    yield "  learning_rate:"
+    yield "    base: 0.1"
+    yield f"    base_batch: {size.batch}"
+    yield f"    anneal_after: {size.anneal_after}  # epochs; then times this factor every epoch"
+    yield f"    anneal_factor: {size.anneal_factor}"
+    decentralised = [
+        "strategy: hadpsgd  # two super-learners",
+        "  learners: 4",
+        "  super_learner: 2",
+    ]
+    many = cluster != "local" and corpus.sets["train"].hours >= _MANY_HOURS
+    yield "  runs:  # every one is trained, decoded and scored: docs/strategies.md"
+    if many:
+        yield from (
+            f"    {'- ' if i == 0 else '  '}{line.strip()}" for i, line in enumerate(decentralised)
+        )
+        yield "    # - strategy: single"
+    else:
+        yield "    - strategy: single"
+        yield from (
+            f"    # {'- ' if i == 0 else '  '}{line.strip()}"
+            for i, line in enumerate(decentralised)
+        )
+
+
+def _decoding(corpus: Corpus, size: Size) -> Iterator[str]:
+    held_out = {name: speech for name, speech in corpus.sets.items() if name != "train"}
+    yield "decoding:"
+    yield f"  beam: {10 if size.layers <= 2 else 13}  # larger: slower, at times fewer errors"
+    if few := one_of_each(held_out, _MOST_FAILED):
+        yield f"  max_failed: {_shares(few, _MOST_FAILED)}  # one utterance may fail"
+    yield ""
+    yield "scoring:  # tried on dev"
+    if corpus.sets["dev"].seconds < _FEW_DEV_SECONDS:
+        yield "  lm_weights: [4, 6, 8, 10, 12, 14]  # few: with more to choose from, chance chooses"
+        yield "  word_penalties: [0.0]"
+    else:
+        yield "  lm_weights: [4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]"
+        yield "  word_penalties: [-0.5, 0.0, 0.5, 1.0]"
+
+
+def _text(value: object) -> str:
+    """A value as YAML, whatever its signs; a variable's name is no variable here."""
+    text = str(value)
+    plain = all(sign.isalnum() or sign in "/._-" for sign in text) and text[:1] not in "-"
+    return text if plain else json.dumps(text, ensure_ascii=False)
+
+
+def _shares(shares: dict[str, float], default: float) -> str:
+    rows = [f"default: {default:g}", *(f"{name}: {share:g}" for name, share in shares.items())]
+    return f"{{{', '.join(rows)}}}"
+
+
+def _size(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.1f} min"
+
+
+def _below(size: Size) -> str:
+    return "hundreds of hours" if size.hours == float("inf") else f"less than {size.hours:g} h"
