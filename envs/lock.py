@@ -14,6 +14,8 @@ ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "requirements.lock"
 CONDA = ROOT / "envs" / "hadpsgd.yaml"
 PULLED_BY_TORCH = ("nvidia-", "cuda-", "triton")
+OWN = ("nvidia-ml-py==",)
+"""Required here, whatever torch pulls."""
 HEADER = "# Made by `make lock` from pyproject.toml. torch's CUDA packages are pinned by torch.\n"
 
 
@@ -23,7 +25,8 @@ def resolve() -> list[str]:
     command += ["--no-header", "--python-version", "3.11", "--all-extras"]
     command += [str(ROOT / "pyproject.toml")]
     pins = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-    return [pin for pin in pins if not pin.startswith(PULLED_BY_TORCH) and "'win32'" not in pin]
+    kept = [pin for pin in pins if pin.startswith(OWN) or not pin.startswith(PULLED_BY_TORCH)]
+    return [pin for pin in kept if "'win32'" not in pin]
 
 
 def conda_environment(pins: list[str]) -> str:

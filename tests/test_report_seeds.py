@@ -18,7 +18,6 @@ from hadpsgd.reports import compare, curves, rows, significance, table
 from hadpsgd.reports.command import write
 from hadpsgd.reports.findings import Findings
 from hadpsgd.tracking import scoring_run, training_run
-from hadpsgd.tracking.events import Metrics
 from hadpsgd.tracking.results import read_results
 
 ERRORS = {
@@ -167,13 +166,8 @@ def test_the_store_groups_the_runs_by_their_row(config: Config) -> None:
     assert [tags[f"plain-s{seed}"]["seed"] for seed in (1, 2, 3)] == ["1", "2", "3"]
     tests = significance.of_config(config, read_results(config))
     for run in ("plain-s1", "plain-s3"):
-        (event,) = scoring_run.tested(tests, run, 0)
-        assert isinstance(event, Metrics)
-        values = {point.name: point.value for point in event.points}
-        told = [values[f"seeds/swb_{what}"] for what in ("mean", "low", "high")]
+        values = scoring_run.tested(tests, run).values
+        told = [float(part) for part in re.findall(r"\d+\.\d+", values["seeds.swb"])]
         assert told == pytest.approx(mean_and_interval(wers("plain", "swb")), abs=6e-4)
-        assert values["significance/swb_low"] < wers("plain", "swb")[int(run[-1]) - 1]
-    (event,) = scoring_run.tested(tests, "wide-s2", 0)
-    assert isinstance(event, Metrics)
-    names = {point.name for point in event.points}
-    assert {"significance/swb_minus_plain", "significance/swb_p_against_plain"} <= names
+        assert float(values["interval.swb"].split()[0]) < wers("plain", "swb")[int(run[-1]) - 1]
+    assert " from plain, p " in scoring_run.tested(tests, "wide-s2").values["difference.swb"]

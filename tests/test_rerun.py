@@ -19,6 +19,7 @@ from hadpsgd.rerun.command import alone, outcome
 from hadpsgd.rerun.comparison import Item
 from hadpsgd.rerun.original import Original, find
 from hadpsgd.tracking.arithmetic import arithmetic
+from hadpsgd.tracking.store import Store
 
 
 @pytest.mark.parametrize("passes", [0, 1])
@@ -84,6 +85,16 @@ def test_a_rerun_has_the_same_bits(
         scored = [f / f"small/score/{key}/{name}/wer.json" for f in (small.results, out)]
         assert scored[0].read_bytes() == scored[1].read_bytes()
         assert json.loads(scored[0].read_text())["wer"] < 100  # there is something to compare
+    store = Store(small.env["MLFLOW_TRACKING_URI"], out / "tracking")
+    tracked = json.loads((small.out / "tracking.json").read_text())["runs"]
+    first = next(each["mlflow_run"] for each in tracked if each["run"] == run)
+    tags = store.client.get_run(first).data.tags
+    [told] = [value for name, value in tags.items() if name.startswith("rerun.")]
+    assert told.startswith("identical; WER dev")
+    linked = store.read(told.rpartition(" ")[2])
+    assert linked.tags["mlflow.parentRunId"] == linked.tags["rerun_of"] == first
+    wer = json.loads((small.out / f"score/{key}/swb/wer.json").read_text())["wer"]
+    assert linked.metrics["WER/swb"] == pytest.approx(wer, abs=0.01)
     summary = json.loads((out / f"small/runs/{key}/summary.json").read_text())
     assert summary.get("replayed", False) == (run == "hadpsgd-2x2")
 

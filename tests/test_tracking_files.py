@@ -20,7 +20,7 @@ from tracking_data import make_config, metric_rows, write_rows
 from hadpsgd.config import Config, check
 from hadpsgd.errors import UserError
 from hadpsgd.tracking import checksums as sums
-from hadpsgd.tracking import identity, metrics_file, provenance, system, training_run, uri
+from hadpsgd.tracking import identity, provenance, training_run, uri
 from hadpsgd.tracking.events import (
     Artifact,
     Begin,
@@ -193,24 +193,6 @@ def test_growing_file_gives_each_complete_line_once(tmp_path: Path) -> None:
     assert list(growing.rows()) == rows[:1]
 
 
-def test_points_against_updates_and_epochs() -> None:
-    rows: list[metrics_file.Row] = [
-        {"step": 5, "time": 2.5, "epoch": 0.25, "loss": 2.0, "note": "text", "flag": True},
-        {"step": 20, "time": 10.0, "epoch": 1.0, "loss": 1.0, "heldout_loss": float("nan")},
-        {"time": 1.0, "loss": 7.0},
-    ]
-    points = list(metrics_file.points(rows))
-    assert [(p.name, p.value, p.step, p.time_ms) for p in points[:4]] == [
-        ("epoch", 0.25, 5, 2500),
-        ("loss", 2.0, 5, 2500),
-        ("epoch", 1.0, 20, 10000),
-        ("loss", 1.0, 20, 10000),
-    ]
-    assert points[4].name == "heldout_loss" and math.isnan(points[4].value)
-    epochs = list(metrics_file.epoch_points(rows))
-    assert [(p.name, p.step) for p in epochs] == [("epoch/loss", 1), ("epoch/heldout_loss", 1)]
-
-
 def test_checksum_cache_reads_only_what_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -352,19 +334,6 @@ def test_first_event_is_the_beginning(tmp_path: Path) -> None:
     assert isinstance(events[0], Begin) and events[0].name == "ssgd-4"
     artifacts = {Path(event.path).name for event in events if isinstance(event, Artifact)}
     assert {"config.yaml", "provenance.json"} <= artifacts
-
-
-def test_system_samples_of_a_rank(tmp_path: Path) -> None:
-    config = make_config(tmp_path)
-    who = identity.read_or_create(tmp_path)
-    with system.sampled(tmp_path, rank=3, every_seconds=0.02):
-        threading.Event().wait(0.3)
-    [event] = list(training_run.Curves(tmp_path / "metrics.jsonl", who).new())
-    assert isinstance(event, Metrics)
-    names = {point.name for point in event.points}
-    assert "system/rank_3/memory_mib" in names and "system/rank_3/cpu_percent" in names
-    assert all(point.value > 1 for point in event.points if point.name.endswith("memory_mib"))
-    assert config.tracking.system_metrics
 
 
 @pytest.mark.parametrize(

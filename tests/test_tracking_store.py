@@ -142,9 +142,12 @@ def test_sync_of_a_finished_config(mlflow_folder: Path) -> None:
     artifacts = {item.path for item in store.client.list_artifacts(training.info.run_id, "report")}
     assert artifacts == {f"report/{name}" for name in TABLES}
     second = store.client.get_run(tracked[1].mlflow_run).data.metrics
-    assert second["significance/swb_minus_single"] == pytest.approx(0.2)
-    assert second["significance/swb_low"] < 6.2 < second["significance/swb_high"]
-    assert 0 < second["significance/swb_p_against_single"] <= 1
+    assert second["WER/swb"] == pytest.approx(6.2)
+    tags = store.client.get_run(tracked[1].mlflow_run).data.tags
+    assert tags["difference.swb"].startswith("+0.200 from single, p 0.")
+    low, high = map(float, tags["interval.swb"].split(" .. "))
+    assert low < 6.2 < high
+    assert json.loads(tags["errors.ch"]) == {"words": 800, "sub": 92, "ins": 20, "del": 40}
     scoring = [run for run in runs if run.data.tags.get("mlflow.parentRunId")]
     assert len(scoring) == 3 and all("tuned.lm_weight" in run.data.params for run in scoring)
     assert tracked_runs(config) == tracked

@@ -64,7 +64,7 @@ class Trained:
     def seconds(self) -> float:
         """Of the run's clock: virtual ones where its time is virtual, those of processes else."""
         simulated = self.stored.tags.get("time") == "virtual"
-        return self.metric("virtual_seconds" if simulated else "seconds")
+        return self.metric("epoch/virtual_seconds" if simulated else "epoch/seconds")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from hadpsgd.tracking import identity, training_run
 from hadpsgd.tracking.results import RunResult, read_results, results_folder
 from hadpsgd.tracking.scoring_run import WER
 from hadpsgd.tracking.store import known_run
-from hadpsgd.tracking.training_run import STATUS
+from hadpsgd.tracking.training_run import FINAL, STATUS
 from hadpsgd.tracking.uri import redacted, spool_folder, tracking_uri
 
 LOCAL_SERVER = "http://127.0.0.1:5000"
@@ -156,8 +156,12 @@ def from_store(run_id: str, config: Config) -> Compared:
     values = {
         metric.replace("/", " "): value
         for metric, value in run.metrics.items()
-        if metric.startswith(f"{WER}/") or metric in _SUMMARY
+        if metric.startswith(f"{WER}/")
     }
+    for name in _SUMMARY:
+        found = (run.metrics.get(stored) for stored in (f"{FINAL}/{name}", f"epoch/{name}", name))
+        if (value := next((each for each in found if each is not None), None)) is not None:
+            values[name] = value
     shown = told | {metric: rows.number(value) for metric, value in values.items()}
     return Compared(
         label=f"{run.name} {run_id[:6]}",

@@ -18,11 +18,13 @@ from pathlib import Path
 import hadpsgd
 from hadpsgd.config import Config, run_key, write_resolved
 from hadpsgd.config.stages import settings_of
+from hadpsgd.config.tracking import Tracking
 from hadpsgd.config.training import Run
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 from hadpsgd.rerun import comparison
 from hadpsgd.rerun.comparison import Item
+from hadpsgd.rerun.linked import link
 from hadpsgd.rerun.original import COUNTS, Original, find
 from hadpsgd.tracking import provenance
 from hadpsgd.tracking.uri import VARIABLE
@@ -62,7 +64,10 @@ def run(args: argparse.Namespace) -> int:
     original = find(args.run, args.results, args.tracking_uri)
     _check_pipes(original, allowed=args.allow_pipes)
     out = (args.out or Path("reruns") / original.key).absolute()
+    if original.mlflow_run:  # both are to be in one store
+        os.environ[VARIABLE] = args.tracking_uri
     config = alone(original.config, original.run).model_copy(update={"results": str(out)})
+    config = config.model_copy(update={"tracking": _tracking(config)})
     items = _around(original, config, anyway=args.anyway)
     file = write_resolved(config, out / "rerun.yaml")
     base = out / config.name
@@ -82,7 +87,9 @@ def run(args: argparse.Namespace) -> int:
     write_text(out / "rerun.md", report)
     print(report, end="")
     results = [item for item in items if item.kind in ("weights", "word errors")]
-    return 0 if all(item.same for item in results) else DIFFERENT
+    same = all(item.same for item in results)
+    link(original, config, report, same=same)
+    return 0 if same else DIFFERENT
 
 
 def alone(config: Config, run: Run) -> Config:
@@ -96,6 +103,12 @@ def alone(config: Config, run: Run) -> Config:
             "realign": config.realign.model_copy(update={"run": aligner}),
         }
     )
+
+
+def _tracking(config: Config) -> Tracking:
+    """A rerun's model is the original's, which is registered, or one to look into first; its
+    records wait in its own folder."""
+    return config.tracking.model_copy(update={"register_model": False, "spool": ""})
 
 
 def _check_pipes(original: Original, *, allowed: bool) -> None:

@@ -16,14 +16,15 @@ from hadpsgd.config import Config, check, run_of
 from hadpsgd.config.tracking import check_uri
 from hadpsgd.config.training import Run
 from hadpsgd.errors import UserError
-from hadpsgd.tracking import provenance
+from hadpsgd.tracking import identity, provenance
+from hadpsgd.tracking.scoring_run import read_counts
 from hadpsgd.tracking.training_run import CONFIG
 
 COUNTS = ("words", "sub", "ins", "del")
 _MLFLOW_ID = re.compile(r"[0-9a-f]{32}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Original:
     """A finished run."""
 
@@ -36,6 +37,10 @@ class Original:
     """By set, the counts of its word errors."""
     results: Path | None = None
     """Folder of all results, where it is here."""
+    identity: str = ""
+    """Its key in every MLflow store; empty where it was never tracked."""
+    mlflow_run: str = ""
+    """Its id in the store where it was found."""
 
     @property
     def run(self) -> Run:
@@ -94,6 +99,7 @@ def _from_folder(folder: Path) -> Original:
         summary=_summary(folder / "summary.json"),
         scores={name: {c: int(row[c]) for c in COUNTS} for name, row in scores.items()},
         results=base.parent,
+        identity=who.key if (who := identity.read(folder)) else "",
     )
 
 
@@ -102,7 +108,7 @@ def _config(file: Path) -> Config:
 
 
 def _from_store(run_id: str, uri: str) -> Original:
-    from hadpsgd.tracking.store import NotStoredError, Store
+    from hadpsgd.tracking.store import KEY_TAG, NotStoredError, Store
 
     try:
         check_uri(uri)
@@ -111,7 +117,7 @@ def _from_store(run_id: str, uri: str) -> Original:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         try:
-            tags, metrics = Store(uri, folder / "spool").download(run_id, folder)
+            tags = Store(uri, folder / "spool").download(run_id, folder)
         except NotStoredError as error:
             raise UserError(str(error)) from None
         if not (folder / "summary.json").is_file() or "run_key" not in tags:
@@ -119,7 +125,6 @@ def _from_store(run_id: str, uri: str) -> Original:
                 f"run {run_id} has no summary.json and no run_key",
                 fix="Only finished trainings are rerun; `hadpsgd track` uploads what is missing",
             )
-        names = [metric.removeprefix("WER/") for metric in metrics if metric.startswith("WER/")]
         config = _config(folder / "provenance" / CONFIG)
         results = Path(config.results)
         return Original(
@@ -127,6 +132,8 @@ def _from_store(run_id: str, uri: str) -> Original:
             config=config,
             provenance=provenance.read(folder / "provenance"),
             summary=_summary(folder / "summary.json"),
-            scores={name: {c: int(metrics[f"{c}/{name}"]) for c in COUNTS} for name in names},
+            scores=read_counts(tags),
             results=results.absolute() if results.is_dir() else None,
+            identity=tags.get(KEY_TAG, ""),
+            mlflow_run=run_id,
         )

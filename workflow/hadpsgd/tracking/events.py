@@ -25,6 +25,8 @@ class Begin(_Event):
     time_ms: int
     parent: str = ""
     """Key of the run under which the store's pages nest this one."""
+    user: str = ""
+    """Whose run it is."""
 
 
 class Params(_Event):
@@ -39,6 +41,34 @@ class Tags(_Event):
 
     kind: Literal["tags"] = "tags"
     values: dict[str, str]
+
+
+class Note(_Event):
+    """The run's description, in Markdown; one that somebody else wrote stays."""
+
+    kind: Literal["note"] = "note"
+    text: str
+
+
+class Data(_Event):
+    """A data set that the run was made from or measured on."""
+
+    name: str
+    digest: str
+    """36 characters at most."""
+    source: str
+    """Folder."""
+    context: str
+    """What for: `training`, `validation` or `testing`."""
+    profile: dict[str, float]
+    """Its size."""
+
+
+class Inputs(_Event):
+    """Data sets; each is written once under its name and digest."""
+
+    kind: Literal["inputs"] = "inputs"
+    data: list[Data]
 
 
 class Point(_Event):
@@ -82,7 +112,7 @@ class Finish(_Event):
     time_ms: int
 
 
-Event = Begin | Params | Tags | Metrics | Artifact | Model | Finish
+Event = Begin | Params | Tags | Note | Inputs | Metrics | Artifact | Model | Finish
 
 _ADAPTER: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
 

@@ -22,6 +22,7 @@ from typing import IO
 from hadpsgd.config import Config
 from hadpsgd.errors import UserError
 from hadpsgd.tracking import identity, system, training_run
+from hadpsgd.tracking.curves import Curves
 from hadpsgd.tracking.events import Finish, Status
 from hadpsgd.tracking.recorder import Connection, Recorder, upload_others, warn
 from hadpsgd.tracking.uri import is_on
@@ -186,7 +187,7 @@ def follow(
         recorder.leave_last_word(_finish("KILLED"))
         if recorder.send([*beginning, _finish("RUNNING")], now=True):
             upload_others(connection)
-        curves = training_run.Curves(metrics, who)
+        curves = Curves(metrics, who, config.tracking.every_seconds)
         while not ended.wait(config.tracking.every_seconds):
             events = list(curves.new())
             if events:
@@ -194,7 +195,7 @@ def follow(
                 recorder.leave_last_word(_finish("KILLED"))
         end = _finish(ended.status)
         recorder.leave_last_word(end)
-        if recorder.send([*curves.new(), end], now=True):
+        if recorder.send([*curves.new(ended=True), end], now=True):
             recorder.spool.take_back_last_word()
 
 

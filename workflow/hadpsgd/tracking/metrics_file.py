@@ -1,4 +1,4 @@
-"""metrics.jsonl, the record of training: read while it grows, turned into points of curves.
+"""metrics.jsonl, the record of training: read while it grows.
 
 One JSON object a line: `step` (updates, int), `time` (seconds since 1970), and numbers under the
 names of their curves; `epoch` (float) beside them. Text and nested values are left out. The
@@ -8,16 +8,12 @@ reports draw `loss`, `heldout_loss`, `heldout_accuracy` and `lr`.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeGuard
-
-from hadpsgd.tracking.events import Point
+from typing import Any
 
 FILE = "metrics.jsonl"
 Row = dict[str, Any]
-_AXES = ("step", "time")
 
 
 class GrowingFile:
@@ -51,35 +47,6 @@ class GrowingFile:
 def read(path: Path) -> list[Row]:
     """All rows of a file; empty where there is none."""
     return list(GrowingFile(path).rows())
-
-
-def points(rows: Iterable[Row], prefix: str = "") -> Iterator[Point]:
-    """One point for every number of a row; rows without a step are left out."""
-    for row in rows:
-        step, seconds = row.get("step"), row.get("time")
-        if not _number(step) or not _number(seconds):
-            continue
-        for name, value in row.items():
-            if name not in _AXES and _number(value):
-                yield Point(
-                    name=prefix + name,
-                    value=float(value),
-                    step=int(step),
-                    time_ms=int(seconds * 1000),
-                )
-
-
-def epoch_points(rows: Iterable[Row]) -> Iterator[Point]:
-    """Points against whole epochs, as `epoch/<name>`, for rows written at the end of one."""
-    for row in rows:
-        epoch = row.get("epoch")
-        if _number(epoch) and epoch > 0 and math.isclose(epoch, round(epoch), abs_tol=1e-9):
-            values = {name: value for name, value in row.items() if name != "epoch"}
-            yield from points([values | {"step": round(epoch)}], "epoch/")
-
-
-def _number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _row(line: bytes) -> Row | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
 from hadpsgd.config import Config, fingerprint
-from hadpsgd.tracking import training_run
+from hadpsgd.tracking import datasets, training_run
 from hadpsgd.tracking.events import (
     Artifact,
     Begin,
@@ -25,6 +25,8 @@ from hadpsgd.tracking.results import RunResult, Score
 from hadpsgd.tracking.uri import experiment_name
 
 WER = "WER"  # capitals: first in MLflow's lists
+COUNTS = "errors."
+"""Prefix of the tags with words, substitutions, insertions and deletions of a set."""
 _SECTIONS = ("lm", "graph", "decoding", "scoring")
 _FILES = ("wer.json", "hyp.txt", "ctm", "stm", "alignments.txt")
 _CHOSEN = ("lm_weight", "word_penalty")
@@ -46,13 +48,14 @@ def events(config: Config, training_key: str, result: RunResult) -> Iterator[Eve
         experiment=experiment_name(config),
         time_ms=time_ms,
         parent=training_key,
+        user=training_run.user(),
     )
     settings = config.model_dump(mode="json", include=set(_SECTIONS)) | {"tuned": _chosen(result)}
     yield Params(values=dict(training_run.flatten(settings)))
     hashes = {f"{name}_hash": fingerprint([getattr(config, name)]) for name in _SECTIONS}
     base = training_run.tags(config, result.run.id)
     yield Tags(values=base | hashes | {"kind": "scoring", "training_key": training_key})
-    yield word_errors(result, time_ms)
+    yield from word_errors(config, result, time_ms)
     if (folder / "tuned.json").is_file():
         yield Artifact(path=str((folder / "tuned.json").absolute()))
     for name in result.scores:
@@ -62,42 +65,54 @@ def events(config: Config, training_key: str, result: RunResult) -> Iterator[Eve
     yield Finish(status="FINISHED", time_ms=time_ms)
 
 
-def word_errors(result: RunResult, time_ms: int) -> Metrics:
-    """Word error rates in percent and their counts, by set; the latest scoring counts."""
-    values = {
-        f"{name}/{set_name}": value
-        for set_name, score in result.scores.items()
-        for name, value in _counts(score).items()
+def word_errors(config: Config, result: RunResult, time_ms: int) -> Iterator[Event]:
+    """Word error rates in percent; their counts as tags; the sets. The latest scoring counts."""
+    points = [
+        Point(name=f"{WER}/{name}", value=score.wer, step=0, time_ms=time_ms)
+        for name, score in result.scores.items()
+    ]
+    yield Metrics(points=points, replace=True)
+    counts = {COUNTS + name: json.dumps(_counts(score)) for name, score in result.scores.items()}
+    yield Tags(values=counts)
+    yield from datasets.tested_on(config, [name for name in result.scores if name != "dev"])
+
+
+def read_counts(tags: Mapping[str, str]) -> dict[str, dict[str, int]]:
+    """By set, the counts that `word_errors` left among a run's tags."""
+    return {
+        name.removeprefix(COUNTS): json.loads(value)
+        for name, value in tags.items()
+        if name.startswith(COUNTS)
     }
-    points = [Point(name=n, value=v, step=0, time_ms=time_ms) for n, v in values.items()]
-    return Metrics(points=points, replace=True)
 
 
-def tested(tests: Row, run: str, time_ms: int) -> Iterator[Event]:
-    """Intervals of the error rates and tests against the config's first row, by set.
+def tested(tests: Row, run: str) -> Tags:
+    """Intervals of the error rates and tests against the config's first row, by set, as text.
 
     A run of a row of several seeds has its own interval, and what holds for the row: its mean, the
     interval of that, its tests.
     """
-    values: dict[str, float] = {}
+    values: dict[str, str] = {}
     for name, test in tests.items():
         row = _row_of(run, test["runs"])
         if row is None:
             continue
         found = test["runs"][row]
-        low, high = found.get("members", {}).get(run, found)["interval"]
-        values |= {f"significance/{name}_low": low, f"significance/{name}_high": high}
-        if len(found.get("members", ())) > 1:
-            low, high = found["interval"]
-            values[f"seeds/{name}_mean"] = found["wer"]
-            values |= {f"seeds/{name}_low": low, f"seeds/{name}_high": high}
+        own = found.get("members", {}).get(run, found)
+        values[f"interval.{name}"] = _interval(own)
+        if (seeds := len(found.get("members", ()))) > 1:
+            values[f"seeds.{name}"] = f"{found['wer']:.3f} % ({_interval(found)}) of {seeds}"
         first = next(iter(test["runs"]))
         for pair in test["pairs"]:
             if (pair["first"], pair["second"]) == (first, row):
-                values[f"significance/{name}_minus_{first}"] = -pair["difference"]
-                values[f"significance/{name}_p_against_{first}"] = pair["p"]
-    points = [Point(name=n, value=v, step=0, time_ms=time_ms) for n, v in values.items()]
-    yield Metrics(points=points, replace=True)
+                change = f"{0.0 - pair['difference']:+.3f} from {first}, p {pair['p']:.3f}"
+                values[f"difference.{name}"] = change
+    return Tags(values=values)
+
+
+def _interval(row: Row) -> str:
+    low, high = row["interval"]
+    return f"{low:.3f} .. {high:.3f}"
 
 
 def _row_of(run: str, rows: Row) -> str | None:
@@ -109,14 +124,8 @@ def _chosen(result: RunResult) -> dict[str, float]:
     return {name: result.tuned[name] for name in _CHOSEN if name in result.tuned}
 
 
-def _counts(score: Score) -> dict[str, float]:
-    return {
-        WER: score.wer,
-        "words": score.words,
-        "sub": score.sub,
-        "ins": score.ins,
-        "del": score.dele,
-    }
+def _counts(score: Score) -> dict[str, int]:
+    return {"words": score.words, "sub": score.sub, "ins": score.ins, "del": score.dele}
 
 
 def _written_ms(folder: Path) -> int:

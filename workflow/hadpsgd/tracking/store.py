@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from collections.abc import Iterable, Iterator
@@ -18,8 +19,10 @@ from hadpsgd.tracking.events import (
     Begin,
     Event,
     Finish,
+    Inputs,
     Metrics,
     Model,
+    Note,
     Params,
     Point,
     Tags,
@@ -28,6 +31,10 @@ from hadpsgd.tracking.uri import database_file, first_use, knock, redacted, set_
 
 KEY_TAG = "hadpsgd.key"
 PARENT_TAG = "mlflow.parentRunId"
+USER_TAG = "mlflow.user"
+NOTE_TAG = "mlflow.note.content"
+_NOTE_HASH_TAG = "hadpsgd.note"
+"""SHA-256 of the description that was written here: another one is a person's."""
 # MLflow's pages open on runs and curves instead of on traces of language models
 _EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 _POINTS = 1000  # MLflow's limit of metrics a call
@@ -109,14 +116,25 @@ class Store:
             tags=data.tags,
         )
 
+    def find(self, key: str, *, experiment: str) -> str | None:
+        """MLflow's id of the run with this key; None where it has none; raises NotStoredError."""
+        with _explained(self.uri):
+            found = self.client.get_experiment_by_name(experiment)
+            return self._find(found.experiment_id, key) if found else None
+
+    def tag(self, run_id: str, values: dict[str, str]) -> None:
+        """Set tags of a run that another process began; raises NotStoredError."""
+        with _explained(self.uri):
+            self._tags(run_id, values)
+
     def history(self, run_id: str, *, metric: str) -> list[tuple[float, float]]:
         """Steps and values of a metric, in order of steps; raises NotStoredError."""
         with _explained(self.uri):
             found = self.client.get_metric_history(run_id, metric)
         return sorted((float(point.step), float(point.value)) for point in found)
 
-    def download(self, run_id: str, folder: Path) -> tuple[dict[str, str], dict[str, float]]:
-        """Tags and metrics of a run; its artifacts `provenance/` and `summary.json` go to a folder.
+    def download(self, run_id: str, folder: Path) -> dict[str, str]:
+        """Tags of a run; its artifacts `provenance/` and `summary.json` go to a folder.
 
         Raises:
             NotStoredError: no such run, or no answer.
@@ -130,7 +148,7 @@ class Store:
                 download_artifacts(
                     run_id=run_id, artifact_path=path, dst_path=str(folder), tracking_uri=self.uri
                 )
-        return run.data.tags, run.data.metrics
+        return run.data.tags
 
     def experiment(self, name: str) -> str:
         """Id of an experiment, created where it is missing."""
@@ -164,6 +182,10 @@ class Store:
                 self._params(self.run_id(key), event.values)
             case Tags():
                 self._tags(self.run_id(key), event.values)
+            case Note():
+                self._note(self.run_id(key), event.text)
+            case Inputs():
+                self._inputs(self.run_id(key), event)
             case Metrics():
                 self._metrics(self.run_id(key), event)
             case Artifact():
@@ -182,6 +204,8 @@ class Store:
             tags = {KEY_TAG: key}
             if event.parent:
                 tags[PARENT_TAG] = self.run_id(event.parent)
+            if event.user:
+                tags[USER_TAG] = event.user
             run = self.client.create_run(
                 experiment, start_time=event.time_ms, tags=tags, run_name=event.name
             )
@@ -221,6 +245,32 @@ class Store:
         for batch in batches(tags, _PARAMS):
             self.client.log_batch(run_id, tags=batch)
 
+    def _note(self, run_id: str, text: str) -> None:
+        tags = self.client.get_run(run_id).data.tags
+        there, ours = tags.get(NOTE_TAG, ""), tags.get(_NOTE_HASH_TAG)
+        text = shortened(text, _VALUE)
+        if (not there or _hash(there) == ours) and there != text:
+            self._tags(run_id, {_NOTE_HASH_TAG: _hash(text), NOTE_TAG: text})
+
+    def _inputs(self, run_id: str, event: Inputs) -> None:
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+        from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
+
+        found = [
+            DatasetInput(
+                Dataset(
+                    name=data.name,
+                    digest=data.digest,
+                    source_type="local",
+                    source=json.dumps({"uri": data.source}),
+                    profile=json.dumps(data.profile),
+                ),
+                tags=[InputTag(MLFLOW_DATASET_CONTEXT, data.context)],
+            )
+            for data in event.data
+        ]
+        self.client.log_inputs(run_id, found)
+
     def _metrics(self, run_id: str, event: Metrics) -> None:
         from mlflow.entities import Metric
 
@@ -255,6 +305,18 @@ class Store:
         from hadpsgd.tracking.registry import register  # imports torch
 
         register(self.client, run_id, Path(event.path), event.name)
+
+
+def shortened(text: str, limit: int) -> str:
+    """As many whole lines as fit."""
+    if len(text) <= limit:
+        return text
+    more = "\n(more in the artifacts)\n"
+    return text[: limit - len(more)].rpartition("\n")[0] + more
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def batches(items: Iterable[_T], size: int) -> Iterator[list[_T]]:

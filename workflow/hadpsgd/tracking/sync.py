@@ -12,7 +12,8 @@ from pathlib import Path
 from hadpsgd.config import Config, run_key, run_of
 from hadpsgd.files import write_text
 from hadpsgd.tracking import identity, scoring_run, training_run
-from hadpsgd.tracking.events import Artifact, Event, Finish, Model, Tags
+from hadpsgd.tracking.curves import Curves
+from hadpsgd.tracking.events import Artifact, Event, Finish, Model, Note, Tags
 from hadpsgd.tracking.metrics_file import FILE as METRICS
 from hadpsgd.tracking.recorder import Connection, Recorder, upload_others
 from hadpsgd.tracking.results import (
@@ -28,7 +29,8 @@ from hadpsgd.tracking.uri import experiment_name, is_on, redacted, spool_folder,
 
 SIGNIFICANCE = "significance.json"
 PICTURES = ("curves.png", "seconds.png", "learning_rate.png")
-TABLES = ("wer.md", "report.html", "stages.md", SIGNIFICANCE, *PICTURES)
+WORD_ERRORS = "wer.md"
+TABLES = (WORD_ERRORS, "report.html", "stages.md", SIGNIFICANCE, *PICTURES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,14 +108,14 @@ def _training(config: Config, result: RunResult, who: identity.Identity) -> Iter
     folder = result.folder
     training_run.write_provenance(config, folder)
     yield from training_run.begin(config, result.run.id, folder, who)
-    yield from training_run.Curves(folder / METRICS, who).new()
-    for file in (folder / "train.log", folder / SUMMARY):
+    yield from Curves(folder / METRICS, who, config.tracking.every_seconds).new(ended=True)
+    for file in (folder / "train.log", folder / METRICS, folder / SUMMARY):
         if file.is_file():
             yield Artifact(path=str(file.absolute()))
     if result.summary:
         yield training_run.final_model(result.summary, _ended_ms(result))
     if result.scores:
-        yield scoring_run.word_errors(result, _scored_ms(result))
+        yield from scoring_run.word_errors(config, result, _scored_ms(result))
     yield Tags(values={training_run.STATUS: result.state, training_run.WHY: result.why})
     if "arithmetic" in result.summary:
         yield Tags(values={"arithmetic": str(result.summary["arithmetic"])})
@@ -131,9 +133,12 @@ def _tables(config: Config, result: RunResult) -> Iterator[Event]:
         table = results_folder(config) / name
         if table.is_file():
             yield Artifact(path=str(table.absolute()), folder="report")
+    if (table := results_folder(config) / WORD_ERRORS).is_file():
+        text = table.read_text("utf-8")
+        yield Note(text=training_run.description(config, result.run.id, table=text))
     tests = results_folder(config) / SIGNIFICANCE
     if result.scores and tests.is_file():
-        yield from scoring_run.tested(read_json(tests), result.run.id, _scored_ms(result))
+        yield scoring_run.tested(read_json(tests), result.run.id)
 
 
 def _ended_ms(result: RunResult) -> int:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import getpass
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from hadpsgd.config import Config, fingerprint, row_of, run_fingerprint, run_key, settings_of
 from hadpsgd.config.command import resolved
 from hadpsgd.files import write_text
-from hadpsgd.tracking import metrics_file, provenance, system
+from hadpsgd.tracking import datasets, provenance
 from hadpsgd.tracking.events import Artifact, Begin, Event, Metrics, Params, Point, Tags
 from hadpsgd.tracking.identity import Identity
-from hadpsgd.tracking.metrics_file import GrowingFile, Row
+from hadpsgd.tracking.metrics_file import Row
 from hadpsgd.tracking.uri import experiment_name
 
 CONFIG = "config.yaml"
@@ -77,6 +78,14 @@ def tags(config: Config, run_id: str) -> dict[str, str]:
     }
 
 
+def user() -> str:
+    """Who runs this process; empty where the system has no name for the number."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
+
+
 def write_provenance(config: Config, folder: Path) -> dict[str, Any]:
     """Collect provenance into a run's folder, with the config and the uncommitted diff.
 
@@ -93,27 +102,29 @@ def write_provenance(config: Config, folder: Path) -> dict[str, Any]:
     return found
 
 
+def description(config: Config, run_id: str, *, table: str) -> str:
+    """What MLflow shows above a run's page: which run of which config, and that one's table."""
+    run = settings_of(config, run_id).run
+    learners = "1 learner" if run.learners == 1 else f"{run.learners} learners"
+    return f"Run `{run_id}` of config `{config.name}`: {run.strategy}, {learners}.\n\n{table}"
+
+
 def begin(config: Config, run_id: str, folder: Path, identity: Identity) -> Iterator[Event]:
     """The run, its parameters, tags and provenance; `folder` is where provenance lies."""
     yield Begin(
         name=run_name(config, run_id),
         experiment=experiment_name(config),
         time_ms=int(identity.created * 1000),
+        user=user(),
     )
     yield Params(values=parameters(config, run_id))
     found = provenance.read(folder)
+    if found:
+        yield from datasets.trained_on(config, found["data"])
     yield Tags(values=tags(config, run_id) | (provenance.tags(found) if found else {}))
     for name in PROVENANCE:
         if (folder / name).is_file():
             yield Artifact(path=str((folder / name).absolute()), folder="provenance")
-
-
-def curves(rows: Iterable[Row]) -> Iterator[Event]:
-    """Rows of metrics.jsonl as points against updates and, at whole epochs, against epochs."""
-    rows = list(rows)
-    points = [*metrics_file.points(rows), *metrics_file.epoch_points(rows)]
-    if points:
-        yield Metrics(points=points)
 
 
 def final_model(summary: Row, time_ms: int) -> Metrics:
@@ -127,29 +138,3 @@ def final_model(summary: Row, time_ms: int) -> Metrics:
         for name, value in values.items()
     ]
     return Metrics(points=points, replace=True)
-
-
-class Curves:
-    """The curves of a training run that is under way: its own and those of its ranks."""
-
-    def __init__(self, metrics: Path, identity: Identity) -> None:
-        """`metrics` is the metrics.jsonl that training appends to; samples lie beside it."""
-        self._folder = metrics.parent
-        self._created = identity.created
-        self._metrics = GrowingFile(metrics)
-        self._ranks: dict[Path, GrowingFile] = {}
-
-    def new(self) -> Iterator[Event]:
-        """Events for what was written since the last call."""
-        yield from curves(self._metrics.rows())
-        points = list(self._system())
-        if points:
-            yield Metrics(points=points)
-
-    def _system(self) -> Iterator[Point]:
-        for path in sorted(self._folder.glob(system.PATTERN)):
-            for row in self._ranks.setdefault(path, GrowingFile(path)).rows():
-                rank, seconds = row.pop("rank", None), row.get("time", 0.0)
-                # seconds since the run began: unique over resumes, as a step must be
-                row["step"] = round(seconds - self._created)
-                yield from metrics_file.points([row], f"system/rank_{rank}/")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hadpsgd.errors import UserError
-from hadpsgd.tracking import edges
+from hadpsgd.tracking import edges, system
 from hadpsgd.tracking.metrics_file import GrowingFile
 
 CLEAR = "\x1b[H\x1b[2J"
@@ -30,8 +30,9 @@ COLUMNS = (
     ("comm", "share_communication", "{:.0%}"),
     ("data", "share_data", "{:.0%}"),
     ("MB/step", "megabytes_sent_per_step", "{:.1f}"),
-    ("RAM MiB", "memory_mib", "{:.0f}"),
-    ("GPU MiB", "gpu_memory_mib", "{:.0f}"),
+    ("RAM MiB", system.MEMORY, "{:.0f}"),
+    ("GPU MB", "gpu_0_memory_usage_megabytes", "{:.0f}"),
+    ("GPU use", "gpu_0_utilization_percentage", "{:.0f}%"),
 )
 
 
@@ -80,10 +81,10 @@ class Table:
             rank = edges.rank_of(path)
             for row in self._new(path) if rank is not None else ():
                 self._take(rank or 0, row)
-        for path in self.folder.glob("system.*.jsonl"):
+        for path in self.folder.glob(system.PATTERN):
             for row in self._new(path):
-                memory = {k: v for k, v in row.items() if k.endswith("memory_mib")}
-                self.rows.setdefault(int(row["rank"]), {}).update(memory)
+                shown = {name: row[name] for _, name, _ in COLUMNS if name in row}
+                self.rows.setdefault(int(row["rank"]), {}).update(shown)
 
     def text(self) -> str:
         """The table."""
