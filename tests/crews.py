@@ -69,6 +69,8 @@ class Plan:
     """Steps after which a learner asks all for a pause, as for a checkpoint (0: never)."""
     reduces: bool = False
     """Whether a super-learner goes on by its first member."""
+    waits: bool = False
+    """Whether that one takes no gradients before new members have come."""
     die_after_bytes: int = 0
     """A process kills itself when it has sent so much, in the middle of a message."""
 
@@ -122,14 +124,18 @@ def learner(rank: int, plan: Plan) -> Done:  # noqa: ARG001
         recorder=lambda schedule: Recorder(file_of(plan, node), {}, schedule, node),
         reduces=plan.reduces,
     )
-    if meeting.joining:
+    if meeting.returning:
+        engine.come_back()
+    elif meeting.joining:
         engine.join(PATIENCE)
     rounds, since, longest, pauses = engine.rounds, time.monotonic(), 0.0, 0
     with engine:
         while not engine.over:
             if enough(meeting):
                 engine.request_stop()
-            if engine.steps < plan.steps:
+            if engine.alone and not engine.let_in() and plan.waits:
+                engine.rest()
+            elif engine.steps < plan.steps:
                 step(engine, plan, model)
                 if plan.pause_every and engine.steps % plan.pause_every == 0:
                     engine.request_pause()
@@ -173,6 +179,8 @@ def step(engine: DecentralizedEngine, plan: Plan, model: BLSTM) -> None:
             return
         except LostMemberError as lost:
             engine.go_alone(lost)
+            if plan.waits:
+                return
 
 
 def enough(meeting: rendezvous.Meeting) -> bool:
@@ -230,9 +238,15 @@ class Crew:
         self.running: dict[int, Process] = {}
         self.done: dict[int, Outcome] = {}
 
-    def start(self, rank: int, plan: Plan | None = None, *, join: int = 0) -> None:
-        """A learner, from the beginning or a newcomer in life number `join` of its node."""
+    def start(
+        self, rank: int, plan: Plan | None = None, *, join: int = 0, returns: bool = False
+    ) -> None:
+        """A learner, from the beginning or a newcomer in life number `join` of its node.
+
+        `returns`: to the first member of its super-learner, which lives.
+        """
         env = self.env | ({rendezvous.JOIN: str(int(join))} if join else {})
+        env |= {rendezvous.RETURN: "yes"} if returns else {}
         self.running[rank] = launch_rank(
             rank, self.plan.learners, learner, plan or self.plan, env=env
         )

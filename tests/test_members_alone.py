@@ -58,7 +58,7 @@ def leave_alone(
     broken off, the first one ends, too, and both come again.
     """
     members = crew.plan.members(node)
-    for life in range(lives + 1, lives + 6):
+    for life in range(lives + 1, lives + 9):
         strike(crew, members[-1])
         crew.wait(list(members[1:]))
         for rank in members[1:]:

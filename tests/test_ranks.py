@@ -251,80 +251,120 @@ def test_the_first_rank_of_a_super_learner_goes_on_alone(
     script = f"""
 import os, time
 rank, life = int(os.environ['RANK']), int(os.environ.get('HADPSGD_JOIN', '0'))
-print('pid', os.getpid(), life, flush=True)
+print('pid', os.getpid(), life, 'HADPSGD_RETURN' in os.environ, flush=True)
 def there(rank, life):
     log = os.path.join({str(tmp_path)!r}, f'rank-{{rank}}.log')
     lines = open(log).read().split('\\n') if os.path.exists(log) else []
     words = [line.split() for line in lines[:-1] if line.startswith('pid')]
-    return next((pid for _, pid, which in words if which == str(life)), '')
+    return next((pid for _, pid, which, _ in words if which == str(life)), '')
 if rank == 5 and not life:
     while not (there(3, 0) and there(4, 0)): time.sleep(0.02)
     {KILL}
 if rank == 3 and not life:
-    while not there(4, 0) or os.path.exists('/proc/' + there(4, 0)): time.sleep(0.02)
+    while not (there(4, 1) and there(5, 1)): time.sleep(0.02)
     {KILL}
 if rank == 4 and not life:
     time.sleep(3600)
-while not all(there(r, 1) for r in (3, 4, 5)): time.sleep(0.02)
+while not all(there(r, 2) for r in (3, 4, 5)): time.sleep(0.02)
 """
     started = ranks(tmp_path, script, 6, alone=True, replacements=5, size=3, reduces=True)
     assert started.run() == 0
-    assert started.replacements == 4
+    assert started.replacements == 3 and not started.waiting
     said = capsys.readouterr().err
     assert "rank 5 died (SIGKILL): the others go on, of its super-learner rank 3 alone" in said
-    assert "rank 3 died (SIGKILL): the others go on, its super-learner joins again" in said
+    assert "super-learner 1 with it: the others go on, the super-learner joins again" in said
+    for rank in (4, 5):
+        lines = (tmp_path / f"rank-{rank}.log").read_text().splitlines()
+        returns = [line.split()[3] for line in lines if line.startswith("pid")]
+        assert returns == ["False", "True", "False"]
 
 
-# rank 3 dies, and those that come then say that they are ready; rank 2 is in their way
-WAIT = """
+# rank 3 dies, and the one that comes then says that it is ready; rank 2 is there
+COMES = """
 import os, socket, time
 rank, life = int(os.environ['RANK']), int(os.environ.get('HADPSGD_JOIN', '0'))
 print('life', life, flush=True)
-print('pid', os.getpid(), flush=True)
-def gone(rank):
-    log = open(os.path.join({folder!r}, f'rank-{{rank}}.log')).read()
-    return not os.path.exists('/proc/' + log.split('pid ')[1].split()[0])
-def both(word):
-    logs = [os.path.join({folder!r}, f'rank-{{r}}.log') for r in (2, 3)]
-    return all(os.path.exists(log) and word in open(log).read() for log in logs)
-if life:
+def said(rank, word):
+    log = os.path.join({folder!r}, f'rank-{{rank}}.log')
+    return os.path.exists(log) and word in open(log).read()
+if 'HADPSGD_TURN' in os.environ:
     launcher = socket.socket(fileno=int(os.environ['HADPSGD_TURN']))
     {before}
-    print('ready', flush=True)
     launcher.send(b'.')
     launcher.recv(1)
-    print('their turn', flush=True)
-elif rank == 3:
-    while not both('life 0'): time.sleep(0.02)
+    print('its turn', flush=True)
+    {after}
+elif rank == 3 and not life:
+    while not said(2, 'life 0'): time.sleep(0.02)
     os.kill(os.getpid(), 9)
-elif rank == 2:
-    {first}
-else:
-    {others}
+elif not life:
+    while not ({until}): time.sleep(0.02)
 """
 
 
-def test_who_takes_the_place_of_a_rank_alone_waits_until_all_are_ready(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def who_comes(
+    folder: Path, until: str, *, before: str = "pass", after: str = "pass", **how: Any
+) -> Ranks:
+    """Ranks of `COMES`."""
+    script = COMES.format(folder=str(folder), before=before, after=after, until=until)
+    return ranks(folder, script, 4, alone=True, size=2, reduces=True, **how)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_new_rank_comes_to_the_one_that_is_alone(
+    waits: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    others = "while not both('their turn'): time.sleep(0.02)"
-    first = "time.sleep(3600)"
-    script = WAIT.format(folder=str(tmp_path), first=first, others=others, before="pass")
-    started = ranks(tmp_path, script, 4, alone=True, replacements=3, size=2, reduces=True)
+    started = who_comes(tmp_path, "said(3, 'its turn')", replacements=3, waits=waits)
     assert started.run() == 0 and started.replacements == 2 and not started.waiting
-    assert "super-learner 1 joins again, rank 2 makes room" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert ("rank 2 waits for new ones" in said) == waits
+    assert "super-learner 1: new rank 3 comes to rank 2" in said
+    assert "life 1" not in (tmp_path / "rank-2.log").read_text()
 
 
-def test_the_last_rank_makes_no_room(tmp_path: Path) -> None:
-    """There is nobody from whom others could take over."""
-    first = "while not both('ready'): time.sleep(0.02)\n    time.sleep(1)"
-    others = "while not both('life 1'): time.sleep(0.02)"
-    before = "while not (gone(0) and gone(1)): time.sleep(0.02)"
-    script = WAIT.format(folder=str(tmp_path), first=first, others=others, before=before)
-    started = ranks(tmp_path, script, 4, alone=True, replacements=3, size=2, reduces=True)
-    assert started.run() == 1 and not started.waiting
-    assert {r.number: r.code for r in started.ranks.values()} == {0: 0, 1: 0, 2: 0, 3: 1}
-    assert "their turn" not in (tmp_path / "rank-2.log").read_text()
+@pytest.mark.parametrize("dies", ["before", "after"])
+def test_a_new_rank_that_dies_is_replaced(
+    dies: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before its turn by another one; after it the one that it came to may be waiting for it."""
+    whole = dies == "after"
+    until = "said(2, 'life 2')" if whole else "said(3, 'its turn')"
+    end = {dies: "if life == 1: os.kill(os.getpid(), 9)"}
+    started = who_comes(tmp_path, until, replacements=3, **end)
+    assert started.run() == 0 and started.replacements == 1
+    assert ("super-learner 1 with it" in capsys.readouterr().err) == whole
+
+
+@pytest.mark.parametrize("replacements", [0, 3])
+def test_nobody_is_waited_for_if_nobody_comes(
+    replacements: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There are none left, or all of them crash alike: the super-learner leaves, and joins."""
+    script = f"""
+import os, time
+rank, life = int(os.environ['RANK']), int(os.environ.get('HADPSGD_JOIN', '0'))
+print('life', life, flush=True)
+def said(rank, word):
+    log = os.path.join({str(tmp_path)!r}, f'rank-{{rank}}.log')
+    return os.path.exists(log) and word in open(log).read()
+if rank == 3 and not life:
+    while not said(2, 'life 0'): time.sleep(0.02)
+if rank == 3:
+    os._exit(7)
+if rank == 2:
+    print('pid', os.getpid(), '.', flush=True)
+    time.sleep(3600)
+while not (said(2, 'pid') and said(2, ' .')): time.sleep(0.02)
+pid = open(os.path.join({str(tmp_path)!r}, 'rank-2.log')).read().split('pid ')[1].split()[0]
+while os.path.exists('/proc/' + pid): time.sleep(0.02)
+"""
+    how = {"reduces": True, "waits": True, "replacements": replacements}
+    started = ranks(tmp_path, script, 4, alone=True, size=2, **how)
+    assert started.run() == 1
+    assert {r.number: r.code for r in started.ranks.values()} == {0: 0, 1: 0, 2: 1, 3: 1}
+    said = capsys.readouterr().err
+    assert ("nobody comes for whom it waits" in said) == bool(replacements)
+    assert "without the super-learner" in said or "super-learner joins again" in said
 
 
 def test_bad_input_of_a_member_counts_though_its_colleague_died_of_it(

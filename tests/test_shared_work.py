@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import os
 import signal
 import time
@@ -232,6 +233,36 @@ def test_a_first_member_does_the_work_of_those_that_die(
     assert run(1, replay, config, "hadpsgd-2x2", egs, seconds=240) == [0]
     said = (tmp_path / "out/metrics.jsonl").read_text()
     assert '"step": 80' in said and "heldout_loss" in said
+
+
+def test_who_comes_back_goes_on_with_the_same_block(
+    tmp_path: Path, running: dict[int, Process]
+) -> None:
+    """Killed within a round that a partner counts, the first one ends, too: then nobody does."""
+    egs = write_examples(tmp_path / "egs")
+    config = write_config(tmp_path, RUNS, epochs=12, member_death="wait")
+    port = free_port()
+    serve(port, running)
+
+    def start(rank: int, **env: str) -> None:
+        arguments = (config, "hadpsgd-2x2", egs, tmp_path / "out")
+        running[rank] = launch_rank(rank, 4, learner, *arguments, env=beside(port) | env)
+
+    for rank in range(4):
+        start(rank)
+    wait_for(tmp_path / "out/metrics.rank2.jsonl")
+    os.kill(running[3].pid, signal.SIGKILL)
+    assert collect({3: running.pop(3)}, 240)[3].error
+    start(3, **{rendezvous.JOIN: "1", rendezvous.RETURN: "yes"})
+    outcomes = collect({rank: running.pop(rank) for rank in range(4)}, 240)
+    errors = {rank: outcome.error for rank, outcome in outcomes.items() if outcome.error}
+    if errors:
+        assert "TornError" in errors[2] and "TooLateError" in errors[3] and len(errors) == 2
+    assert each_once(work_done(config, 2)) == 12 * 10 * 2
+    assert run(1, replay, config, "hadpsgd-2x2", egs, seconds=240) == [0]
+    said = (tmp_path / "out/metrics.rank3.jsonl").read_text().splitlines()
+    steps = [row["step"] for row in map(json.loads, said) if "loss" in row]
+    assert errors or steps[-1] > steps[0] + 20
 
 
 def stops(_: int, config: Path, run_id: str, egs: Path, out: Path) -> int:

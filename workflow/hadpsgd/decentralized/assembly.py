@@ -17,8 +17,10 @@ from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.optimiser import Optimiser
 from hadpsgd.decentralized.core.threads import RealClock
 from hadpsgd.decentralized.elastic.exchange import ElasticExchange
+from hadpsgd.decentralized.elastic.members import ElasticMemberMixer
 from hadpsgd.decentralized.elastic.membership import Membership
 from hadpsgd.decentralized.elastic.parts import ElasticParts
+from hadpsgd.decentralized.elastic.reunion import Reunion, group_name, wait_to_be_called
 from hadpsgd.decentralized.network.collectives import Averaging, Group, Reducer
 from hadpsgd.decentralized.network.injectors import Injection
 from hadpsgd.decentralized.network.rendezvous import Meeting, keep, process_group
@@ -68,7 +70,7 @@ def groups(
     name, rank, size = (
         ("everyone", place.rank, place.world)
         if whole
-        else (f"super-learner/{place.node}/{meeting.life}", place.member, place.size)
+        else (group_name(place.node, life=meeting.life), place.member, place.size)
     )
     process_group(name, meeting, rank=rank, size=size, by_host=by_host)
     apart = meeting.apart(range(place.rank - rank, place.rank - rank + size))
@@ -187,6 +189,7 @@ def build(
 
     Raises:
         UserError: strategy and schedule, or module and optimiser, do not fit.
+        TooLateError: the run is over, and this process was to come back to its super-learner.
     """
     keep_freed_memory()
     place, clock = meeting.place, RealClock()
@@ -215,6 +218,8 @@ def build(
         folded=writer.fold if writer is not None else None,
         changed=clock.condition("the learner"),
     )
+    if meeting.returning:
+        wait_to_be_called(meeting)
     made = groups(strategy, meeting, on_gpu=flat.weights.is_cuda, by_host=by_host)
     parts = ProcessParts(learner, strategy, plan, meeting, clock, made, reduces=reduces)
     mixer = strategy.mixer(parts)
@@ -251,6 +256,11 @@ def build(
         clock,
         recorder=writer,
         join=mixer.exchange.join if isinstance(mixer.exchange, ElasticExchange) else None,
+        reunion=(
+            Reunion(meeting, learner, mixer, made.gradients)
+            if reduces and isinstance(mixer, ElasticMemberMixer)
+            else None
+        ),
         skip_not_finite=skip_not_finite,
         close=close,
     )

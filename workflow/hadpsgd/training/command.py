@@ -43,7 +43,11 @@ def run(args: argparse.Namespace) -> int:
     turn.wait()
     if settings_of(config, run_id).training.precision == "bf16":
         memory.keep()
-    job = assemble(config, run_id, egs=args.egs, dev_egs=args.dev_egs, out=args.out)
+    try:
+        job = assemble(config, run_id, egs=args.egs, dev_egs=args.dev_egs, out=args.out)
+    except TooLateError as error:
+        say(f"{run_id}: {error}")
+        return End.DONE
     rank = job.meeting.place.rank
     args.out.mkdir(parents=True, exist_ok=True)
     tracked = follower.start(

@@ -264,7 +264,7 @@ def _engine(
         injection=injection_of(run, seed),
         skip_not_finite=skip,
         by_host=by_host,
-        reduces=settings.training.member_death == "continue",
+        reduces=settings.training.member_death != "leave",
     )
 
 

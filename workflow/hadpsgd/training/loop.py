@@ -17,7 +17,7 @@ from hadpsgd.training.job import Job, record_file
 from hadpsgd.training.metrics import Meter, Metrics, say
 from hadpsgd.training.progress import Progress
 from hadpsgd.training.rate import rate
-from hadpsgd.training.work import Piece, behind_the_end, shares, work_of
+from hadpsgd.training.work import Piece, Work, behind_the_end, shares, work_of
 
 
 class End(IntEnum):
@@ -64,9 +64,9 @@ def train(job: Job) -> End:
                 lr = rate(
                     settings.learning_rate, batch=settings.batch, epoch=piece.step / steps_per_epoch
                 )
-                step(job, piece, lr, meter)
-                work.finish(piece)
-                progress.tell(step=work.progress, lr=lr, meter=meter)
+                if step(job, work, piece, lr, meter):
+                    work.finish(piece)
+                    progress.tell(step=work.progress, lr=lr, meter=meter)
             evaluate_epochs(job, progress, work.progress // steps_per_epoch)
             if time.monotonic() - written > 60 * settings.checkpoint_minutes:
                 written = time.monotonic()
@@ -96,8 +96,11 @@ def stopwatch(metrics: Metrics) -> Callable[[], dict[str, float]]:
     return lambda: {"seconds": before + time.monotonic() - begin}
 
 
-def step(job: Job, piece: Piece, lr: float, meter: Meter) -> None:
-    """One gradient, applied; again from the start if members of the super-learner are lost."""
+def step(job: Job, work: Work, piece: Piece, lr: float, meter: Meter) -> bool:
+    """One gradient, applied; again from the start if members of the super-learner are lost.
+
+    False if the run stops before that: others are waited for.
+    """
     engine, frames = job.engine, 0
 
     def take(member: int) -> float:
@@ -107,6 +110,10 @@ def step(job: Job, piece: Piece, lr: float, meter: Meter) -> None:
         return loss
 
     while True:
+        if engine.alone:
+            let_in(job, work)
+            if engine.over:
+                return False
         frames = 0
         try:
             loss = engine.take(take)
@@ -115,8 +122,34 @@ def step(job: Job, piece: Piece, lr: float, meter: Meter) -> None:
             break
         except LostMemberError as lost:
             engine.go_alone(lost)
-            say(f"{job.run.id}: {engine.place} goes on alone: the other members are lost")
+            say(f"{job.run.id}: {engine.place} is alone: the other members are lost")
     meter.add(loss=loss, frames=frames, report=report)
+    return True
+
+
+def let_in(job: Job, work: Work) -> None:
+    """Alone: let new members of the super-learner in, if they are there, to do the next gradient.
+
+    Where that is wanted, wait for them, taking part in mixing, until the run stops.
+
+    Raises:
+        LostMemberError: nobody came in time.
+    """
+    engine, patience = job.engine, job.meeting.timeout.total_seconds()
+    deadline = time.monotonic() + patience
+    while not engine.over:
+        if life := engine.let_in():
+            work.welcome(life)
+            say(f"{job.run.id}: {engine.place} is alone no more")
+            return
+        if job.settings.training.member_death != "wait":
+            return
+        if time.monotonic() > deadline:
+            raise LostMemberError(f"nobody took the places of those lost within {patience:g} s")
+        pulse.waits()
+        engine.rest()
+        if engine.paused and not engine.over:
+            save(job)
 
 
 def backward(job: Job, piece: Piece, member: int) -> tuple[float, int]:
@@ -173,6 +206,10 @@ def resume(job: Job) -> tuple[Saved | None, bool]:
         UserError: the checkpoint lies behind the end: it is not of this run.
     """
     engine, node = job.engine, job.engine.place.node
+    if job.meeting.returning:
+        engine.come_back()
+        say(f"{job.run.id}: learner {engine.place.rank} came back at its step {engine.steps}")
+        return None, False
     if job.meeting.joining:
         engine.join(job.meeting.timeout.total_seconds())
         say(f"{job.run.id}: learner {engine.place.rank} joined at its step {engine.steps}")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from hadpsgd.decentralized.network.rendezvous import JOIN
+from hadpsgd.decentralized.network.rendezvous import JOIN, RETURN
 from hadpsgd.training import interrupt
 from hadpsgd.training.loop import End
 from hadpsgd.training.metrics import say
@@ -88,7 +88,8 @@ class Ranks:
         alone: let the others go on without one that died; if not, all end.
         needs_all: why all end, where the strategy cannot go on without one.
         size: ranks of a super-learner. It ends as a whole when one of them dies, and joins so.
-        reduces: but its first rank, if that lives, goes on alone until new ones are ready.
+        reduces: but its first rank, if that lives, goes on alone until new ones come to it.
+        waits: that one does nothing but wait for them.
         descriptors: open files that they keep open, too.
         silence: seconds after which one that gives no sign of life is ended (`Vigil`; 0: never).
     """
@@ -105,6 +106,7 @@ class Ranks:
         alone: bool = False,
         size: int = 1,
         reduces: bool = False,
+        waits: bool = False,
         needs_all: str = "",
         descriptors: Sequence[int] = (),
         silence: float = 0.0,
@@ -118,12 +120,13 @@ class Ranks:
         self.alone = alone
         self.size = size
         self.reduces = reduces
+        self.waits = waits
         self.needs_all = needs_all
         self.descriptors = descriptors
         self.vigil = Vigil(silence)
         self.ranks: dict[int, Rank] = {}
         self.waiting: dict[int, Rank] = {}
-        """Those that are to take the place of a super-learner whose first rank goes on alone."""
+        """Those that are to come to the first rank of their super-learner, which is alone."""
         self._started = 0
         self.stopping = False
         """Whether a signal, or bad input of one, asked them to stop."""
@@ -168,7 +171,7 @@ class Ranks:
     def _running(self) -> list[Rank]:
         return [rank for rank in self.ranks.values() if rank.code is None]
 
-    def _start(self, number: int, *, life: int = 0, waits: bool = False) -> None:
+    def _start(self, number: int, *, life: int = 0, returns: bool = False) -> None:
         place = {"RANK": number, "LOCAL_RANK": number - self.numbers.start}
         place |= {"WORLD_SIZE": self.world, "LOCAL_WORLD_SIZE": len(self.numbers)}
         env = {**os.environ, **self.env, **{name: str(value) for name, value in place.items()}}
@@ -176,10 +179,10 @@ class Ranks:
         self._started += 1
         signs = [self.vigil.open(self._started)] if self.vigil.limit else []
         env |= {PULSE: str(signs[0])} if signs else {}
-        ours, theirs = socket.socketpair() if waits else (None, None)
+        ours, theirs = socket.socketpair() if returns else (None, None)
         if ours is not None and theirs is not None:
             ours.setblocking(False)
-            env |= {TURN: str(theirs.fileno())}
+            env |= {RETURN: "yes", TURN: str(theirs.fileno())}
             signs.append(theirs.detach())
         log = self.logs / f"rank-{number}.log"
         with log.open("ab") as stream:
@@ -199,7 +202,7 @@ class Ranks:
             )
         for pipe in signs:
             os.close(pipe)
-        (self.waiting if waits else self.ranks)[number] = Rank(
+        (self.waiting if returns else self.ranks)[number] = Rank(
             number=number,
             process=process,
             log=log,
@@ -254,14 +257,11 @@ class Ranks:
         colleagues = self._colleagues(rank)
         if self._reduce(rank, colleagues):
             node = rank.number // self.size
-            say(f"{died}: the others go on, of its super-learner rank {node * self.size} alone")
-            if not self._always_alike(rank, status):
-                self._prepare(node)
+            how = "waits for new ones" if self.waits else "alone"
+            say(f"{died}: the others go on, of its super-learner rank {node * self.size} {how}")
+            self._prepare(node, give_up=self._always_alike(rank, status))
             return
-        if self._waiting_of(rank.number // self.size):
-            say(f"{died}: the others go on, its super-learner joins again")
-            self._take_places(rank.number // self.size)
-            return
+        self._dismiss(self._waiting_of(rank.number // self.size))
         if colleagues:
             first, it = rank.number // self.size, "the super-learner"
             died += f", and super-learner {first} with it"
@@ -286,6 +286,8 @@ class Ranks:
         first = self.ranks.get(dead.number // self.size * self.size)
         if first is None or first is dead or not self.reduces:
             return False
+        if self.waits and not self.replacements:
+            return False
         if first.process.poll() is not None or time.monotonic() < first.joins_until:
             return False
         for colleague in colleagues:
@@ -293,23 +295,28 @@ class Ranks:
                 self._end(colleague)
         return not self.refused
 
-    def _prepare(self, node: int) -> None:
-        """Start those that are to take a super-learner's place, if that is wanted."""
-        if not self.replacements:
-            return
-        self.replacements -= 1
-        for number in range(node * self.size, (node + 1) * self.size):
-            self._lives[number] = self._lives.get(number, 0) + 1
-            self._start(number, life=self._lives[number], waits=True)
+    def _prepare(self, node: int, *, give_up: bool) -> None:
+        """Start those that are to come to a super-learner's first rank, if that is wanted."""
+        numbers = range(node * self.size, (node + 1) * self.size)
+        if self.replacements and not give_up:
+            self.replacements -= 1
+            life = 1 + self._lives.get(numbers[0], 0)
+            self._lives |= dict.fromkeys(numbers, life)
+            for number in numbers[1:]:
+                self._start(number, life=life, returns=True)
+        elif self.waits:
+            first = self.ranks[numbers[0]]
+            first.silent = "nobody comes for whom it waits"
+            first.process.kill()
 
     def _waiting_of(self, node: int) -> list[Rank]:
-        """Those that are to take the place of a super-learner."""
+        """Those that are to come to the first rank of a super-learner."""
         return [rank for n, rank in self.waiting.items() if n // self.size == node]
 
     def _look_at_waiting(self, node: int) -> None:
         """Let them take their turn when all are ready; if one has died, others get ready."""
         waiting = self._waiting_of(node)
-        if self.stopping:  # the one whose places they would take is writing its checkpoint
+        if self.stopping:
             self._dismiss(waiting)
             return
         for rank in waiting:
@@ -319,26 +326,21 @@ class Ranks:
             self._dismiss(waiting)
             if status == BAD_INPUT:
                 self._refuse(rank)
-            elif not self._always_alike(rank, status):
-                self._prepare(node)
+            else:
+                self._prepare(node, give_up=self._always_alike(rank, status))
             return
-        first = self.ranks[node * self.size]
-        if all(rank.ready for rank in waiting) and self._others_take_part(first):
-            say(f"super-learner {node} joins again, rank {first.number} makes room")
+        if all(rank.ready for rank in waiting):
+            numbers = ", ".join(str(rank.number) for rank in waiting)
+            say(f"super-learner {node}: new rank {numbers} comes to rank {node * self.size}")
             self._take_places(node)
 
     def _take_places(self, node: int) -> None:
-        """Whose places they take are dead before they begin."""
-        for rank in self._waiting_of(node):
-            before = self.ranks[rank.number]
-            if before.code is None:
-                before.process.kill()
-                before.process.wait()
-                before.code = CRASHED
-                self.vigil.close(before.watched)
+        """If one of them dies before they are taken in, the super-learner joins as a whole."""
+        until = time.monotonic() + JOIN_SECONDS
+        self.ranks[node * self.size].joins_until = until
         for rank in self._waiting_of(node):
             self.ranks[rank.number] = self.waiting.pop(rank.number)
-            rank.joins_until = time.monotonic() + JOIN_SECONDS
+            rank.joins_until = until
             assert rank.turn is not None
             with contextlib.suppress(BrokenPipeError):  # it has ended, which is seen next
                 rank.turn.sendall(GO)

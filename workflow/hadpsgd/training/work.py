@@ -17,7 +17,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from hadpsgd.decentralized.core.following import Following, Given, Leading, MemberSupply
+from hadpsgd.decentralized.core.following import (
+    Beginning,
+    Following,
+    Given,
+    Leading,
+    MemberSupply,
+)
 from hadpsgd.decentralized.core.place import Place
 from hadpsgd.decentralized.core.supply import Claims, Supply
 from hadpsgd.decentralized.core.work import Ledger, Left
@@ -61,6 +67,12 @@ class Work(AbstractContextManager["Work"], Protocol):
     def finish(self, piece: Piece) -> None:
         """Its gradient is applied."""
 
+    def welcome(self, life: int) -> None:
+        """Tell new members of the super-learner, which are of that life, what is under way.
+
+        They begin with it. Only where members may go on alone.
+        """
+
 
 class OwnShare(Work):
     """Learner r does part r of every step, from `start` to `total`."""
@@ -93,6 +105,9 @@ class OwnShare(Work):
         """On to the next step."""
         self.progress = piece.step + 1
         self.over = piece.last
+
+    def welcome(self, life: int) -> None:
+        """Nobody comes: all members are needed."""
 
 
 class SharedWork(Work):
@@ -141,11 +156,24 @@ class SharedWork(Work):
         rank = part * self.place.size + self.place.member
         return Piece(example=self.feed.tensors(batch), rank=rank, step=step, block=block)
 
+    def welcome(self, life: int) -> None:
+        """The decision that was taken last."""
+        supply = self.supply
+        assert isinstance(supply, MemberSupply) and isinstance(supply.decisions, Leading)
+        given = supply.decisions.given
+        begin = Beginning(prefix=given.prefix, number=supply.taken - 1, progress=self.progress)
+        given.of(given_by(self.place, life)).introduce(begin)
+
     def finish(self, piece: Piece) -> None:
         """Blocks that were given back are of steps gone by."""
         assert piece.block is not None
         self.supply.finish(piece.block)
         self.progress = max(self.progress, piece.step + 1)
+
+
+def given_by(place: Place, life: int) -> str:
+    """Prefix of what the first member tells the members of a life of its super-learner."""
+    return f"given/{place.node}/{life}"
 
 
 def shares(job: Job) -> bool:
@@ -172,16 +200,17 @@ def work_of(job: Job, saved: Saved | None) -> Work:
     else:
         given = Given(
             job.meeting.prefixed("work"),
-            f"given/{place.node}/{job.meeting.life}",
+            given_by(place, job.meeting.life),
             seconds=job.meeting.timeout.total_seconds(),
         )
         decisions: Leading | Following
         if place.member == 0:
             claims, progress = _claims(job, engine, saved)
-            given.write("progress", word=str(progress))
+            given.introduce(Beginning(prefix=given.prefix, progress=progress))
             decisions = Leading(claims, given)
         else:
-            decisions, progress = Following(given), int(given.read("progress"))
+            begin = given.beginning()
+            decisions, progress = Following(given.of(begin.prefix), begin.number), begin.progress
         supply = MemberSupply(
             decisions,
             lambda block: job.feed.block(block * place.size + place.member),

@@ -117,6 +117,21 @@ class Engine(Protocol):
             LostMemberError: `lost`; this member cannot go on.
         """
 
+    @property
+    def alone(self) -> bool:
+        """Whether this member of a super-learner goes on without the others."""
+
+    def let_in(self) -> int:
+        """Alone and between gradients: let new members in; which life they are, 0: nobody came."""
+
+    def come_back(self) -> None:
+        """Instead of `join`, as a new member of a super-learner whose first one lives.
+
+        Raises:
+            TooLateError: the run is over.
+            LostMemberError: the first one, or another new one, died.
+        """
+
     def step(self, rate: float, *, last: bool = False, block: int | None = None) -> Report: ...
     def rest(self) -> None: ...
     def serve(self) -> None: ...

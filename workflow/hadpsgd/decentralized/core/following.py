@@ -5,15 +5,18 @@ The first member claims for all of them, and writes each decision into the store
 of them does. A thread of each member reads ahead what lies behind it.
 
 A member does nothing alone: an update needs all members' gradients, and a rest all their words. So
-who begins on a decision knows that all have begun on the one before, and have read it.
+who begins on a decision knows that all have begun on the one before, and have read it. A first
+member whose others have died goes on; who takes their places begins with the block that it is on.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Generic, Protocol, TypeVar
 
@@ -22,8 +25,21 @@ from hadpsgd.decentralized.core.supply import LOOK_SECONDS, Claims
 
 T = TypeVar("T")
 REST, OVER = "rest", "over"
+BEGINNING = "beginning"
 FIRST_LOOK_SECONDS, LAST_LOOK_SECONDS = 0.001, 0.05
 """A member that waits for a decision looks again after so long, each time after twice as long."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beginning:
+    """Where a member begins, as the first one tells it."""
+
+    prefix: str
+    """Of the decisions."""
+    number: int = 0
+    """Of the first one that it takes."""
+    progress: int
+    """Steps of the run that are done."""
 
 
 class Given:
@@ -43,6 +59,22 @@ class Given:
     def write(self, name: str, *, word: str) -> None:
         """For all members to read."""
         self.store.set(f"{self.prefix}/{name}", word)
+
+    def introduce(self, beginning: Beginning) -> None:
+        """Tell members, which wait for it, where they begin."""
+        self.write(BEGINNING, word=json.dumps(asdict(beginning)))
+
+    def beginning(self) -> Beginning:
+        """Where this member begins.
+
+        Raises:
+            TimeoutError: the first one did not say so in time.
+        """
+        return Beginning(**json.loads(self.read(BEGINNING)))
+
+    def of(self, prefix: str) -> Given:
+        """The words under another prefix."""
+        return Given(self.store, prefix, seconds=self.seconds)
 
     def remove(self, name: str) -> None:
         """All have read it."""
@@ -113,9 +145,10 @@ class Leading(Decisions):
 class Following(Decisions):
     """Any other member's."""
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, given: Given, number: int = 0) -> None:
+        """`number`: of the first decision that it takes."""
         self.given = given
-        self._number = 0
+        self._number = number
 
     def next(self, given_up: Callable[[], bool]) -> str:
         """As the first member says."""
@@ -151,6 +184,8 @@ class MemberSupply(Generic[T]):
         self.check = check
         self.over = False
         """Whether it was taken that every block is done."""
+        self.taken = 0
+        """Decisions taken so far."""
         self._ready: deque[tuple[int, T] | str] = deque()
         self._changed = threading.Condition()
         self._closed = False
@@ -189,6 +224,7 @@ class MemberSupply(Generic[T]):
             if self.over:
                 return None
             found = self._ready.popleft()
+            self.taken += 1
             self._changed.notify_all()
         self.over = found == OVER
         return None if isinstance(found, str) else found

@@ -66,10 +66,13 @@ class Decision:
     """Nodes of which the first rank alone goes on."""
     shrunk: tuple[int, ...] = ()
     """Those of them that were whole until now."""
+    restored: tuple[int, ...] = ()
+    """Nodes that are whole from now on: until now their first rank alone was there, and reports."""
 
     def of_node(self, node: int) -> list[Report]:
         """The reports of its ranks; none if some are missing."""
-        ranks = ranks_of(node, size=self.size, reduced=self.reduced)
+        alone = (*self.reduced, *self.restored)
+        ranks = ranks_of(node, size=self.size, reduced=alone)
         return [self.reports[r] for r in ranks] if self.reports.keys() >= set(ranks) else []
 
     def steps(self, node: int) -> int:
@@ -125,6 +128,7 @@ class Decision:
             content["size"],
             tuple(content["reduced"]),
             tuple(content["shrunk"]),
+            tuple(content["restored"]),
         )
 
 

@@ -13,7 +13,8 @@ Where that is wanted, a super-learner whose members die is reduced to its first 
 alone: it takes the gradients of all members' minibatches, and exchanges all shards. So its updates
 are those that they would have made together, bit for bit, and nothing else knows of it. What it
 was exchanging when it lost them does not count: it lacks their shards. If a partner counts it all
-the same, the first member ends, too, and the super-learner leaves.
+the same, the first member ends, too, and the super-learner leaves. New members come to it as
+`reunion` says.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class MemberExchange(ElasticExchange):
     links: TcpTransport
     alone = False
     """Whether the other members are lost."""
+    reunites = False
+    """Whether new members are there, and the others are to be told; its weights stand still."""
     _whole: Tensor | None = None
     """What a member that exchanges all shards sends."""
     _mixing = False
@@ -170,9 +173,14 @@ class MemberExchange(ElasticExchange):
 
     @override
     def must_change(self) -> bool:
-        """As usual; or this member goes on alone, and the others do not know it yet."""
+        """As usual; or this member is alone, or no more so, and the others do not know it yet."""
         news = self.alone and self.place.node not in self.membership.reduced
-        return super().must_change() or news
+        return super().must_change() or news or self._whole_again
+
+    @property
+    def _whole_again(self) -> bool:
+        """Whether the others, who know that this member is alone, are to hear that it is not."""
+        return self.reunites and self.place.node in self.membership.reduced
 
     def look(self, round_: int) -> None:
         """Break off where a change was proposed, or a partner is gone; `round_` comes next.
@@ -193,7 +201,7 @@ class MemberExchange(ElasticExchange):
         held = (self._came or {}) if self._mixing else {}
         report = self._report(round_, exchanging=self._mixing, holds=held, steps=steps)
         dead = self.colleagues if self.alone else ()
-        return self.membership.change(report, lost, dead=dead)
+        return self.membership.change(report, lost, dead=dead, whole=self._whole_again)
 
     def settle(self, decision: Decision) -> bool:
         """Make the mix of a round that was broken off, from what counts of it, if anything does.
@@ -215,7 +223,8 @@ class MemberExchange(ElasticExchange):
         if not settled:
             return False
         self._number = SHARDS + decision.epoch
-        self._gatherers = [r for r in self.colleagues if decision.reports[r].exchanging]
+        reports = decision.reports  # new members have none
+        self._gatherers = [r for r in self.colleagues if r in reports and reports[r].exchanging]
         interrupted, self.links.interrupted = self.links.interrupted, lambda: False
         try:
             # in the planned order, not that of arrival: all shards must be summed in one
@@ -233,7 +242,17 @@ class MemberExchange(ElasticExchange):
         if self.place.node in decision.shrunk:
             self.part = slice(None)
             self._whole = torch.empty_like(self.learner.weights)
+        if self.place.node in decision.restored:
+            self.part, self._whole = self.shard, None
+            self.learner.settle()
+            self.alone = self.reunites = False
         return lambda: self._give(decision, gift)
+
+    def enter(self, epoch: int) -> None:
+        """As a new member of a super-learner that is whole from this membership on."""
+        decision = self.membership.enter(epoch)
+        self.links.reset(epoch)
+        self._follow(decision)
 
 
 class ElasticMemberMixer(MemberMixer):
@@ -267,6 +286,35 @@ class ElasticMemberMixer(MemberMixer):
             if self._closed:
                 raise
             self._change(error.lost)
+
+    def reunite(self) -> bool:
+        """New members are there: tell all others; False if the run ends before they know.
+
+        The first member's compute thread waits meanwhile, so that its weights stand still from then
+        on: no round begins before the new members do.
+        """
+        exchange, changed = self.exchange, self.learner.changed
+        with changed:
+            exchange.reunites = True
+        self.wake()
+        self._wait(lambda: self._at_the_end or not exchange.reunites)
+        with changed:
+            told, exchange.reunites = not exchange.reunites, False
+        return told
+
+    @property
+    def _at_the_end(self) -> bool:
+        return self.paused and self.coordination.stops(self.learner.rounds)
+
+    @property
+    def rests(self) -> int:
+        """Turns without a gradient so far."""
+        return self._rests
+
+    def enter(self, epoch: int, *, rests: int) -> None:
+        """As a new member, before `start`."""
+        self._rests = rests
+        self.exchange.enter(epoch)
 
     def _change(self, lost: Collection[int]) -> None:
         changed, learner, exchange = self.learner.changed, self.learner, self.exchange

@@ -10,8 +10,8 @@ like this, in the communication threads; gradients go on meanwhile:
    given up unless it reports: at once if it does not listen, else after a while, since its partner
    may have noticed first that their connection broke. Who is waited for and does not listen any
    more is dead. A super-learner of which a rank is dead leaves as a whole; or, where that is
-   wanted, it is *reduced* to its first rank, if that one lives, until it leaves and joins as a
-   whole.
+   wanted, it is *reduced* to its first rank, if that one lives, until new ranks take the places of
+   the dead (`reunion`): then that one says that it is whole again.
 3. The lowest living rank writes down the decision: the nodes, the round that all go on with,
    and the reports. The first decision counts; if its writer dies before, the next one writes.
 4. An exchange of the round that was broken off counts only between two living nodes all of whose
@@ -108,11 +108,17 @@ class Membership:
         return self._there("proposed")
 
     def change(
-        self, report: Report, lost: Collection[int] = (), *, dead: Collection[int] = ()
+        self,
+        report: Report,
+        lost: Collection[int] = (),
+        *,
+        dead: Collection[int] = (),
+        whole: bool = False,
     ) -> Decision:
         """Take part in a change, proposing it if need be; blocks until it is decided.
 
-        `lost`: ranks with whom an exchange broke off. `dead`: whether they live or not.
+        `lost`: ranks with whom an exchange broke off. `dead`: whether they live or not. `whole`:
+        this node, which is reduced, has all its ranks again.
 
         Raises:
             ExcludedError: the others go on without this node.
@@ -123,6 +129,8 @@ class Membership:
                 self._put(f"gone/{rank}")
         for rank in dead:
             self._put(f"dead/{rank}")
+        if whole:
+            self._put(f"whole/{self.node}")
         self._put(f"report/{self.rank}", json.dumps(asdict(report)))
         self._put("proposed")
         decision = self._decided()
@@ -213,6 +221,13 @@ class Membership:
         self.view = self.epoch, self.alive = decision.epoch, decision.alive
         self.reduced = decision.reduced
         self._looked = self.clock.now()
+
+    def enter(self, epoch: int) -> Decision:
+        """Live by the decision that began a membership: as a rank of a node that is in it."""
+        self.epoch = epoch - 1
+        decision = self._read()
+        self.adopt(decision)
+        return decision
 
     def _lets_in(self, decision: Decision, life: int) -> bool:
         """Whether this node, in this life, is one of its newcomers."""
@@ -327,10 +342,12 @@ class Membership:
             reports[rank] = report_of(json.loads(self.store.get(_last_word(rank))))
         going_on = sorted({rank // self.size for rank in living})
         nodes = self.base.learners
+        restored = [n for n in going_on if n in self.reduced and self._there(f"whole/{n}")]
         reduced = [
             n
             for n in going_on
-            if not reports.keys() >= set(ranks_of(n, size=self.size, reduced=()))
+            if n not in restored
+            and not reports.keys() >= set(ranks_of(n, size=self.size, reduced=()))
         ]
         newcomers = {
             n: Newcomer(**json.loads(self._get(f"join/{n}")))
@@ -347,6 +364,7 @@ class Membership:
             self.size,
             tuple(reduced),
             tuple(n for n in reduced if n not in self.reduced),
+            tuple(restored),
         )
         self.store.compare_set(self._key("decision"), "", decision.to_json())
 

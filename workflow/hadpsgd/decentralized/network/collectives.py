@@ -51,7 +51,7 @@ class Begun:
         work, self._work = self._work, None
         try:
             if work is not None:
-                with _losses():
+                with losses():
                     work.wait()
         except LostMemberError as error:
             self._error = error
@@ -74,7 +74,7 @@ def wait(works: Works) -> None:
 
 
 @contextlib.contextmanager
-def _losses() -> Iterator[None]:
+def losses() -> Iterator[None]:
     """The backend says in many ways that a connection has ended."""
     try:
         yield
@@ -129,6 +129,10 @@ class Group:
             with contextlib.suppress(LostMemberError):
                 self._begun.popleft().wait()
 
+    def renew(self, group: dist.ProcessGroup | None) -> None:
+        """Another group of as many ranks, after `abandon`."""
+        self.group = group
+
     def new_tag(self) -> int:
         """For messages that must not be taken for others; all ranks ask in one order."""
         self._tags += 1
@@ -173,7 +177,7 @@ class Group:
     def _receive(self, rows: Tensor, tag: int) -> Works:
         """From every other rank, the one before this first."""
         sources = ((self.rank - far) % self.size for far in range(1, self.size))
-        with _losses():
+        with losses():
             return [
                 self._keep(dist.irecv(rows[j], group=self.group, group_src=j, tag=tag))
                 for j in sources
@@ -182,7 +186,7 @@ class Group:
     def _send(self, rows: Tensor | Sequence[Tensor], tag: int) -> Works:
         """To every other rank, the next one first: nobody is everybody's first."""
         targets = ((self.rank + far) % self.size for far in range(1, self.size))
-        with _losses():
+        with losses():
             return [
                 self._keep(dist.isend(rows[j], group=self.group, group_dst=j, tag=tag))
                 for j in targets
@@ -321,7 +325,7 @@ class Reducer:
         bad = torch.zeros(self.group.size, device=self._buckets[0].rows.device)
         for bucket in self._buckets:
             bad += (~bucket.rows.isfinite().all(dim=1)).float()
-        with _losses():
+        with losses():
             dist.all_reduce(bad, group=self.group.group)
         return bad.nonzero().flatten().tolist()
 

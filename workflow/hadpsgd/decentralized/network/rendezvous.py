@@ -26,6 +26,8 @@ RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 AGENTS_STORE = "TORCHELASTIC_USE_AGENT_STORE"
 JOIN = "HADPSGD_JOIN"
 """Set for a process that takes the place of one that died: how many had its rank before."""
+RETURN = "HADPSGD_RETURN"
+"""Set, beside JOIN, for one whose super-learner is still there: its first member goes on alone."""
 FIRST_PORT, PORTS, STEPS_OF_A_JOB = 12000, 20000, 16
 """Below those that the system gives to anybody."""
 
@@ -45,6 +47,8 @@ class Meeting:
     life: int = 0
     """How many processes had this rank before (HADPSGD_JOIN): over 0, it takes a dead one's place.
     The ranks of a super-learner are started, and counted, together."""
+    returning: bool = False
+    """Whether the first member of its super-learner lives, and has the weights."""
     hosts_store: bool = False
     """Whether the store ends with this process."""
 
@@ -124,7 +128,7 @@ def environment(env: Mapping[str, str] = os.environ) -> dict[str, str]:
     for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT", JOIN):
         if not env.get(name, "1").isdecimal():
             raise UserError(f"{name}={env[name]} is not a number", where="environment")
-    others = ("LOCAL_WORLD_SIZE", RESTARTS, AGENTS_STORE, JOIN)
+    others = ("LOCAL_WORLD_SIZE", RESTARTS, AGENTS_STORE, JOIN, RETURN)
     return {name: env[name] for name in (*wanted, *others) if name in env}
 
 
@@ -179,6 +183,7 @@ def meet(*, learners: int, size: int, agree_on: str, seconds: float = 300.0) -> 
         store=shared,
         timeout=timeout,
         life=life,
+        returning=bool(life) and RETURN in env,
         hosts_store=rank == 0 and not _agents_store(env),
     )
 

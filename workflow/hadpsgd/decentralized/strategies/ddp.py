@@ -124,6 +124,19 @@ class DdpEngine:
         """This rank's gradient."""
         return backward(self.place.member)
 
+    @property
+    def alone(self) -> bool:
+        """All ranks are needed."""
+        return False
+
+    def let_in(self) -> int:
+        """Nobody goes on alone."""
+        return 0
+
+    def come_back(self) -> None:
+        """Nobody goes on alone."""
+        raise UserError("ddp cannot go on with newcomers")
+
     def go_alone(self, lost: LostMemberError) -> None:
         """Every step needs all ranks."""
         raise lost

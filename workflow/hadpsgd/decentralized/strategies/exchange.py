@@ -119,7 +119,8 @@ class PeerExchange(Exchange):
         self.members = members
         self.groups = (members,)
         shard = learner.weights.numel() // place.size
-        self.part = slice(place.member * shard, (place.member + 1) * shard)
+        self.shard = slice(place.member * shard, (place.member + 1) * shard)
+        self.part = self.shard
         self.own = torch.empty_like(learner.weights[self.part])
         self.taken = torch.empty_like(self.own)
         self.delta = torch.empty_like(learner.weights)

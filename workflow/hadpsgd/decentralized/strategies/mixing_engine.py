@@ -31,6 +31,16 @@ class Joins(Protocol):
     def __call__(self, *, seconds: float, steps: int, version: int) -> None: ...
 
 
+class Reunites(Protocol):
+    """How new members come to the one of a super-learner that goes on alone (see `elastic`)."""
+
+    def there(self) -> int: ...
+
+    def let_in(self, life: int) -> bool: ...
+
+    def come_back(self) -> None: ...
+
+
 class DecentralizedEngine:
     """All strategies but torch's own DDP.
 
@@ -38,6 +48,7 @@ class DecentralizedEngine:
         module: the model whose parameters `learner` holds.
         recorder: writes the node's events; saved and resumed with the rest of the state.
         join: how a newcomer gets in, if it can; see `elastic`.
+        reunion: how new members of a super-learner come to its first one.
         skip_not_finite: leave such gradients out instead of raising `NotFiniteError`.
         close: lets go of connections and process groups.
     """
@@ -54,6 +65,7 @@ class DecentralizedEngine:
         *,
         recorder: Recorder | None = None,
         join: Joins | None = None,
+        reunion: Reunites | None = None,
         skip_not_finite: bool = False,
         close: Callable[[], None] = lambda: None,
     ) -> None:
@@ -66,6 +78,7 @@ class DecentralizedEngine:
         self.clock = clock
         self.recorder = recorder
         self._join = join
+        self._reunion = reunion
         self.skip_not_finite = skip_not_finite
         self._close = close
         self._everyone = reducer.group.size == place.world
@@ -152,6 +165,35 @@ class DecentralizedEngine:
             raise lost
         self.mixer.go_alone(lost)
         self._leave_others()
+
+    def let_in(self) -> int:
+        """Alone and between gradients: let new members in, if all are there.
+
+        Which life of the super-learner they are; 0: nobody came. They take the gradient that comes
+        next with this one, and have its weights and the optimiser's state.
+        """
+        if self._reunion is None or not self.alone or self.mixer.finished:
+            return 0
+        if self.reducer.active:  # the others were lost between gradients
+            self._leave_others()
+        life = self._reunion.there()
+        if life:
+            self.mixer.settle()  # what was decided on with those that are lost is done
+            life = life if self._reunion.let_in(life) else 0
+            self._choose_reduction()
+        return life
+
+    def come_back(self) -> None:
+        """Instead of `join`, as a new member of a super-learner whose first one lives.
+
+        Raises:
+            UserError: the strategy has no such thing.
+            TooLateError: the run is over.
+            LostMemberError: the first one, or another new one, died.
+        """
+        if self._reunion is None:
+            raise UserError(f"in {self.strategy.name} members do not go on alone")
+        self._reunion.come_back()
 
     def _leave_others(self) -> None:
         """Nothing of the gradient that was begun with them counts."""
