@@ -15,7 +15,8 @@ from hadpsgd.config import Config, run_key
 from hadpsgd.rerun import linked
 from hadpsgd.rerun.original import find
 from hadpsgd.tracking import training_run
-from hadpsgd.tracking.store import NOTE_TAG, PARENT_TAG, Store
+from hadpsgd.tracking.described import NOTE_TAG
+from hadpsgd.tracking.store import PARENT_TAG, Store
 from hadpsgd.tracking.sync import sync
 
 pytestmark = pytest.mark.usefixtures("no_tracking_uri")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 from collections.abc import Iterable, Iterator
@@ -14,6 +13,7 @@ from typing import Any, TypeVar
 
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
+from hadpsgd.tracking import described
 from hadpsgd.tracking.events import (
     Artifact,
     Begin,
@@ -32,9 +32,6 @@ from hadpsgd.tracking.uri import database_file, first_use, knock, redacted, set_
 KEY_TAG = "hadpsgd.key"
 PARENT_TAG = "mlflow.parentRunId"
 USER_TAG = "mlflow.user"
-NOTE_TAG = "mlflow.note.content"
-_NOTE_HASH_TAG = "hadpsgd.note"
-"""SHA-256 of the description that was written here: another one is a person's."""
 # MLflow's pages open on runs and curves instead of on traces of language models
 _EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 _POINTS = 1000  # MLflow's limit of metrics a call
@@ -183,9 +180,9 @@ class Store:
             case Tags():
                 self._tags(self.run_id(key), event.values)
             case Note():
-                self._note(self.run_id(key), event.text)
+                described.write_note(self.client, self.run_id(key), event)
             case Inputs():
-                self._inputs(self.run_id(key), event)
+                described.write_inputs(self.client, self.run_id(key), event)
             case Metrics():
                 self._metrics(self.run_id(key), event)
             case Artifact():
@@ -245,32 +242,6 @@ class Store:
         for batch in batches(tags, _PARAMS):
             self.client.log_batch(run_id, tags=batch)
 
-    def _note(self, run_id: str, text: str) -> None:
-        tags = self.client.get_run(run_id).data.tags
-        there, ours = tags.get(NOTE_TAG, ""), tags.get(_NOTE_HASH_TAG)
-        text = shortened(text, _VALUE)
-        if (not there or _hash(there) == ours) and there != text:
-            self._tags(run_id, {_NOTE_HASH_TAG: _hash(text), NOTE_TAG: text})
-
-    def _inputs(self, run_id: str, event: Inputs) -> None:
-        from mlflow.entities import Dataset, DatasetInput, InputTag
-        from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
-
-        found = [
-            DatasetInput(
-                Dataset(
-                    name=data.name,
-                    digest=data.digest,
-                    source_type="local",
-                    source=json.dumps({"uri": data.source}),
-                    profile=json.dumps(data.profile),
-                ),
-                tags=[InputTag(MLFLOW_DATASET_CONTEXT, data.context)],
-            )
-            for data in event.data
-        ]
-        self.client.log_inputs(run_id, found)
-
     def _metrics(self, run_id: str, event: Metrics) -> None:
         from mlflow.entities import Metric
 
@@ -305,18 +276,6 @@ class Store:
         from hadpsgd.tracking.registry import register  # imports torch
 
         register(self.client, run_id, Path(event.path), event.name)
-
-
-def shortened(text: str, limit: int) -> str:
-    """As many whole lines as fit."""
-    if len(text) <= limit:
-        return text
-    more = "\n(more in the artifacts)\n"
-    return text[: limit - len(more)].rpartition("\n")[0] + more
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def batches(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
