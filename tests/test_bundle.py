@@ -7,16 +7,23 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import soundfile
+import torch
 import yaml
-from small_workflow import ASYNCHRONOUS, Small
+from small_workflow import ASYNCHRONOUS, ROOT, Small
 
 from hadpsgd import cli
 from hadpsgd.config import load
+from hadpsgd.decoding.network import NetworkScorer, read_data
 from hadpsgd.errors import UserError
+from hadpsgd.features.fusion import Fusion
 from hadpsgd.scoring.bundle.bundle import Bundle
 from hadpsgd.scoring.bundle.export import Run, export
+from hadpsgd.scoring.bundle.manifest import Manifest
 
 # packages of training, tracking and the workflow, and those that make language models and graphs
 ABSENT = {
@@ -103,6 +110,10 @@ def test_a_broken_bundle_is_refused_in_one_line(bundle: Path, tmp_path: Path) ->
     changed.write_bytes(content)
     assert "HCLG.fst: damaged" in refused(tmp_path / "changed")
 
+    short = copied("short") / "final.pt"
+    short.write_bytes(short.read_bytes()[:-1])
+    assert "final.pt: damaged" in refused(tmp_path / "short")
+
     (copied("lacking") / "graph" / "words.txt").unlink()
     assert "words.txt: missing" in refused(tmp_path / "lacking")
 
@@ -123,6 +134,68 @@ def test_a_broken_bundle_is_refused_in_one_line(bundle: Path, tmp_path: Path) ->
         assert said in refused(tmp_path / "manifest")
     manifest.write_text(manifest.read_text()[:-5])
     assert "damaged" in refused(tmp_path / "manifest")
+
+
+class Touch:
+    """Unpickled, it makes a file: what a network of a stranger could do."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+def test_a_strangers_network_runs_no_code(
+    bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the checksums are those of the changed file."""
+    folder, made = Path(shutil.copytree(bundle, tmp_path / "changed")), tmp_path / "made"
+    torch.save(Touch(made), folder / "final.pt")
+    with pytest.raises(Exception, match="weights"):  # as torch says it
+        torch.load(folder / "final.pt", weights_only=True)
+    torch.load(folder / "final.pt", weights_only=False)
+    assert made.exists()  # it would run, were it unpickled
+    made.unlink()
+    manifest = Manifest.read(folder)
+    (folder / "bundle.json").unlink()
+    manifest.write(folder)
+    Bundle.open(folder)
+    soundfile.write(tmp_path / "silence.wav", np.zeros(800), 8000)
+    assert cli.main(["transcribe", str(folder), str(tmp_path / "silence.wav")]) == 2
+    told = capsys.readouterr().err
+    assert "final.pt: not a trained model" in told and told.count("\n") == 1
+    assert not made.exists()
+
+
+def test_the_onnx_file_scores_as_the_network(small: Small, tmp_path: Path) -> None:
+    """On the features of a test set, by another runtime; alone and side by side."""
+    runtime = pytest.importorskip("onnxruntime")
+    key, out = small.key("hadpsgd-2x2"), tmp_path / "bundle"
+    arguments = [key, "--results", str(small.results), "--out", str(out), "--onnx"]
+    assert cli.main(["export", *arguments]) == 0
+    opened = Bundle.open(out)
+    assert "final.onnx" in opened.manifest.files
+    session = runtime.InferenceSession(out / "final.onnx")
+    about = session.get_modelmeta().custom_metadata_map
+    assert about["run"] == key and about["streams"] == "logmel" and about["sample_rate"] == "8000"
+    assert float(about["lm_weight"]) == opened.setting.lm_weight
+    data, feats = small.out / "corpus/data/swb", small.out / "feats"
+    scorer = NetworkScorer(config=opened.config, model=opened.model, data=data, streams=feats)
+    score, fusion = scorer(), Fusion(opened.config, feats, read_data(data))
+    alone = []
+    for utterance in fusion.utterances:
+        expected = score(utterance)[:]
+        (found,) = session.run(["log_likelihoods"], {"features": fusion[utterance][None]})
+        assert found.shape == (1, *expected.shape) and expected.std() > 0.5
+        np.testing.assert_allclose(found[0], expected, rtol=0, atol=1e-4)
+        alone.append(fusion[utterance])
+    frames = min(map(len, alone))
+    beside = np.stack([features[:frames] for features in alone])
+    (together,) = session.run(None, {"features": beside})
+    for found, features in zip(together, beside, strict=True):
+        (expected,) = session.run(None, {"features": features[None]})
+        np.testing.assert_allclose(found, expected[0], rtol=0, atol=1e-4)
 
 
 def test_what_is_no_bundle_is_not_replaced(
@@ -152,6 +225,8 @@ def test_runs_that_cannot_be_exported(small: Small, tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump(content))
     with pytest.raises(UserError, match=r"imports\.logmel"):
         export(Run(folder, load(file)), tmp_path / "out", "")
+    with pytest.raises(UserError, match=r"imports\.fmllr: the transforms are of the corpus's"):
+        export(Run(folder, load(ROOT / "config/an4_full.yaml")), tmp_path / "out", "")
     unscored = shutil.copytree(folder, tmp_path / "results" / "small" / "runs" / folder.name)
     with pytest.raises(UserError, match=r"tuned\.json: missing"):
         export(Run(unscored, load(folder / "config.yaml")), tmp_path / "out", "")

@@ -102,9 +102,9 @@ class NetworkScorer:
 
 @torch.inference_mode()
 def log_likelihoods(model: BLSTM, states: Tensor, priors: Tensor) -> Tensor:
-    """float32 [frames, pdfs], log-posteriors minus log-priors, of the output layer's input
-    [frames, projection]; all on one device."""
-    scores = torch.log_softmax(model.output(states).float(), dim=1) - priors
+    """float32 [..., pdfs], log-posteriors minus log-priors, of the output layer's input
+    [..., projection]; all on one device."""
+    scores = torch.log_softmax(model.output(states).float(), dim=-1) - priors
     return scores.masked_fill(priors < math.log(PRIOR_FLOOR), _UNLIKELY)
 
 

@@ -13,7 +13,7 @@ from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.tune import Setting
 
 CONFIG, MODEL, GRAPH, GMM, IVECTOR = "config.yaml", "final.pt", "graph", "gmm", "ivector"
-ACRONYMS = "acronyms.map"
+ONNX, ACRONYMS = "final.onnx", "acronyms.map"
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import yaml
 from hadpsgd import config as configs
 from hadpsgd.config import Config
 from hadpsgd.config.alignment import Ladder
+from hadpsgd.decoding.onnx_file import write_onnx
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
 from hadpsgd.models.build import load_model
@@ -28,6 +29,13 @@ _PACKAGES = (
     *("kaldi-io", "kaldi-native-fbank", "kaldifst", "kaldi-decoder"),
 )
 """What recognition takes."""
+_LACKING = {
+    "logmel": "a new recording has no such features, and how Kaldi made them is not known here",
+    "mfcc": "a new recording has no such features, and how Kaldi made them is not known here",
+    "fmllr": "the transforms are of the corpus's speakers alone, and a new speaker has none",
+    "ivector": "the i-vectors are of the corpus alone, and their extractor is not in the config",
+}
+"""Why a stream that was imported cannot be computed of a new recording."""
 _GMM = ("final.mdl", "final.mat", "splice_opts", "cmvn_opts")
 _IVECTOR = ("final.ie", "final.dubm", "final.mat", "splice_opts")
 
@@ -53,12 +61,12 @@ class Run:
         return self.out / "score" / self.folder.name
 
 
-def export(run: Run, out: Path, licence: str) -> Manifest:
-    """Write the bundle OUT; one that is there is replaced.
+def export(run: Run, out: Path, licence: str, *, onnx: bool = False) -> Manifest:
+    """Write the bundle OUT, with `onnx` the network as ONNX, too; one that is there is replaced.
 
     Raises:
         UserError: something of the run is missing or does not fit, its features are imported, or
-            OUT is something else than a bundle.
+            OUT is something else than a bundle; the package onnx is missing.
     """
     _check_imports(run.config)
     if out.exists() and not (out / FILE).is_file() and (not out.is_dir() or any(out.iterdir())):
@@ -79,6 +87,8 @@ def export(run: Run, out: Path, licence: str) -> Manifest:
             trained_with=_trained_with(run.folder),
             exported_with=_versions(),
         )
+        if onnx:
+            write_onnx(folder / bundle.MODEL, folder / bundle.ONNX, _about(manifest))
         return manifest.write(folder)
 
 
@@ -105,9 +115,9 @@ def _check_imports(config: Config) -> None:
     for stream in sorted(needed):
         if getattr(imports, stream) is not None:
             raise UserError(
-                f"features.imports.{stream}: what made these features is not here",
+                f"features.imports.{stream}: {_LACKING[stream]}",
                 where=f"config {config.name}",
-                fix="Only features of our own stages can be exported",
+                fix="Train with features of our own stages to export",
             )
 
 
@@ -155,6 +165,12 @@ def _copy(source: Path, target: Path, *, needed: tuple[str, ...], more: tuple[st
             shutil.copyfile(source / name, target / name)
         elif name in needed:
             raise UserError("missing", where=source / name, fix="Run the workflow to its end")
+
+
+def _about(manifest: Manifest) -> dict[str, str]:
+    """What a user of the network alone must know, as the metadata of its ONNX file."""
+    told = ("name", "run", "sample_rate", "lm_weight", "word_penalty", "licence")
+    return {name: str(getattr(manifest, name)) for name in told}
 
 
 def _scores(folder: Path) -> dict[str, Score]:

@@ -20,6 +20,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--licence", default="", help="licence of the training data, to be told to users"
     )
+    parser.add_argument(
+        "--onnx", action="store_true", help="the network as ONNX, too (needs the package onnx)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -28,7 +31,8 @@ def run(args: argparse.Namespace) -> int:
     run_folder.check_finished(
         folder, ("config.yaml", "final.pt"), "Only finished runs are exported"
     )
-    manifest = export(Run(folder, config.load(folder / "config.yaml")), args.out, args.licence)
+    trained = Run(folder, config.load(folder / "config.yaml"))
+    manifest = export(trained, args.out, args.licence, onnx=args.onnx)
     size = sum(file.bytes for file in manifest.files.values())
     rates = "".join(
         f", {name} {score.wer:.2f} %"

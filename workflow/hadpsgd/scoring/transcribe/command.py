@@ -69,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
         _check_free(args.out / _SCORE, sources)
     bundle = Bundle.open(args.bundle)
     recogniser = Recogniser(bundle=bundle, jobs=args.jobs, fast=args.fast, device=args.device)
+    recogniser.check()
     began = time.monotonic()
     done, failed = _all(recogniser, sources, args)
     _say(done, failed, time.monotonic() - began)

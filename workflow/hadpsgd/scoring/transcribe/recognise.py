@@ -21,7 +21,7 @@ from hadpsgd.decoding.adaptation import estimate, unadapted, write_transforms
 from hadpsgd.decoding.decode import Scorer, Work, decode
 from hadpsgd.decoding.gmm import GmmScorer, gmm_scale
 from hadpsgd.decoding.lattice import Scaling
-from hadpsgd.decoding.network import NetworkScorer
+from hadpsgd.decoding.network import NetworkScorer, device_of
 from hadpsgd.decoding.search import Searcher
 from hadpsgd.errors import UserError
 from hadpsgd.features import fmllr
@@ -30,6 +30,7 @@ from hadpsgd.features.frontend import Frontend, Inputs
 from hadpsgd.features.ivector import extractor, ubm
 from hadpsgd.features.ivector.extract import extract as extract_ivectors
 from hadpsgd.gmm.adaptation import MIN_COUNT
+from hadpsgd.models.build import load_model
 from hadpsgd.scoring.bundle.bundle import Bundle
 from hadpsgd.scoring.hypotheses import Recognised, Timer, Words, recognised
 
@@ -67,6 +68,16 @@ class Recogniser:
     def searcher(self) -> Searcher:
         """The graph."""
         return Searcher(self.bundle.graph, self.config.decoding)
+
+    def check(self) -> None:
+        """Load graph and network, to tell before any work what is wrong with them.
+
+        Raises:
+            UserError: one is damaged, or CUDA is asked for and missing.
+        """
+        device_of(self.device or self.config.decoding.device)
+        load_model(self.bundle.model)
+        _ = self.searcher
 
     @property
     def adapts(self) -> bool:
