@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tracemalloc
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,10 +15,14 @@ import soundfile
 from small_workflow import Small
 
 from hadpsgd import cli
+from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.corpus.resample import Resampler, resample
+from hadpsgd.decoding.lanes import Lanes
+from hadpsgd.decoding.search_graph import Indices
 from hadpsgd.errors import UserError
 from hadpsgd.scoring.bundle.bundle import Bundle
 from hadpsgd.scoring.formats import read_ctm
+from hadpsgd.scoring.transcribe import recognise
 from hadpsgd.scoring.transcribe.channels import take_apart
 from hadpsgd.scoring.transcribe.left import Left
 from hadpsgd.scoring.transcribe.recognise import Recogniser
@@ -60,11 +65,37 @@ def transcribe(bundle: Path, out: Path, *more: object) -> int:
     return cli.main(["transcribe", str(bundle), "--out", str(out), *map(str, more)])
 
 
+def watched(searched: dict[int, int]) -> Callable[[Lanes, int], Indices]:
+    """`Lanes.enter` that counts the utterances of every search."""
+    enter, searches = Lanes.enter, list[Lanes]()
+
+    def entered(lanes: Lanes, time: int) -> Indices:
+        found = enter(lanes, time)
+        if not any(lanes is other for other in searches):
+            searches.append(lanes)  # which keeps its id from another one's use
+        searched[id(lanes)] = lanes.utterances
+        return found
+
+    return entered
+
+
 @pytest.mark.parametrize(("name", "jobs"), [("swb", 2), ("ch", 1)])
 def test_words_are_those_of_the_workflow(
-    small: Small, bundle: Path, tmp_path: Path, name: str, jobs: int
+    small: Small,
+    bundle: Path,
+    tmp_path: Path,
+    name: str,
+    jobs: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The same utterances say the same, word by word, with the same times and confidences."""
+    """The same utterances say the same, word by word, with the same times and confidences.
+
+    Also where few at a time are searched, which bounds memory.
+    """
+    searched: dict[int, int] = {}
+    if jobs == 1:
+        monkeypatch.setattr(recognise, "HELD", 4)
+        monkeypatch.setattr(Lanes, "enter", watched(searched))
     scored = small.out / "score" / small.key(RUN) / name
     lines = (scored / "hyp.txt").read_text().splitlines()
     workflow = {line.split()[0]: " ".join(line.split()[1:]) for line in lines}
@@ -81,6 +112,9 @@ def test_words_are_those_of_the_workflow(
     assert timed == set((scored / "ctm").read_text().splitlines()) and len(timed) > 10
     assert steps.keys() == recogniser.steps.keys() and "adaptation" not in steps
     assert list(steps.values()) == pytest.approx([1.0] * len(steps))
+    if jobs == 1:
+        counts = searched.values()
+        assert max(counts) <= 4 and sum(counts) == len(DataDir.read(data)) > 4
 
 
 def test_recordings_of_a_test_set(

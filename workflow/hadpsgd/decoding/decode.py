@@ -138,6 +138,7 @@ def decode(
     jobs: int,
     max_failed: float,
     told: Callable[[int], None] | None = None,
+    held: int = _HELD,
 ) -> dict[str, Any]:
     """Decode utterances into OUT/lat.1.gz and OUT/decode.json; returns what the latter says.
 
@@ -148,6 +149,8 @@ def decode(
         jobs: processes.
         max_failed: share of the utterances that may have no path.
         told: called now and then with the number of utterances that were decoded since.
+        held: utterances that all processes search and hold until they are written: what bounds
+            memory. Each has at least a few of them.
 
     Raises:
         UserError: more utterances without any path than `max_failed` allows, bad scores, or a
@@ -161,7 +164,7 @@ def decode(
             work = replace(work, lanes=lanes_of(jobs), room=_SCORES // jobs)
             if jobs > 1:
                 work.searcher.warm()
-            rounds = dealt(utterances, size=max(_LEAST, _HELD // jobs), jobs=jobs)
+            rounds = dealt(utterances, size=max(_LEAST, held // jobs), jobs=jobs)
             batches = map_in_order(work, chain.from_iterable(rounds), jobs)
             for dealt_out in rounds:
                 done = list(islice(batches, len(dealt_out)))

@@ -39,6 +39,10 @@ _ALL = Limits({OTHERS: 1.0})
 Done = Callable[[str, float], None]
 """Takes the name of a step and the share of it that was done since it was last called."""
 
+HELD = 12
+"""Segments that each process searches together, all their paths held until the last one's end: they
+may be of 20 s, many times as long as utterances of a corpus."""
+
 STEPS = {"features": 1.0, "adaptation": 12.0, "search": 10.0, "words": 3.0}
 """About how much time each takes, of the same speech; adaptation is left out where nothing is
 adapted."""
@@ -139,7 +143,8 @@ class Recogniser:
         told: Callable[[int], None],
     ) -> None:
         work = Work(searcher=searcher, make_scorer=scorer)
-        decode(work, names, out, jobs=min(self.jobs, len(names)), max_failed=1.0, told=told)
+        jobs = min(self.jobs, len(names))
+        decode(work, names, out, jobs=jobs, max_failed=1.0, told=told, held=HELD * jobs)
 
     def _features(self, data: Path, feats: Path) -> None:
         directory, streams = DataDir.read(data, text=False), self.config.features.input
