@@ -39,7 +39,7 @@ class _Scores(nn.Module):
         return log_likelihoods(self.model, self.model.hidden(x), self.get_buffer("log_priors"))
 
 
-def write_onnx(model: Path, out: Path, about: Mapping[str, str]) -> None:
+def write_onnx(model: Path, *, out: Path, about: Mapping[str, str]) -> None:
     """Write OUT from a `final.pt`, with what `about` says as the file's metadata.
 
     Raises:

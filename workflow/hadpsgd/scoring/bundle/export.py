@@ -88,7 +88,7 @@ def export(run: Run, out: Path, licence: str, *, onnx: bool = False) -> Manifest
             exported_with=_versions(),
         )
         if onnx:
-            write_onnx(folder / bundle.MODEL, folder / bundle.ONNX, _about(manifest))
+            write_onnx(folder / bundle.MODEL, out=folder / bundle.ONNX, about=_about(manifest))
         return manifest.write(folder)
 
 
