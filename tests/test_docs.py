@@ -9,7 +9,10 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
+
+from hadpsgd.config import Config, check
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -64,3 +67,26 @@ def test_the_citation_is_of_this_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert citation["version"] == project["version"]
     assert citation["license"] == project["license"]["text"]
+
+
+def test_the_configs_of_the_pages_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sections of a config, or the keys of a site; what they leave out has its default."""
+    monkeypatch.setenv("S5C", "/s5c")
+    pages = [*ROOT.glob("*.md"), *(p for at in ("docs", "config", "profiles") for p in manuals(at))]
+    found = 0
+    for page in pages:
+        for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+            content = yaml.safe_load(block)
+            if not isinstance(content, dict):
+                continue
+            if not content.keys() & Config.model_fields.keys():
+                content = {"site": content}
+            check({"name": "page", "corpus": {"kind": "builtin"}} | content, str(page))
+            found += 1
+    assert found > 10
+
+
+def manuals(folder: str) -> list[Path]:
+    """Pages below a folder that are no results."""
+    pages = sorted((ROOT / folder).rglob("*.md"))
+    return [page for page in pages if page.parent.name != "benchmarks"]
