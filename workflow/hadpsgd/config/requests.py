@@ -12,7 +12,7 @@ from hadpsgd.config.stages import settings_of
 
 SIGNALS = "--signal=USR1@120 --no-kill"
 """sbatch's options of a training job: two minutes before its time is up it stops at a checkpoint
-and goes back into the queue; when a host dies, the learners on the others go on."""
+and goes back into the queue; when a host fails, the learners on the others go on."""
 
 
 def shape_of(config: Config, run_id: str) -> Shape:

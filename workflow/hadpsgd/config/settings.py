@@ -73,21 +73,21 @@ class Settings(Section):
     lost_learner: Literal["continue", "replace", "stop"] = Field(
         "replace", json_schema_extra=DECIDES_NOTHING
     )
-    """When a learner dies: a new process joins the others, which go on (replace); the others go
+    """When a learner fails: a new process joins the others, which go on (replace); the others go
     on without it (continue); or the job fails, to be tried again (stop). A super-learner leaves and
     joins as a whole. Where the strategy cannot go on without one (all but adpsgd, rand and hadpsgd
     among adpsgd), replace and continue start all learners again from the last checkpoint; where
-    learners draw partners (random-partner), replace is continue. A host that dies takes its
+    learners draw partners (random-partner), replace is continue. A host that fails takes its
     learners with it: with replace and continue the other hosts go on (adpsgd, rand)."""
     member_death: Literal["leave", "wait", "continue"] = Field(
         "leave", json_schema_extra=DECIDES_NOTHING
     )
-    """When a member of a super-learner dies: the super-learner leaves as a whole, as `lost_learner`
-    says (leave); or its first member takes part in mixing, and waits until new processes for the
-    others have its weights and momentum (wait); or until then it goes on with the gradients of all
-    of them, which takes it as many times as long (continue). If the first member dies, or waits
-    for longer than `site.rendezvous_seconds`, the super-learner leaves. For hadpsgd among adpsgd on
-    processors, with wire float32."""
+    """When a member of a super-learner fails: the super-learner leaves as a whole, as
+    `lost_learner` says (leave); or its first member takes part in mixing, and waits until new
+    processes for the others have its weights and momentum (wait); or until then it goes on with the
+    gradients of all of them, which takes it as many times as long (continue). If the first member
+    fails, or waits for longer than `site.rendezvous_seconds`, the super-learner leaves. For hadpsgd
+    among adpsgd on processors, with wire float32."""
     silence_limit: float = Field(30.0, ge=0, json_schema_extra=DECIDES_NOTHING)
     """Seconds without a sign of life after which `hadpsgd launch` ends the process of a learner
     (stopped, or hanging); `lost_learner` says what then. For a gradient that does not end, 10 times
