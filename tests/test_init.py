@@ -244,10 +244,10 @@ def test_english_pronunciations(tmp_path: Path, capsys: pytest.CaptureFixture[st
     _, _, out = corpus(tmp_path)
     lexicon = (out / "dict" / "lexicon.txt").read_text().splitlines()
     assert {"turn T ER N", "please P L IY Z"} < set(lexicon)
-    spoil(path, 2, '"my takes/Ann take 00.wav",\u65e5\u672c,Ann')
-    spoil(path, 3, '"my takes/Bob take 01.wav",\u65e5\u672c,Bob')
-    assert init(tmp_path, "--csv", str(path), "--lexicon", "english", "--force") in (0, 2)
-    assert "Traceback" not in capsys.readouterr().err
+    spoil(path, 4, '"my takes/Cleo take 02.wav",\u65e5\u672c,Cleo')  # of train
+    assert init(tmp_path, "--csv", str(path), "--lexicon", "english", "--force") == 2
+    told = capsys.readouterr().err
+    assert "'\u65e5\u672c' has no English pronunciation (it is not in Latin letters)" in told
 
 
 def test_words_that_train_lacks_are_counted(

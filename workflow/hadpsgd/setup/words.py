@@ -48,6 +48,8 @@ def english(words: Iterable[str], sentences: Sequence[str]) -> Pronunciations:
     espeak.accent(_ACCENT)
     plain = sorted(word for word in words if not _is_noise(word))
     for word in plain:
+        if not all(_is_latin(sign) for sign in word):  # espeak-ng would say "Chinese letter"
+            raise _not_english(word, "it is not in Latin letters")
         try:
             phones = to_phones([p for group in espeak.phonemes(word) for p in group])
         except ValueError as error:
@@ -62,6 +64,10 @@ def english(words: Iterable[str], sentences: Sequence[str]) -> Pronunciations:
 
 def _is_noise(word: str) -> bool:
     return (word[0], word[-1]) in (("<", ">"), ("[", "]"))
+
+
+def _is_latin(sign: str) -> bool:
+    return not sign.isalpha() or unicodedata.name(sign, "").startswith("LATIN")
 
 
 def _not_english(word: str, why: str) -> UserError:
