@@ -49,9 +49,8 @@ class Checksums:
     def of(self, paths: Iterable[Path]) -> list[str]:
         """Checksum of each file in order; `MISSING` where there is none that can be read."""
         wanted = [str(path.absolute()) for path in paths]
-        done = 0
         progress = Progress(
-            lambda _: f"checksums: {done} of {len(wanted)} files, {self._read_bytes / 1e9:.1f} GB"
+            "checksums", len(wanted), "files", lambda _: f"{self._read_bytes / 1e9:.1f} GB read"
         )
         found = []
         with ThreadPoolExecutor(THREADS) as pool:
@@ -61,8 +60,7 @@ class Checksums:
                     found.append(MISSING if entry is None else entry[1])
                     if entry is not None:
                         self._note(path, entry)
-                    done += 1
-                    progress.show()
+                    progress.add()
                 if self._locked:
                     self.write()
         return found

@@ -62,6 +62,10 @@ STAGES: dict[str, tuple[str, str]] = {
         "train an image classifier; one rank, as `train`",
     ),
     "watch": ("hadpsgd.training.watch_command", "a training run as it goes, in the terminal"),
+    "status": (
+        "hadpsgd.status.command",
+        "a whole workflow: what runs, what is left and how long, what failed",
+    ),
     "realign": ("hadpsgd.decoding.realign_command", "align a data set with a trained network"),
     "replay": ("hadpsgd.training.replay_command", "train again from a run's record, bit for bit"),
     "rerun": ("hadpsgd.rerun.command", "make a run again from what it recorded, and compare"),

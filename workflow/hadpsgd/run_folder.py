@@ -1,4 +1,4 @@
-"""The folder of a finished training run, by its path or by its key."""
+"""The folder of a finished training run, by its path or by its key; names in results folders."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hadpsgd.errors import UserError
+
+WORKFLOW_LOCK = ".workflow.lock"
+"""In a results folder: who runs a workflow there."""
 
 
 def find(name: str, results: Path, *, also: str = "") -> Path:

@@ -18,9 +18,9 @@ from snakemake.exceptions import WorkflowError
 from hadpsgd.errors import UserError
 from hadpsgd.files import explain_os_errors
 from hadpsgd.locks import Seen, ends, locked, look, myself
+from hadpsgd.run_folder import WORKFLOW_LOCK
 from hadpsgd.training.slurm import check_partition
 
-_LOCK = ".workflow.lock"
 _held: dict[Path, ExitStack] = {}
 _seen: dict[Path, Seen] = {}
 
@@ -56,7 +56,7 @@ def before_start(workflow: Any, do: Callable[[], None]) -> None:
 
 def plans(out: Path) -> None:
     """Say, as the Snakefile is read, that what is to be made is found out from here on."""
-    _seen.setdefault(out, look(out / _LOCK))
+    _seen.setdefault(out, look(out / WORKFLOW_LOCK))
 
 
 def hold(out: Path) -> None:
@@ -74,7 +74,7 @@ def hold(out: Path) -> None:
             out.mkdir(parents=True, exist_ok=True)
         stack = ExitStack()
         does = "runs a workflow here"
-        lock = locked(out / _LOCK, myself(), does=does, seen=_seen.get(out))
+        lock = locked(out / WORKFLOW_LOCK, myself(), does=does, seen=_seen.get(out))
         descriptor = stack.enter_context(lock)
         if descriptor is not None:
             atexit.register(_ends, descriptor, os.getpid())

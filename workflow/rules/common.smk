@@ -20,6 +20,7 @@ from hadpsgd.ending import unfinished
 from hadpsgd.sites import check_site, with_site
 from hadpsgd.snapshot import snapshot
 from hadpsgd.sources import Digests
+from hadpsgd.status import journal
 from hadpsgd.starting import (
     before_start,
     check_hosts,
@@ -93,6 +94,7 @@ def starts() -> None:
     expand_parameters(workflow)
     DIGESTS.write(SNAPSHOT.sources)
     SNAPSHOT.hand_on(workflow)
+    journal.record(workflow, Path(OUT), SNAPSHOT.path)
 
 
 before_start(workflow, starts)

@@ -16,6 +16,7 @@ from hadpsgd.files import atomic_folder, write_text
 from hadpsgd.gmm import event_map
 from hadpsgd.gmm.transition_model import TransitionModel
 from hadpsgd.kaldi_io import Writer
+from hadpsgd.progress import tracked
 from hadpsgd.skipped import check_skipped
 
 
@@ -63,7 +64,7 @@ def import_alignments(
     with atomic_folder(out) as folder:
         with Writer(ark=folder / "ali.1.gz") as writer:
             found = ((source, *item) for source, _, items in opened for item in items)
-            for source, utterance, ids in found:
+            for source, utterance, ids in tracked(found, num_frames, "import", "alignments"):
                 if utterance not in missing:
                     continue
                 if abs(len(ids) - num_frames[utterance]) > 1:

@@ -22,11 +22,12 @@ from hadpsgd.config.corpus import An4
 from hadpsgd.corpus import audio
 from hadpsgd.corpus.datadir import DataDir, Utterance
 from hadpsgd.corpus.dictdir import Lexicon, write_dict
-from hadpsgd.corpus.layout import Layout, progress
+from hadpsgd.corpus.layout import Layout
 from hadpsgd.corpus.references import write_stm
 from hadpsgd.corpus.resample import resample, to_int16
 from hadpsgd.corpus.validate import Checks, Summary, validate_or_fail
 from hadpsgd.errors import UserError
+from hadpsgd.progress import tracked
 
 _RAW_RATE = 16000
 _TRANSCRIPTION = re.compile(r"(?:<s>)?\s*(.*?)\s*(?:</s>)?\s*\(([^()\s]+)\)\s*$")
@@ -138,7 +139,7 @@ def _held_out(speakers: list[str], count: int, root: Path) -> set[str]:
 def _convert(files: list[_File], folder: Path, rate: int, processes: int, what: str) -> None:
     with ProcessPoolExecutor(processes) as pool:
         work = pool.map(partial(_convert_file, folder=folder, rate=rate), files, chunksize=16)
-        for _ in progress(work, files, what):
+        for _ in tracked(work, files, what, "files"):
             pass
 
 

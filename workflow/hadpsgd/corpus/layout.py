@@ -11,17 +11,12 @@ wav.scp names audio relative to this folder, as Kaldi recipes do, so that it can
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.files import atomic_file
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -75,14 +70,3 @@ class Layout:
         """Write language model text."""
         with atomic_file(self.lm(name)) as path, path.open("w", encoding="utf-8") as stream:
             stream.writelines(f"{sentence}\n" for sentence in sentences)
-
-
-def progress(items: Iterable[T], total: int | Sized, what: str, every: float = 5.0) -> Iterator[T]:
-    """Pass items through; say on standard error now and then how many went."""
-    count = total if isinstance(total, int) else len(total)
-    due = time.monotonic() + every
-    for done, item in enumerate(items, 1):
-        yield item
-        if time.monotonic() > due:
-            print(f"{what}: {done} of {count}", file=sys.stderr, flush=True)
-            due = time.monotonic() + every

@@ -6,6 +6,7 @@ and speakers at 0.9 of the speed are called `sp0.9-<name>`, as Kaldi calls them.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -23,7 +24,7 @@ from hadpsgd.corpus.validate import Checks, Summary, validate_or_fail
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder, file_name
 from hadpsgd.parallel import map_in_order
-from hadpsgd.progress import Progress
+from hadpsgd.progress import tracked
 
 AUDIO = "audio"
 
@@ -71,13 +72,10 @@ def perturb(source: Source, out: Path, jobs: int) -> Summary:
     # both sides of a call may lie in one file
     files = {place: name for name, place in sorted(data.recordings.items(), reverse=True)}
     tasks = [(name, speed) for name in sorted(files.values()) for speed in speeds]
-    done = 0
-    progress = Progress(lambda seconds: f"{done} of {len(tasks)} files in {seconds:.0f} s")
     audio_folder = f"{AUDIO}/{out.name}"
     with atomic_folder(out.absolute().parents[1] / audio_folder) as folder:
-        for _ in map_in_order(partial(_writer, source, folder), tasks, jobs):
-            done += 1
-            progress.show()
+        written = map_in_order(partial(_writer, source, folder), tasks, jobs)
+        deque(tracked(written, tasks, "perturb", "files"), maxlen=0)
     with atomic_folder(out) as folder:
         copies = [_copy(data, files, audio_folder, speed) for speed in speeds]
         joined = DataDir(

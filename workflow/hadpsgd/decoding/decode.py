@@ -158,7 +158,7 @@ def decode(
     """
     _check_graph(work.searcher)
     tally, began = Tally(), time.monotonic()
-    progress = Progress(lambda seconds: f"{tally.utterances} utterances in {seconds:.0f} s")
+    progress = Progress("decode", len(utterances), "utterances")
     with atomic_folder(out) as folder:
         with (folder / "lat.1.gz").open("wb") as archive:
             work = replace(work, lanes=lanes_of(jobs), room=_SCORES // jobs)
@@ -173,7 +173,7 @@ def decode(
                 for utterance, found, packed in in_turn([batch.results for batch in done]):
                     archive.write(packed)
                     tally.add(utterance, found, bool(packed))
-                progress.show()
+                progress.add(sum(map(len, dealt_out)))
                 if told is not None:
                     told(sum(map(len, dealt_out)))
         report = _report(work.searcher, tally, time.monotonic() - began, jobs)

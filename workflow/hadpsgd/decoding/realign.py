@@ -147,11 +147,7 @@ def realign(
         UserError: more than `max_failed` utterances cannot be aligned, or something is broken.
     """
     outcome = Outcome()
-    progress = Progress(
-        lambda seconds: (
-            f"realign: {len(outcome.per_frame)} of {total} utterances in {seconds:.0f} s"
-        )
-    )
+    progress = Progress("realign", total, "utterances")
     batches = iter(lambda: list(islice(utterances, _TOGETHER)), [])
     with atomic_folder(places.out) as folder:
         with Writer(ark=folder / "ali.1.gz") as writer:
@@ -159,13 +155,13 @@ def realign(
                 outcome.add(part)
                 for name, ids in found:
                     writer.write(name, ids)
-                progress.show()
+                progress.add(len(part.per_frame) + len(part.failed))
         check_failures(outcome, total=total, limit=max_failed, where=places.data)
         copy_model(source=places.ali, folder=folder)
         shutil.copyfile(places.lang / "phones.txt", folder / "phones.txt")
         write_text(folder / "num_jobs", "1\n")
         write_outcome(folder, outcome, total, **_compared(places.ali, folder))
-    progress.show(last=True)
+    progress.end()
     return outcome
 
 

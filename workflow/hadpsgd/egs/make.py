@@ -67,12 +67,9 @@ class Counts:
         self.dropped_frames += pieces.length - covered
         self.short_utterances += not number
 
-    def line(self, *, seconds: float, total: int) -> str:
-        """How far the work is after so many seconds."""
-        return (
-            f"egs: {self.utterances} of {total} utterances, {self.frames:,} frames, "
-            f"{self.frames / seconds:,.0f} frames/s"
-        )
+    def speed(self, seconds: float) -> str:
+        """What was written in so many seconds."""
+        return f"{self.frames:,} frames, {self.frames / seconds:,.0f} frames/s"
 
 
 def cut(
@@ -187,7 +184,7 @@ def make(
     frames, counts = config.egs.frames, Counts()
     pdf_counts = np.zeros(model.num_pdfs, np.int64)
     unaligned = set(fusion.utterances)
-    progress = Progress(lambda seconds: counts.line(seconds=seconds, total=len(fusion)))
+    progress = Progress("egs", len(fusion), "utterances", counts.speed)
 
     def known() -> Iterator[Utterance]:
         for utterance, ids in alignments:
@@ -212,7 +209,7 @@ def make(
             for pieces in versions:
                 writer.append(pieces.features, pieces.labels)
                 counts.add(pieces, config.egs, held_out=held_out)
-            progress.show()
+            progress.add()
         writer.close()
         counts.unaligned = sorted(unaligned)
         check(config, counts, data, ali)
@@ -231,7 +228,7 @@ def make(
         }
         np.save(folder / "pdf_counts.npy", pdf_counts)
         write_text(folder / "meta.json", json.dumps(meta, indent=1) + "\n")
-    progress.show(last=True)
+    progress.end()
     return meta
 
 

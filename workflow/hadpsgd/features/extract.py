@@ -45,13 +45,10 @@ class Summary:
     skipped: list[str] = field(default_factory=list)
     """Utterances shorter than a window."""
 
-    def line(self, *, seconds: float, total: int, sample_rate: int) -> str:
-        """How far the work is after so many seconds."""
+    def speed(self, seconds: float, sample_rate: int) -> str:
+        """How much audio was read in so many seconds."""
         audio = self.samples / sample_rate
-        return (
-            f"features: {self.utterances} of {total} utterances, {audio / 3600:.2f} h, "
-            f"{audio / seconds:,.0f}x real time"
-        )
+        return f"{audio / 3600:.2f} h of audio, {audio / seconds:,.0f}x real time"
 
 
 def pieces(data: DataDir) -> Iterator[list[Utterance]]:
@@ -113,9 +110,10 @@ def extract(stream: str, config: Config, data: DataDir, out: Path, jobs: int) ->
     summary = Summary()
     speakers = SpeakerStatistics({utterance.id: utterance.speaker for utterance in data})
     progress = Progress(
-        lambda seconds: summary.line(
-            seconds=seconds, total=len(data), sample_rate=config.features.sample_rate
-        )
+        "features",
+        len(data),
+        "utterances",
+        lambda seconds: summary.speed(seconds, config.features.sample_rate),
     )
     with ExitStack() as stack:
         counts = stack.enter_context(atomic_file(out / "utt2num_frames"))
@@ -133,7 +131,7 @@ def extract(stream: str, config: Config, data: DataDir, out: Path, jobs: int) ->
                 speakers.add(utterance, features)
                 summary.frames += len(features)
             summary.utterances = writer.count
-            progress.show()
+            progress.add(len(piece))
         check_skipped(
             summary.skipped,
             total=len(data),
@@ -145,5 +143,5 @@ def extract(stream: str, config: Config, data: DataDir, out: Path, jobs: int) ->
         if not summary.utterances:
             raise UserError("no utterance", where=data.path)
     write_archive(out / "cmvn.ark", speakers.items(), out / "cmvn.scp")
-    progress.show(last=True)
+    progress.end()
     return summary

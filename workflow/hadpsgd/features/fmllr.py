@@ -14,6 +14,7 @@ from hadpsgd.features.frontend import Inputs
 from hadpsgd.features.store import store
 from hadpsgd.kaldi_io import Scp, iterate
 from hadpsgd.parallel import map_in_order
+from hadpsgd.progress import tracked
 
 Matrix = NDArray[np.float32]
 
@@ -106,4 +107,5 @@ def apply(inputs: Inputs, transforms: Mapping[str, Matrix], out: Path, jobs: int
     names = inputs.utterances
     pieces = (names[start : start + _PIECE] for start in range(0, len(names), _PIECE))
     found = map_in_order(partial(_worker, inputs, transforms), pieces, jobs)
-    return store((item for piece in found for item in piece), out, "fmllr")
+    done = tracked(found, names, "fmllr", "utterances", weight=len)
+    return store((item for piece in done for item in piece), out, "fmllr")

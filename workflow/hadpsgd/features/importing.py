@@ -21,6 +21,7 @@ from hadpsgd.features.cmvn import SpeakerStatistics
 from hadpsgd.features.ivector.extract import NAMES, PERIOD
 from hadpsgd.files import atomic_file, write_text
 from hadpsgd.kaldi_io import Kind, Scp, Writer, iterate, resolved, write_archive
+from hadpsgd.progress import tracked
 from hadpsgd.skipped import check_skipped
 
 _OTHER = "Features of another data set?"
@@ -68,7 +69,8 @@ def take(
             lines = stack.enter_context(scp.open("w", encoding="utf-8"))
         else:
             writer = stack.enter_context(Writer(ark=out / f"{name}.ark", scp=out / f"{name}.scp"))
-        for source, key, array in ((s, *item) for s in sources for item in s.items(wanted)):
+        items = ((s, *item) for s in sources for item in s.items(wanted))
+        for source, key, array in tracked(items, wanted, "import", f"entries of {name}"):
             width = width or array.shape[-1]
             if array.shape[-1] != width:
                 what = f"{key} has {array.shape[-1]} dimensions, those before {width}"

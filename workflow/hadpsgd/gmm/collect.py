@@ -48,7 +48,7 @@ def tree_statistics(passes: Passes, model: TransitionModel, context: Context) ->
     """Sums by phone window and state; at least one utterance must be aligned."""
     make = partial(_tree_statistics, passes.space, passes.pipeline, model, context)
     total = Accumulator()
-    for part in passes.each(make):
+    for part in passes.each(make, "statistics of the tree"):
         total.add(part)
     return total.result()
 
@@ -74,7 +74,8 @@ def lda_sums(passes: Passes, model: TransitionModel, quiet: Quiet) -> lda.Sums:
     """Sums of spliced frames by pdf, without those of quiet phones."""
     make = partial(_lda_sums, passes.space, passes.pipeline, model, quiet)
     dim = passes.space.dim * (2 * passes.pipeline.context + 1)
-    return passes.total(lda.Sums.zeros(classes=model.num_pdfs, dim=dim), make)
+    zeros = lda.Sums.zeros(classes=model.num_pdfs, dim=dim)
+    return passes.total(zeros, make, "statistics of LDA")
 
 
 def _lda_sums(
@@ -90,9 +91,8 @@ def _lda_sums(
 def mllt_sums(passes: Passes, model: Model, quiet: Quiet) -> mllt.Sums:
     """Sums for a new MLLT, without frames of quiet phones."""
     make = partial(_mllt_sums, passes.space, passes.pipeline, model, quiet)
-    return passes.total(
-        mllt.Sums.zeros(gaussians=len(model.mixtures.weights), dim=model.mixtures.dim), make
-    )
+    zeros = mllt.Sums.zeros(gaussians=len(model.mixtures.weights), dim=model.mixtures.dim)
+    return passes.total(zeros, make, "statistics of MLLT")
 
 
 def _mllt_sums(
@@ -113,7 +113,7 @@ def adapt(
     Posteriors come from `aligner` on unadapted features where it is given (final.alimdl).
     """
     make = partial(_adaptation_parts, passes.space, passes.pipeline, model, quiet, aligner)
-    parts = (part for some in passes.each(make) for part in some)
+    parts = (part for some in passes.each(make, "statistics of FMLLR") for part in some)
     utterances = Counter(passes.space.speakers)
     found = adaptation.adapt(parts, utterances, dim=model.mixtures.dim, min_count=least)
     before = passes.pipeline.transforms

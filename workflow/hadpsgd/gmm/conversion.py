@@ -24,7 +24,7 @@ def convert(passes: Passes, old: TransitionModel, new: TransitionModel, tree: Tr
         UserError: the models have other phones or topologies.
     """
     make = partial(_converter, passes.space, old, new, tree)
-    for _ in passes.each(make):
+    for _ in passes.each(make, "conversion of alignments"):
         pass
 
 

@@ -16,6 +16,7 @@ from hadpsgd.gmm.phone_graph import Lexicon
 from hadpsgd.gmm.training_graph import Graph, GraphCompiler
 from hadpsgd.gmm.transition_model import TransitionModel
 from hadpsgd.gmm.workspace import Workspace
+from hadpsgd.progress import tracked
 
 
 class Lang:
@@ -64,7 +65,8 @@ def fill(space: Workspace, data: DataDir, feats: Path, frontend: Frontend) -> No
         UserError: features are missing or broken.
     """
     inputs = Inputs(data, feats, frontend)
-    space.fill((name, data.utterances[name].speaker, frames) for name, frames in inputs)
+    read = tracked(inputs, inputs, "features read", "utterances")
+    space.fill((name, data.utterances[name].speaker, frames) for name, frames in read)
 
 
 def word_ids(
@@ -112,7 +114,8 @@ def compile_graphs(
         UserError: tree and model do not fit.
     """
     compiler = GraphCompiler(lang.lexicon, tree, model)
-    space.store_graphs(_compiled(compiler, words))
+    graphs = _compiled(compiler, words)
+    space.store_graphs(tracked(graphs, space, "graphs of transcripts", "utterances"))
 
 
 def _compiled(compiler: GraphCompiler, words: Iterator[list[int]]) -> Iterator[Graph]:

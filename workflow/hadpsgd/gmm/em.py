@@ -23,6 +23,7 @@ from hadpsgd.gmm.transition_model import TransitionModel
 from hadpsgd.gmm.update import scaled_scores
 from hadpsgd.gmm.workspace import Chunk, Workspace
 from hadpsgd.parallel import map_in_order
+from hadpsgd.progress import Progress
 
 ACOUSTIC_SCALE = 0.1
 
@@ -75,19 +76,27 @@ class Passes:
     pipeline: Pipeline
     jobs: int
 
-    def each(self, make: Callable[[], Callable[[Chunk], Part]]) -> Iterator[Part]:
-        """What a function makes of every chunk, in order; `make` gives it to each process."""
-        return map_in_order(make, self.space.chunks(), self.jobs)
+    def each(self, make: Callable[[], Callable[[Chunk], Part]], what: str) -> Iterator[Part]:
+        """What a function makes of every chunk, in order; `make` gives it to each process.
 
-    def total(self, zero: Part, make: Callable[[], Callable[[Chunk], Part]]) -> Part:
+        `what` says in lines of progress what it is.
+        """
+        progress = Progress(what, len(self.space), "utterances")
+        chunks = self.space.chunks()
+        parts = map_in_order(make, self.space.chunks(), self.jobs)
+        for chunk, part in zip(chunks, parts, strict=True):
+            yield part
+            progress.add(chunk.last - chunk.first)
+
+    def total(self, zero: Part, make: Callable[[], Callable[[Chunk], Part]], what: str) -> Part:
         """The sum of what a function makes of the chunks, added to `zero`."""
-        return reduce(iadd, self.each(make), zero)
+        return reduce(iadd, self.each(make, what), zero)
 
     def align(self, model: Model, search: Search, seen: Pipeline | None = None) -> Outcome:
         """Align every utterance and store its transition-ids (0 where it failed)."""
         make = partial(_aligner, self.space, seen or self.pipeline, model, search)
         outcome = Outcome()
-        for part in self.each(make):
+        for part in self.each(make, "alignment"):
             outcome.add(part)
         return outcome
 
@@ -100,7 +109,7 @@ class Passes:
         zero = Statistics.zeros(
             gaussians=len(model.mixtures.weights), dim=dim, num_ids=model.transitions.num_ids
         )
-        return self.total(zero, make)
+        return self.total(zero, make, "statistics")
 
 
 def _aligner(

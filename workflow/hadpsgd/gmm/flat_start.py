@@ -40,7 +40,7 @@ def global_mixtures(passes: Passes, num_pdfs: int) -> Mixtures:
     """One Gaussian a pdf, with the mean and variance of all frames."""
     make = partial(_summer, passes.space, passes.pipeline)
     count, first, second = 0.0, np.zeros(1), np.zeros(1)
-    for frames, sums, squares in passes.each(make):
+    for frames, sums, squares in passes.each(make, "mean and variance"):
         count, first, second = count + frames, first + sums, second + squares
     mean = first / count
     variance = np.maximum(second / count - mean**2, MIN_VARIANCE)
@@ -62,7 +62,7 @@ def _summer(space: Workspace, pipeline: Pipeline) -> Callable[[Chunk], Sums]:
 def align_equally(passes: Passes, seed: int) -> int:
     """Spread the frames of each utterance over a random path of its graph; returns failures."""
     make = partial(_spreader, passes.space, seed)
-    return sum(passes.each(make))
+    return sum(passes.each(make, "equal alignment"))
 
 
 def _spreader(space: Workspace, seed: int) -> Callable[[Chunk], int]:

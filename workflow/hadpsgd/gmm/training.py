@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from hadpsgd.gmm.em import Outcome, Passes, Search
 from hadpsgd.gmm.model import Model
 from hadpsgd.gmm.statistics import Statistics
 from hadpsgd.gmm.update import Growth, update, update_transitions
+from hadpsgd.progress import time_left
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +62,7 @@ def train(
     random = np.random.default_rng(schedule.seed)
     start = schedule.start
     step = (schedule.gaussians - start) / max(schedule.grow_until, 1)
+    began = time.monotonic()
     for iteration in range(1, schedule.iterations):
         outcome = None
         if iteration in schedule.realign:
@@ -71,7 +74,8 @@ def train(
         grown = start + int(step * min(iteration - 1, schedule.grow_until))
         growth = Growth(gaussians=max(grown, start), power=schedule.power, prior=schedule.prior)
         state = State(state.passes, maximise(state.model, sums, growth, random))
-        _report(schedule, iteration, sums, state.model, outcome)
+        left = time_left(iteration / (schedule.iterations - 1), time.monotonic() - began)
+        _report(schedule, iteration, sums, state.model, outcome, left)
     return state
 
 
@@ -96,7 +100,12 @@ def check_some(outcome: Outcome, name: str) -> None:
 
 
 def _report(
-    schedule: Schedule, iteration: int, sums: Statistics, model: Model, outcome: Outcome | None
+    schedule: Schedule,
+    iteration: int,
+    sums: Statistics,
+    model: Model,
+    outcome: Outcome | None,
+    left: str,
 ) -> None:
     line = (
         f"{schedule.name}: iteration {iteration}/{schedule.iterations - 1}, log-likelihood a frame "
@@ -104,4 +113,4 @@ def _report(
     )
     if outcome is not None:
         line += f"; realigned, {len(outcome.needed)} retried, {len(outcome.failed)} failed"
-    print(line, file=sys.stderr)
+    print(f"{line}; {left}", file=sys.stderr, flush=True)

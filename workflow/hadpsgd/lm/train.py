@@ -17,6 +17,7 @@ from hadpsgd.files import atomic_file
 from hadpsgd.lm import arpa
 from hadpsgd.lm.kneser_ney import estimate
 from hadpsgd.lm.vocabulary import Vocabulary
+from hadpsgd.progress import tracked
 
 Tool = Literal["kaldingram", "lmplz"]
 
@@ -92,7 +93,7 @@ def _write_text(stream: TextIO, counts: list[int], ngrams: Iterable[arpa.Ngram])
     stream.write("\\data\\\n")
     stream.writelines(f"ngram {order}={count}\n" for order, count in enumerate(counts, 1))
     order = 0
-    for ngram in ngrams:
+    for ngram in tracked(ngrams, sum(counts), "language model written", "n-grams"):
         if len(ngram.words) != order:
             order = len(ngram.words)
             stream.write(f"\n\\{order}-grams:\n")

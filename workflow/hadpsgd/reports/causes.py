@@ -116,12 +116,10 @@ def causes(
             yield utterance, Cause(UNKNOWN, None, unknown)
         else:
             tested.append((utterance, vocabulary.said(said)))
-    done = 0
-    progress = Progress(lambda seconds: f"{done} of {len(tested)} references in {seconds:.0f} s")
+    progress = Progress("errors", len(tested), "references")
     batches = list(chain.from_iterable(dealt(tested, size=_BATCH, jobs=jobs)))
     for results in map_in_order(judge, batches, jobs) if tested else ():
-        done += len(results)
-        progress.show()
+        progress.add(len(results))
         for utterance, cost in results:
             yield utterance, _cause(cost, found.get(utterance, np.inf), utterance in cut)
 

@@ -17,6 +17,7 @@ from hadpsgd.decoding.lattice import Path as LatticePath
 from hadpsgd.decoding.word_times import FRAME_SHIFT, WordAligner, phone_spans
 from hadpsgd.errors import UserError
 from hadpsgd.graph.transitions import Transitions
+from hadpsgd.progress import tracked
 from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.formats import TimedWord
 from hadpsgd.scoring.places import Place, places
@@ -89,7 +90,10 @@ def lattices(
     Raises:
         UserError: an utterance that the data lacks.
     """
-    for utterance, found in lattice_io.read(folder, wanted):
+    stored = lattice_io.read(folder, wanted)
+    if wanted is None:
+        stored = tracked(stored, len(data), "lattices", "utterances")
+    for utterance, found in stored:
         if utterance not in data.utterances:
             what = f"the data has no utterance {utterance}"
             raise UserError(what, where=folder, fix=f"Decode {data.path}")

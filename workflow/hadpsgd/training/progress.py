@@ -8,6 +8,7 @@ from typing import Any
 
 from hadpsgd.decentralized.core.engine import Engine
 from hadpsgd.models.loss import FrameScore
+from hadpsgd.tracking.pace import Pace
 from hadpsgd.training.board import Board
 from hadpsgd.training.evaluation import named, total
 from hadpsgd.training.metrics import Meter, Metrics, say
@@ -51,6 +52,7 @@ class Progress:
         self.every_seconds = every_seconds
         self.stamp = stamp
         self._said = time.monotonic()
+        self.pace = Pace()
         shares = {r["step"]: r["heldout_share"] for r in metrics.kept if "heldout_share" in r}
         for step, share in shares.items():
             board.post(f"heldout/{step // steps_per_epoch}", share)
@@ -72,6 +74,7 @@ class Progress:
         row = {
             "step": step,
             "epoch": step / self.steps_per_epoch,
+            "whole": {"epochs": self.epochs},
             "lr": lr,
             **self.stamp(),
             **meter.row(),
@@ -85,6 +88,7 @@ class Progress:
             for rank, other in everybody.items():
                 row |= {f"learner_{rank}/{name}": value for name, value in other.items()}
         self.metrics.write(**row)
+        self.pace.add({**row, "time": time.time()})
         self._collect()
         if self.rank == 0 and time.monotonic() - self._said > LINE_SECONDS:
             self._said = time.monotonic()
@@ -98,6 +102,7 @@ class Progress:
             f"staleness {row['staleness']:.2f}  mixes/step {row['mixes_per_step']:.2f}  "
             f"communication {100 * row['share_communication']:.1f} %"
             + ("" if apart is None else f"  apart {100 * apart:.2f} %")
+            + (f"  {left}" if (left := self.pace.text()) else "")
         )
 
     def evaluated(self, score: FrameScore, epoch: int) -> None:

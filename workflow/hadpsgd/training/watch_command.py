@@ -15,6 +15,7 @@ from typing import Any
 from hadpsgd.errors import UserError
 from hadpsgd.tracking import edges, system
 from hadpsgd.tracking.metrics_file import GrowingFile
+from hadpsgd.tracking.pace import Pace
 
 CLEAR = "\x1b[H\x1b[2J"
 COLUMNS = (
@@ -66,6 +67,7 @@ class Table:
         self.rows: dict[int, dict[str, Any]] = {}
         self.held_out: dict[str, Any] = {}
         self.lags: edges.Edges = {}
+        self.pace = Pace()
         self._files: dict[Path, GrowingFile] = {}
 
     def look(self) -> None:
@@ -103,6 +105,8 @@ class Table:
         first = self.rows.get(0, {})
         if "epoch" in first:
             head += f", epoch {first['epoch']:.2f}"
+            head += f" of {self.pace.epochs}" * bool(self.pace.epochs)
+            head += f", {left}" if (left := self.pace.text()) else ""
         if self.held_out:
             head += (
                 f"; held-out loss {self.held_out['heldout_loss']:.4f} after epoch "
@@ -125,6 +129,8 @@ class Table:
             self.held_out = row
             return
         self.rows.setdefault(rank, {}).update(row)
+        if rank == 0:
+            self.pace.add(row)
         edges.add(self.lags, rank, row)
 
     def _new(self, path: Path) -> list[dict[str, Any]]:

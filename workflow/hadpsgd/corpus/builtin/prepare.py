@@ -25,11 +25,12 @@ from hadpsgd.corpus.builtin.topics import TOPICS
 from hadpsgd.corpus.builtin.voices import ACCENTS, MATCHED, UNMATCHED, Speaker, draw_speakers
 from hadpsgd.corpus.datadir import DataDir, Utterance
 from hadpsgd.corpus.dictdir import write_dict
-from hadpsgd.corpus.layout import Layout, progress
+from hadpsgd.corpus.layout import Layout
 from hadpsgd.corpus.references import write_glm, write_stm
 from hadpsgd.corpus.validate import Checks, Summary, validate_or_fail
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
+from hadpsgd.progress import tracked
 
 TESTS = ("swb", "ch")
 # speech of a recording, at most
@@ -173,7 +174,7 @@ def _record(name: str, planned: list[Plan], layout: Layout, processes: int) -> D
     context.set_forkserver_preload(["hadpsgd.corpus.builtin.conversation"])
     with context.Pool(processes, maxtasksperchild=1) as pool:
         work = pool.imap(_record_job, jobs, chunksize=1)
-        segments = list(progress(work, jobs, f"{name}: recordings"))
+        segments = list(tracked(work, jobs, name, "recordings"))
     results = dict(zip((plan.name for plan in planned), segments, strict=True))
     return _data_dir(name, planned, results, layout)
 

@@ -23,6 +23,7 @@ from hadpsgd.features.ivector.ubm import DiagGmm
 from hadpsgd.files import write_text
 from hadpsgd.kaldi_io import Writer
 from hadpsgd.parallel import map_in_order
+from hadpsgd.progress import tracked
 
 Array = NDArray[np.float64]
 Matrix = NDArray[np.float32]
@@ -150,7 +151,9 @@ def extract(
     with ExitStack() as stack:
         writer = stack.enter_context(Writer(ark=out / f"{name}.ark", scp=out / f"{name}.scp"))
         make = partial(make_worker, inputs, ubm, extractor, options)
-        for found, count in map_in_order(make, tasks(inputs), jobs):
+        speakers = list(tasks(inputs))
+        results = map_in_order(make, speakers, jobs)
+        for found, count in tracked(results, speakers, "ivector", "speakers"):
             for key, array in found:
                 writer.write(key, array)
             frames += count

@@ -14,6 +14,7 @@ from hadpsgd.config.ivector import Ivector
 from hadpsgd.features.frontend import Inputs
 from hadpsgd.features.ivector.ubm import DiagGmm
 from hadpsgd.parallel import map_in_order
+from hadpsgd.progress import tracked
 
 Array = NDArray[np.float64]
 Matrix = NDArray[np.float32]
@@ -98,7 +99,8 @@ def of_utterances(
     """Statistics of all utterances in order, by pieces; with each the piece's summed scatter."""
     names = inputs.utterances
     pieces = (names[start : start + _PIECE] for start in range(0, len(names), _PIECE))
-    return map_in_order(partial(_worker, inputs, model, options, scatter), pieces, jobs)
+    found = map_in_order(partial(_worker, inputs, model, options, scatter), pieces, jobs)
+    return tracked(found, names, "statistics", "utterances", weight=lambda piece: len(piece[0]))
 
 
 class Spool:

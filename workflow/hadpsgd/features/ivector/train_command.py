@@ -15,6 +15,7 @@ from hadpsgd.errors import UserError
 from hadpsgd.features.frontend import Frontend, Inputs
 from hadpsgd.features.ivector import extractor, statistics, training, ubm
 from hadpsgd.parallel import add_jobs
+from hadpsgd.progress import tracked
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +54,10 @@ def train_extractor(
                 spool.append(stats)
         found = training.initial(model, dim=options.dim, seed=config.seed)
         history = []
-        for iteration in range(options.iterations):
+        rounds = tracked(
+            range(options.iterations), options.iterations, "ivector-train", "iterations"
+        )
+        for iteration in rounds:
             sums = training.expect(found, spool, scatter)
             history.append(sums.auxf / sums.gamma.sum())
             print(

@@ -18,6 +18,7 @@ from hadpsgd.features.ivector.ubm_training import train
 from hadpsgd.features.pca import principal_components
 from hadpsgd.kaldi_io import read
 from hadpsgd.parallel import add_jobs
+from hadpsgd.progress import tracked
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +50,8 @@ def train_ubm(
 
     def passes() -> Iterator[Iterable[NDArray[np.float32]]]:
         while True:
-            yield (features for _, features in inputs)
+            pass_ = tracked(inputs, inputs, "ubm, this pass", "utterances")
+            yield (features for _, features in pass_)
 
     model = train(options.ubm, passes(), config.seed)
     out.mkdir(parents=True, exist_ok=True)

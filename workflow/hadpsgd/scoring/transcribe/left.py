@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from hadpsgd.progress import Progress
+from hadpsgd.progress import Ticker, length, time_left
 
 
 class Left:
@@ -19,19 +19,19 @@ class Left:
         self._group, self._step = 0.0, ""
         self._rest = 0.0  # of the group, what is not done
         self._began = time.monotonic()
-        self._progress = Progress(self.line)
+        self._ticker = Ticker(self.line)
 
     def group(self, seconds: float) -> None:
         """Some recordings begin, so many seconds of audio; all of those before them are done."""
         self._done += self._rest
         self._group, self._rest = seconds, seconds * self._weights
-        self._progress.show()
+        self._ticker.show()
 
     def done(self, step: str, share: float) -> None:
         """A share of a step of the group is done."""
         some = min(self._group * share * self._steps.get(step, 0.0), self._rest)
         self._done, self._rest, self._step = self._done + some, self._rest - some, step
-        self._progress.show()
+        self._ticker.show()
 
     def drop(self, seconds: float) -> None:
         """So many seconds of audio cannot be read, and are no work."""
@@ -40,13 +40,6 @@ class Left:
     def line(self, seconds: float) -> str:
         """After so many seconds."""
         share = min(self._done / (self._total * self._weights), 1.0)
-        left = f"about {_length(seconds / share - seconds)} left" if share > 0.01 else "starting"
+        left = f"about {time_left(share, seconds)}" if share > 0.01 else "starting"
         step = f", {self._step}" if self._step else ""
-        return f"transcribe: {100 * share:.0f} % of {_length(self._total)} of audio{step}; {left}"
-
-
-def _length(seconds: float) -> str:
-    """`35 s`, `4 min` or `1.5 h`."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+        return f"transcribe: {100 * share:.0f} % of {length(self._total)} of audio{step}; {left}"

@@ -1,0 +1,315 @@
+"""`hadpsgd status`: a workflow of a few rules is watched as it runs, fails and ends."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from slurm_cluster import Slurm, until
+
+from hadpsgd.cli import main
+from hadpsgd.progress import last_line
+from hadpsgd.status.estimate import Times, together
+from hadpsgd.status.jobs import FILE, Happened, Jobs, Planned, Start
+from hadpsgd.status.screen import Screen
+
+BIN = Path(sys.executable).parent
+PATIENCE = 200.0
+SNAKEFILE = """
+from pathlib import Path
+from hadpsgd.starting import before_start, hold
+from hadpsgd.status import journal
+
+OUT = Path("results/few")
+
+def starts():
+    hold(OUT)
+    journal.record(workflow, OUT, OUT / "config.yaml")
+
+before_start(workflow, starts)
+
+rule all:
+    input: "after_gate", "after_failure"
+
+rule quick:
+    output: "quick"
+    shell: "touch {output}"
+
+rule gate:
+    input: "quick"
+    output: "gate"
+    log: "gate.log"
+    shell: "echo 'gate: 3 of 9 doors in 1 s, 3.0/s, 2 s left' > {log};"
+           " while test ! -e open; do sleep 0.1; done; touch {output}"
+
+rule failure:
+    output: "failure"
+    log: "failure.log"
+    shell: "test -e whole && touch {output}"
+
+rule after_gate:
+    input: "gate"
+    output: "after_gate"
+    shell: "touch {output}"
+
+rule after_failure:
+    input: "failure"
+    output: "after_failure"
+    shell: "touch {output}"
+"""
+
+
+def config(folder: Path) -> Path:
+    """A config whose results folder the workflow uses."""
+    file = folder / "few.yaml"
+    content = {"name": "few", "results": str(folder / "results"), "corpus": {"kind": "builtin"}}
+    file.write_text(yaml.safe_dump(content))
+    return file
+
+
+@contextmanager
+def workflow(
+    folder: Path, *arguments: str, env: dict[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The workflow, running."""
+    (folder / "Snakefile").write_text(SNAKEFILE)
+    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+    options = arguments or ("--cores", "2")
+    process = subprocess.Popen(
+        [str(BIN / "snakemake"), "--nolock", "--keep-going", "--rerun-incomplete", *options],
+        cwd=folder,
+        env=env or {**os.environ, "PATH": path},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def status(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What the command prints."""
+    assert main(["status", "--config", str(folder / "few.yaml")]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def row(lines: list[str], title: str) -> str:
+    """The first row of a part."""
+    return lines[lines.index(f"{title}:") + 1].strip()
+
+
+def test_a_workflow_from_its_first_start_to_its_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config(tmp_path)
+    assert "few: never started" in status(tmp_path, capsys)[0]
+    assert not (tmp_path / "results").exists()
+
+    def shows(text: str) -> bool:
+        return text in status(tmp_path, capsys)[0]
+
+    with workflow(tmp_path) as first:
+        until(lambda: shows("running; 1 of 6 jobs done, 1 running, 1 failed, 3 left"), PATIENCE)
+        lines = status(tmp_path, capsys)
+        assert f"by process {first.pid} on " in lines[1]
+        assert row(lines, "running").startswith("gate  here  ")
+        assert row(lines, "running").endswith("2 s left")
+        assert row(lines, "failed") == "failure  failure.log"
+        assert row(lines, "left") == "1 after_gate"
+        assert row(lines, "not made, since what they need failed") == "1 after_failure, 1 all"
+    assert shows("failed ")
+    assert row(status(tmp_path, capsys), "interrupted") == "gate  gate.log"
+    (tmp_path / "open").touch()
+    with workflow(tmp_path) as second:
+        assert second.wait(PATIENCE) == 1
+    lines = status(tmp_path, capsys)
+    assert "3 of 6 jobs done, 1 failed, 3 left" in lines[0] and "running" not in lines[0]
+    (tmp_path / "whole").touch()
+    with workflow(tmp_path) as third:
+        assert third.wait(PATIENCE) == 0
+    assert status(tmp_path, capsys)[0] == "few: finished; all 6 jobs done"
+
+
+def test_a_job_of_slurm_has_its_number_and_host(
+    slurm: Slurm,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config(tmp_path)
+    monkeypatch.setenv("PATH", slurm.env["PATH"])
+    for name, value in slurm.env.items():
+        monkeypatch.setenv(name, value)
+    options = ["--executor", "slurm", "--jobs", "2", "--slurm-status-command", "squeue"]
+    options += ["--slurm-init-seconds-before-status-checks", "2"]
+    (tmp_path / "whole").touch()
+    with workflow(tmp_path, *options, "gate", env=slurm.env):
+
+        def seen() -> str:
+            lines = status(tmp_path, capsys)
+            return row(lines, "running") if "running:" in lines else ""
+
+        until(lambda: seen().startswith("gate") and "running on" in seen(), PATIENCE, seen)
+        number, host = slurm("squeue", "-h", "-t", "RUNNING", "-o", "%i %N").split()
+        assert seen().startswith(f"gate  Slurm job {number}, running on {host}  ")
+        (tmp_path / "open").touch()
+        until(lambda: "finished; all" in status(tmp_path, capsys)[0], PATIENCE)
+
+
+def planned(job: str, after: str = "", threads: int = 1, **changes: object) -> Planned:
+    """A job whose rule is its name."""
+    fields: dict[str, object] = {
+        "job": job,
+        "rule": job,
+        "wildcards": {},
+        "needed": True,
+        "after": list(after),
+        "threads": threads,
+        "priority": 0,
+        "outputs": [],
+        "logs": [],
+        "benchmark": "",
+    }
+    return Planned(**(fields | changes))  # type: ignore[arg-type]
+
+
+def jobs(folder: Path, *those: Planned, slots: int = 2) -> Jobs:
+    """Of a start."""
+    start = Start(
+        time=0.0, folder=str(folder), executor="local", slots=slots, remote=False, snapshot=""
+    )
+    return Jobs(start, {job.job: job for job in those})
+
+
+class TestTogether:
+    def test_by_hand(self, tmp_path: Path) -> None:
+        """a (5 s left) and b (2 s) run on two cores; c needs b, d needs both cores and a."""
+        known = jobs(tmp_path, *map(planned, "ab"), planned("c", "b"), planned("d", "a", 2))
+        found = together({"a": 5.0, "b": 2.0}, {"c": 4.0, "d": 1.0}, known, threads=True)
+        assert found == 7.0  # c until 6, then d
+
+    def test_those_of_high_priority_first(self, tmp_path: Path) -> None:
+        """The long one first: 3 s. The short ones first: 1 s more."""
+        for priority, seconds in ((1, 3.0), (0, 4.0)):
+            long = planned("z", priority=priority)
+            known = jobs(tmp_path, planned("a"), planned("b"), long)
+            assert together({}, {"a": 1.0, "b": 1.0, "z": 3.0}, known, threads=True) == seconds
+
+    def test_one_core_adds_up_and_many_go_as_long_as_the_longest_chain(
+        self, tmp_path: Path
+    ) -> None:
+        random = np.random.default_rng(1)
+        names = [chr(ord("a") + i) for i in range(12)]
+        before = {name: names[:i] for i, name in enumerate(names)}
+        after = {n: "".join(o for o in before[n] if random.random() < 0.3) for n in names}
+        seconds = {name: float(random.integers(1, 10)) for name in names}
+        known = [planned(name, after[name]) for name in names]
+        one = together({}, seconds, jobs(tmp_path, *known, slots=1), threads=True)
+        assert one == sum(seconds.values())
+        chains = [
+            sum(seconds[name] for name in chain)
+            for size in range(1, len(names) + 1)
+            for chain in itertools.combinations(names, size)
+            if all(first in after[second] for first, second in itertools.pairwise(chain))
+        ]
+        many = together({}, seconds, jobs(tmp_path, *known, slots=99), threads=True)
+        assert many == max(chains)
+
+
+class TestTimes:
+    def benchmark(self, folder: Path, name: str, seconds: float) -> str:
+        (folder / name).write_text(f"s\th:m:s\tmax_rss\n{seconds}\t0:00:01\t-\n")
+        return name
+
+    def decode(self, run: str, name: str) -> Planned:
+        return planned(
+            f"{run}/{name}",
+            rule="decode",
+            wildcards={"run": run, "set": name},
+            benchmark=f"decode.{run}.{name}.tsv",
+        )
+
+    def test_the_job_itself_then_the_same_set_then_the_rule(self, tmp_path: Path) -> None:
+        for name, seconds in (("a-lr0.1.dev", 1), ("a-lr0.1.swb", 10), ("b.dev", 3), ("b.swb", 20)):
+            self.benchmark(tmp_path, f"decode.{name}.tsv", seconds)
+        self.benchmark(tmp_path, "decode_gmm.a.swb.tsv", 1000)
+        (tmp_path / "decode.half.swb.tsv").write_text("s\th:m:s")  # just being written
+        times = Times(jobs(tmp_path))
+        assert times.of(self.decode("a-lr0.1", "swb")) == 10.0
+        assert times.of(self.decode("new", "swb")) == 15.0
+        assert times.of(self.decode("new", "ch")) == 6.5
+        assert times.of(planned("x")) is None
+
+    def test_without_benchmarks_what_this_start_took(self, tmp_path: Path) -> None:
+        known = jobs(tmp_path, planned("1", rule="track"), planned("2", rule="track"))
+        known.began["1"] = Happened(job="1", what="started", time=10.0)
+        known.last["1"] = Happened(job="1", what="finished", time=14.0)
+        assert Times(known).of(known.planned["2"]) == 4.0
+
+
+def test_a_training_tells_by_its_epochs(tmp_path: Path) -> None:
+    """Ten seconds an epoch, two of six are done; the benchmark of another run does not count."""
+    run = tmp_path / "runs" / "one"
+    run.mkdir(parents=True)
+    rows = [
+        {"step": n, "epoch": n / 5, "whole": {"epochs": 6}, "loss": 1.0, "seconds": 2.0 * n}
+        for n in range(1, 11)
+    ]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(r | {"time": 0}) + "\n" for r in rows))
+    job = planned("1", rule="train", outputs=["runs/one/final.pt"])
+    known = jobs(tmp_path, job)
+    known.began["1"] = known.last["1"] = Happened(job="1", what="started", time=100.0)
+    screen = Screen("x", known, holder="process 1", now=120.0, places={})
+    assert screen.summary() == ("x: running; 0 of 1 jobs done, 1 running, 0 left; about 40 s left")
+    assert row(screen.lines(), "running").split("  ")[-2:] == ["about 40 s left", "epoch 2.00 of 6"]
+
+
+def test_a_damaged_record_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "results" / "few"
+    out.mkdir(parents=True)
+    (out / FILE).write_text(json.dumps({"rule": "of another version"}) + "\n")
+    assert main(["status", "--config", str(config(tmp_path))]) == 2
+    assert f"{out / FILE}: damaged" in capsys.readouterr().err
+
+
+def test_a_line_that_is_being_written_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "results" / "few"
+    out.mkdir(parents=True)
+    config(tmp_path)
+    known = jobs(tmp_path, planned("1"))
+    lines = [json.dumps(asdict(row)) for row in (known.start, known.planned["1"])]
+    done = json.dumps(asdict(Happened(job="1", what="finished", time=1.0)))
+    (out / FILE).write_text("\n".join([*lines, done[:20]]))
+    assert "0 of 1 jobs done, 1 left" in status(tmp_path, capsys)[0]
+    (out / FILE).write_text("\n".join([*lines, done, ""]))
+    assert status(tmp_path, capsys)[0] == "few: finished; all 1 jobs done"
+
+
+def test_torch_is_not_loaded() -> None:
+    code = "import sys, hadpsgd.status.command; print({'torch', 'snakemake'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_the_last_line_with_a_time_is_a_logs(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert last_line(log) == ""
+    log.write_text("x: 1 of 3 a in 1 s, 9 s left\n" + "x: 2 of 3 a in 5 s, 2 s left\nwarning: b\n")
+    assert last_line(log) == "x: 2 of 3 a in 5 s, 2 s left"

@@ -1,0 +1,86 @@
+"""`hadpsgd status`: a whole workflow on one screen: what runs, what is left, what failed.
+
+Reads what the workflow records (`hadpsgd.status.journal`), benchmarks and logs; writes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+from hadpsgd.config import fingerprint, load
+from hadpsgd.config.schema import Config
+from hadpsgd.errors import UserError
+from hadpsgd.locks import look
+from hadpsgd.run_folder import WORKFLOW_LOCK
+from hadpsgd.status.jobs import Jobs, read
+from hadpsgd.status.screen import Screen
+
+_SQUEUE_SECONDS = 5.0
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("--config", type=Path, required=True, help="config (YAML)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what the arguments say."""
+    config = load(args.config)
+    print("\n".join(lines(config, args.config)))
+    return 0
+
+
+def lines(config: Config, file: Path) -> list[str]:
+    """The screen of a config's workflow; raises as `jobs.read`."""
+    out = Path(config.results) / config.name
+    lock = look(out / WORKFLOW_LOCK)
+    holder = lock.content if lock.held else ""
+    jobs = read(out)
+    if jobs is None and holder:
+        return [f"{config.name}: starting; {holder} has recorded no jobs yet"]
+    if jobs is None:
+        start = f"snakemake --profile local --configfile {file}"
+        return [f"{config.name}: never started; no workflow has recorded jobs in {out}", start]
+    screen = Screen(
+        config.name, jobs, holder=holder, now=time.time(), places=_places(jobs) if holder else {}
+    )
+    return [*screen.lines(), *_changed(config, file, jobs)]
+
+
+def _changed(config: Config, file: Path, jobs: Jobs) -> list[str]:
+    """Whether the config asks for something else than the last start's did."""
+    try:
+        started = load(Path(jobs.start.folder) / jobs.start.snapshot)
+    except (UserError, OSError):
+        return []
+    if fingerprint([started]) == fingerprint([config]):
+        return []
+    return [
+        "",
+        f"{file} is not what the last start went by; `snakemake -n --profile local --configfile "
+        f"{file}` lists what the next start does",
+    ]
+
+
+def _places(jobs: Jobs) -> dict[str, str]:
+    """Where jobs of Slurm are and in which state, by number; empty if Slurm does not say."""
+    numbers = [jobs.began[job.job].external for job in jobs.begun]
+    if jobs.start.executor != "slurm" or not any(numbers) or shutil.which("squeue") is None:
+        return {}
+    command = ["squeue", "-h", "-j", ",".join(filter(None, numbers)), "-o", "%i|%T|%N"]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_SQUEUE_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    rows = [line.split("|") for line in done.stdout.splitlines() if line.count("|") == 2]
+    return {number: _place(number, state, hosts) for number, state, hosts in rows}
+
+
+def _place(number: str, state: str, hosts: str) -> str:
+    return f"Slurm job {number}, {state.lower()}" + f" on {hosts}" * bool(hosts)

@@ -1,0 +1,197 @@
+"""A workflow on one screen."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
+from itertools import chain
+from pathlib import Path
+from textwrap import wrap
+
+from hadpsgd.progress import last_line, length
+from hadpsgd.status.estimate import Times, together
+from hadpsgd.status.jobs import Jobs, Planned
+from hadpsgd.tracking import metrics_file
+from hadpsgd.tracking.pace import Pace
+
+_MODEL = "final.pt"
+_WIDTH = 98
+_SHOWN = 12
+"""Rows of a part; the rest is counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """A job that runs: since when, how long it still takes if that is known, what it says."""
+
+    job: Planned
+    since: float
+    left: float | None
+    says: str
+
+
+class Screen:
+    """What is told of the last start of a workflow.
+
+    Args:
+        name: of the config.
+        jobs: of the start.
+        holder: who runs it now; empty where nobody does.
+        now: seconds since 1970.
+        places: where jobs run, by their numbers on the cluster.
+    """
+
+    def __init__(
+        self, name: str, jobs: Jobs, *, holder: str, now: float, places: Mapping[str, str]
+    ) -> None:
+        self._name, self._jobs, self._holder = name, jobs, holder
+        self._now, self._places = now, places
+        self._times = Times(jobs)
+        self._folder = Path(jobs.start.folder)
+        self._depth = _depths(jobs.planned)
+        self._blocked = _behind(jobs.failed, jobs.waiting) if holder else []
+        blocked = {job.job for job in self._blocked}
+        self._waiting = [job for job in jobs.waiting if job.job not in blocked]
+        self._running = [self._look(job) for job in jobs.begun] if holder else []
+
+    def lines(self) -> list[str]:
+        """The screen, its summary first."""
+        began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self._jobs.start.time))
+        who = f" by {self._holder}" if self._holder else ""
+        head = [self.summary(), f"last start: {began}{who}"]
+        return [*head, *self._rows_running(), *self._rows_failed(), *self._rows_left()]
+
+    def summary(self) -> str:
+        """One line."""
+        jobs = self._jobs
+        done, total = len(jobs.made_before) + len(jobs.finished), len(jobs.planned)
+        counted = f"{done} of {total} jobs done"
+        failed = f", {len(jobs.failed)} failed" * bool(jobs.failed)
+        if self._holder:
+            left = len(self._waiting) + len(self._blocked)
+            return (
+                f"{self._name}: running; {counted}, {len(self._running)} running{failed}, "
+                f"{left} left; {self._time_left()}"
+            )
+        if done == total:
+            return f"{self._name}: finished; all {total} jobs done"
+        how = "failed" if jobs.failed else "stopped"
+        at = length(max(self._now - jobs.latest, 0.0))
+        return f"{self._name}: {how} {at} ago; {counted}{failed}, {total - done} left"
+
+    def _time_left(self) -> str:
+        waiting = {job.job: self._times.of(job) for job in self._waiting}
+        running = {each.job.job: each.left for each in self._running}
+        unknown = [job for job, s in chain(waiting.items(), running.items()) if s is None]
+        seconds = together(
+            {job: s or 0.0 for job, s in running.items()},
+            {job: s or 0.0 for job, s in waiting.items()},
+            self._jobs,
+            threads=not self._jobs.start.remote,
+        )
+        rules = sorted({self._jobs.planned[job].rule for job in unknown})
+        if len(unknown) == len(waiting) + len(running) and unknown:
+            return "no time known yet"
+        queue = ", waiting in the queue aside" * self._jobs.start.remote
+        if not unknown:
+            return f"about {length(seconds)} left{queue}"
+        named = ", ".join(rules[:5]) + ", ..." * (len(rules) > 5)
+        return f"at least {length(seconds)} left{queue} (no time known of {named})"
+
+    def _look(self, job: Planned) -> Running:
+        since = self._now - self._jobs.began[job.job].time
+        left, says = self._pace(job)
+        if left is None:
+            says = next(filter(None, (last_line(self._folder / log) for log in job.logs)), "")
+            known = self._times.of(job)
+            left = None if known is None else max(known - since, 0.0)
+        return Running(job=job, since=since, left=left, says=says)
+
+    def _pace(self, job: Planned) -> tuple[float | None, str]:
+        """Of a training, by the rows that it writes."""
+        model = next((Path(out) for out in job.outputs if Path(out).name == _MODEL), None)
+        if model is None:
+            return None, ""
+        pace, epoch = Pace(), 0.0
+        for row in metrics_file.read(self._folder / model.parent / metrics_file.FILE):
+            pace.add(row)
+            epoch = row.get("epoch", epoch)
+        return pace.seconds(), f"epoch {epoch:.2f} of {pace.epochs}"
+
+    def _rows_running(self) -> list[str]:
+        rows = []
+        for each in self._running:
+            number = self._jobs.began[each.job.job].external
+            left = "" if each.left is None else f"about {length(each.left)} left"
+            where = self._places.get(number, f"job {number}") if number else "here"
+            rows.append([each.job.name, where, f"{length(each.since)} so far", left, each.says])
+        return _part("running", rows)
+
+    def _rows_failed(self) -> list[str]:
+        return _part("failed", [[job.name, *job.logs] for job in self._jobs.failed])
+
+    def _rows_left(self) -> list[str]:
+        cut = [] if self._holder else [[job.name, *job.logs] for job in self._jobs.begun]
+        return [
+            *_part("interrupted", cut),
+            *self._by_rule("left", self._waiting),
+            *self._by_rule("not made, since what they need failed", self._blocked),
+        ]
+
+    def _by_rule(self, title: str, jobs: Sequence[Planned]) -> list[str]:
+        """How many jobs of each rule, in their order."""
+        jobs = sorted(jobs, key=lambda job: self._depth[job.job])
+        known: dict[str, float] = {}
+        for job in jobs:
+            known[job.rule] = known.get(job.rule, 0.0) + (self._times.of(job) or 0.0)
+        counts = Counter(job.rule for job in jobs)
+        texts = (
+            f"{count} {rule}" + (f" ({length(known[rule])} of work)" if known[rule] else "")
+            for rule, count in counts.items()
+        )
+        return _part(title, [[line] for line in wrap(", ".join(texts), _WIDTH)])
+
+
+def _behind(failed: Sequence[Planned], waiting: Sequence[Planned]) -> list[Planned]:
+    """Waiting jobs that need a failed one."""
+    after: dict[str, list[Planned]] = {}
+    for job in waiting:
+        for other in job.after:
+            after.setdefault(other, []).append(job)
+    found: dict[str, Planned] = {}
+    open_ = [job.job for job in failed]
+    while open_:
+        for job in after.get(open_.pop(), ()):
+            if job.job not in found:
+                found[job.job] = job
+                open_.append(job.job)
+    return list(found.values())
+
+
+def _depths(planned: Mapping[str, Planned]) -> dict[str, int]:
+    """How many jobs lie one after the other before each."""
+    found: dict[str, int] = {}
+    order = TopologicalSorter({job.job: job.after for job in planned.values()}).static_order()
+    for job in order:
+        after = planned[job].after if job in planned else ()
+        found[job] = 1 + max((found[other] for other in after), default=-1)
+    return found
+
+
+def _part(title: str, rows: Sequence[Sequence[str]]) -> list[str]:
+    """A title and aligned rows; nothing without rows."""
+    if not rows:
+        return []
+    shown = [list(row) for row in rows[:_SHOWN]]
+    columns = max(map(len, shown))
+    padded = [row + [""] * (columns - len(row)) for row in shown]
+    widths = [max(map(len, column)) for column in zip(*padded, strict=True)]
+    lines = [
+        "  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
+        for row in padded
+    ]
+    more = len(rows) - len(shown)
+    return ["", f"{title}:", *lines, *([f"  and {more} more"] if more else [])]
