@@ -68,10 +68,10 @@ def _changed(config: Config, file: Path, jobs: Jobs) -> list[str]:
 
 def _places(jobs: Jobs) -> dict[str, str]:
     """Where jobs of Slurm are and in which state, by number; empty if Slurm does not say."""
-    numbers = [jobs.began[job.job].external for job in jobs.begun]
-    if jobs.start.executor != "slurm" or not any(numbers) or shutil.which("squeue") is None:
+    numbers = [jobs.numbers[job.job] for job in jobs.begun if job.job in jobs.numbers]
+    if jobs.start.executor != "slurm" or not numbers or shutil.which("squeue") is None:
         return {}
-    command = ["squeue", "-h", "-j", ",".join(filter(None, numbers)), "-o", "%i|%T|%N"]
+    command = ["squeue", "-h", "-j", ",".join(numbers), "-o", "%i|%T|%N"]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=_SQUEUE_SECONDS

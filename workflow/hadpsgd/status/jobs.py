@@ -10,7 +10,7 @@ from typing import Any
 from hadpsgd.errors import UserError
 
 FILE = ".workflow.jobs.jsonl"
-STARTED, FINISHED, FAILED = "started", "finished", "failed"
+STARTED, SUBMITTED, FINISHED, FAILED = "started", "submitted", "finished", "failed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,8 @@ class Planned:
 
 @dataclass(frozen=True, kw_only=True)
 class Happened:
-    """That a job was started, finished or failed; `external`: its number on the cluster."""
+    """That a job was started, submitted to a cluster (where its number is `external`), finished or
+    failed."""
 
     job: str
     what: str
@@ -70,6 +71,8 @@ class Jobs:
     """The last event of each job."""
     began: dict[str, Happened] = field(default_factory=dict)
     """Its last start."""
+    numbers: dict[str, str] = field(default_factory=dict)
+    """On the cluster, since that start."""
 
     @property
     def finished(self) -> list[Planned]:
@@ -127,11 +130,14 @@ def read(out: Path) -> Jobs | None:
                 jobs.planned[planned.job] = planned
                 continue
             event = Happened(**row)
-            if event.job in jobs.planned:
+            if event.what == SUBMITTED:
+                jobs.numbers[event.job] = event.external
+            elif event.job in jobs.planned:
                 jobs.last.pop(event.job, None)  # so that they are in the order of events
                 jobs.last[event.job] = event
                 if event.what == STARTED:
                     jobs.began[event.job] = event
+                    jobs.numbers.pop(event.job, None)
     except (ValueError, TypeError, IndexError):
         fix = "The next start of the workflow writes it anew"
         raise UserError("damaged", where=path, fix=fix) from None

@@ -19,7 +19,7 @@ from snakemake.logging import logger
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from hadpsgd.files import atomic_file
-from hadpsgd.status.jobs import FAILED, FILE, FINISHED, STARTED, Happened, Planned, Start
+from hadpsgd.status.jobs import FAILED, FILE, FINISHED, STARTED, SUBMITTED, Happened, Planned, Start
 
 _recorded: set[Path] = set()
 
@@ -43,11 +43,11 @@ def record(workflow: Any, out: Path, snapshot: Path) -> None:
         stream.writelines(json.dumps(asdict(job)) + "\n" for job in _planned(workflow))
     journal = Journal((out / FILE).open("a", encoding="utf-8"))
     logger.addHandler(journal)
-    _tell_of_starts(workflow, journal)
+    _tell_of_numbers(workflow, journal)
 
 
 class Journal(logging.Handler):
-    """Writes down which jobs finish and fail, as Snakemake logs them."""
+    """Writes down which jobs start, finish and fail, as Snakemake logs them."""
 
     def __init__(self, stream: TextIO) -> None:
         """`stream` is closed with the handler."""
@@ -57,6 +57,8 @@ class Journal(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """A record of Snakemake's logger."""
         match getattr(record, "event", None):
+            case LogEvent.JOB_INFO:  # before the executor has it
+                self.write(str(record.__dict__["jobid"]), STARTED)
             case LogEvent.JOB_FINISHED:
                 self.write(str(record.__dict__["job_id"]), FINISHED)
             case LogEvent.JOB_ERROR:
@@ -76,12 +78,16 @@ class Journal(logging.Handler):
         super().close()
 
 
-def _tell_of_starts(workflow: Any, journal: Journal) -> None:
-    """Every executor registers the jobs that it has submitted; remote ones with their own ids."""
+def _tell_of_numbers(workflow: Any, journal: Journal) -> None:
+    """Executors of clusters register the jobs that they have submitted, with the cluster's numbers.
+
+    Local ones register them, too, maybe after their end.
+    """
     register = workflow.persistence.started
 
     def started(job: Any, external_jobid: str | None = None) -> None:
-        journal.write(str(job.jobid), STARTED, str(external_jobid or ""))
+        if external_jobid is not None:
+            journal.write(str(job.jobid), SUBMITTED, str(external_jobid))
         register(job, external_jobid)
 
     workflow.persistence.started = started

@@ -124,7 +124,7 @@ class Screen:
     def _rows_running(self) -> list[str]:
         rows = []
         for each in self._running:
-            number = self._jobs.began[each.job.job].external
+            number = self._jobs.numbers.get(each.job.job)
             left = "" if each.left is None else f"about {length(each.left)} left"
             where = self._places.get(number, f"job {number}") if number else "here"
             rows.append([each.job.name, where, f"{length(each.since)} so far", left, each.says])
