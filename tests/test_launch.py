@@ -16,6 +16,7 @@ from training_data import launch_of, write_config, write_egs
 from hadpsgd.errors import UserError
 from hadpsgd.locks import locked
 from hadpsgd.models.build import load_model
+from hadpsgd.run_folder import LAUNCH_LOCK
 from hadpsgd.tracking.events import from_json
 from hadpsgd.tracking.identity import read_or_create as identity_of
 from hadpsgd.tracking.spool import LAST_WORD, Spool, keys_waiting
@@ -156,7 +157,7 @@ def test_a_second_launch_is_refused_in_one_line(
     folder = wanted.out if taken == "out" else checkpoints
     folder.mkdir(parents=True)
     with (
-        locked(folder / launching.LOCK, "process 7 on a (Slurm job 4)"),
+        locked(folder / LAUNCH_LOCK, "process 7 on a (Slurm job 4)"),
         pytest.raises(UserError, match=r"process 7 on a \(Slurm job 4\) trains this run already"),
     ):
         launching.launch(wanted)

@@ -66,6 +66,7 @@ STAGES: dict[str, tuple[str, str]] = {
         "hadpsgd.status.command",
         "a whole workflow: what runs, what is left and how long, what failed",
     ),
+    "clean": ("hadpsgd.clean.command", "list or remove runs that no config names any more"),
     "realign": ("hadpsgd.decoding.realign_command", "align a data set with a trained network"),
     "replay": ("hadpsgd.training.replay_command", "train again from a run's record, bit for bit"),
     "rerun": ("hadpsgd.rerun.command", "make a run again from what it recorded, and compare"),

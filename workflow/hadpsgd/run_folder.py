@@ -7,6 +7,8 @@ from pathlib import Path
 
 from hadpsgd.errors import UserError
 
+LAUNCH_LOCK = ".launch.lock"
+"""In a run's folder, and in that of its checkpoints: who trains it."""
 WORKFLOW_LOCK = ".workflow.lock"
 """In a results folder: who runs a workflow there."""
 

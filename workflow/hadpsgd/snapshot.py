@@ -17,6 +17,7 @@ from typing import Any
 from hadpsgd.config import Config, check, load
 from hadpsgd.config.command import resolved
 from hadpsgd.files import write_text
+from hadpsgd.origins import Origin, note, of_workflow
 
 VARIABLE = "HADPSGD_CONFIG"
 """Environment variable with the snapshot's path; of a module of another workflow with the
@@ -34,6 +35,8 @@ class Snapshot:
     """Environment variable that tells jobs' processes of it."""
     handed: bool
     """Whether this process has it from the one that started the workflow."""
+    origin: Origin
+    """Where a start has it from."""
 
     @property
     def out(self) -> Path:
@@ -60,6 +63,7 @@ class Snapshot:
         for path in (self.path, self.out / "config.yaml"):
             if not path.is_file() or path.read_text(encoding="utf-8") != self.text:
                 write_text(path, self.text)
+        note(self.path, self.origin)
 
     def hand_on(self, workflow: Any) -> None:
         """Have the processes of this workflow's jobs go by it.
@@ -78,10 +82,17 @@ def snapshot(workflow: Any, config: dict[str, Any]) -> Snapshot:
     Raises:
         UserError: the config is not valid, or what was handed on is gone.
     """
-    variable = "_".join([VARIABLE, *_modules(workflow)])
+    modules = _modules(workflow)
+    variable = "_".join([VARIABLE, *modules])
     handed = "" if workflow.is_main_process else os.environ.get(variable, "")
     checked = load(handed) if handed else check(config, "config")
-    return Snapshot(config=checked, text=resolved(checked), variable=variable, handed=bool(handed))
+    return Snapshot(
+        config=checked,
+        text=resolved(checked),
+        variable=variable,
+        handed=bool(handed),
+        origin=of_workflow(workflow, modules),
+    )
 
 
 def _modules(workflow: Any) -> list[str]:

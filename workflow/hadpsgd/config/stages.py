@@ -12,7 +12,8 @@ from hadpsgd.config.training import Run
 from hadpsgd.errors import UserError
 
 KEY_DIGITS = 8
-_KEY = re.compile(rf"(.+)-[0-9a-f]{{{KEY_DIGITS}}}")
+KEY = re.compile(rf"(.+)-[0-9a-f]{{{KEY_DIGITS}}}")
+"""Of a run's folder: its id, and a hash."""
 
 
 def run_fingerprint(config: Config, run_id: str) -> str:
@@ -55,7 +56,7 @@ def run_of(config: Config, name: str) -> Run:
     runs = {run.id: run for run in config.training.members}
     if name in runs:
         return runs[name]
-    former = _KEY.fullmatch(name)
+    former = KEY.fullmatch(name)
     if former and former[1] in runs:
         key = run_key(config, former[1])
         if key == name:

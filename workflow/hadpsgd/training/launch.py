@@ -31,6 +31,7 @@ from hadpsgd.decentralized.strategies.registry import find
 from hadpsgd.errors import UserError
 from hadpsgd.files import explain_os_errors, write_text
 from hadpsgd.locks import locked, myself
+from hadpsgd.run_folder import LAUNCH_LOCK
 from hadpsgd.tracking import follower
 from hadpsgd.tracking.results import FAILED
 from hadpsgd.training import divergence, interrupt, slurm
@@ -42,7 +43,6 @@ from hadpsgd.training.metrics import say
 from hadpsgd.training.ranks import BAD_INPUT, CRASHED, FORWARDED, Ranks, end_with_parent
 from hadpsgd.training.slurm import SlurmJob
 
-LOCK = ".launch.lock"
 FUTILE = 3
 """So many starts of all ranks that get no further are the last."""
 REQUEUE_SECONDS = 120.0
@@ -132,7 +132,7 @@ def launch(wanted: Launch) -> int:
     with ExitStack() as locks:
         # the folder of the checkpoints: one run; that of the results: whatever is written there
         held = [
-            locks.enter_context(locked(path / LOCK, who, wait=wanted.wait))
+            locks.enter_context(locked(path / LAUNCH_LOCK, who, wait=wanted.wait))
             for path in (folder, wanted.out)
         ]
         if done(wanted.out, hash_, diverged=wanted.accept_divergence):

@@ -1,0 +1,1 @@
+"""Runs in a results folder that no config names any more."""

@@ -1,0 +1,44 @@
+"""Which runs of a results folder belong to a config."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hadpsgd.config import Config, load, run_key
+from hadpsgd.errors import UserError
+from hadpsgd.origins import Origin, read
+
+
+def keys(config: Config) -> list[str]:
+    """Names of the folders of its runs."""
+    return [run_key(config, run.id) for run in config.training.members]
+
+
+def claims(config: Config, file: Path) -> dict[str, str]:
+    """Runs that belong to the config as it is now, or to other configs that were started here;
+    with each whose it is.
+
+    What the same file said at former starts claims nothing. A start with `--config KEY=VALUE`, or
+    as a module of another workflow, is that of another config, and so is one of which nothing is
+    recorded.
+
+    Raises:
+        UserError: a config of former starts cannot be read any more.
+    """
+    found = dict.fromkeys(keys(config), str(file))
+    own = Origin.of_file(file)
+    for snapshot in sorted((Path(config.results) / config.name / "configs").glob("*.yaml")):
+        origins = read(snapshot)
+        if origins and all(origin == own for origin in origins):
+            continue
+        try:
+            started = load(snapshot)
+        except UserError as error:
+            raise UserError(
+                f"{error}; so it is not known which runs are of this config",
+                fix="With --others, runs of all other configs are removed, too",
+            ) from None
+        whose = ", ".join(map(str, origins)) or "a config that is not recorded"
+        for key in keys(started):
+            found.setdefault(key, whose)
+    return found

@@ -1,0 +1,121 @@
+"""`hadpsgd clean`: lists runs of a results folder that no config names, and removes them.
+
+A run's folders are keyed by what decides its weights: another learning rate gives new ones, and
+those of before stay. Data, features, alignments and graphs are not keyed, and stay as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from hadpsgd.clean.claims import claims, keys
+from hadpsgd.clean.folders import Found, of_runs
+from hadpsgd.config import Config, load
+from hadpsgd.locks import ends, locked, look, myself
+from hadpsgd.run_folder import WORKFLOW_LOCK
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the command."""
+    parser.add_argument("--config", type=Path, required=True, help="config (YAML)")
+    parser.add_argument("--remove", action="store_true", help="remove them; else they are listed")
+    parser.add_argument(
+        "--others",
+        action="store_true",
+        help="also runs of other configs that have the same results folder",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do what the arguments say."""
+    config = load(args.config)
+    out = Path(config.results) / config.name
+    if not out.is_dir():
+        print(f"{out}: nothing there")
+        return 0
+    if not args.remove:
+        _sort_out(config, args.config, others=args.others)
+        held = look(out / WORKFLOW_LOCK)
+        running = f"; {held.content} runs a workflow here, so not now" * held.held
+        print(f"nothing was removed: --remove removes what is listed{running}")
+        return 0
+    with _alone(out):
+        for found in _sort_out(config, args.config, others=args.others):
+            for path in found.paths:
+                _remove(path)
+            print(f"removed {found.key}", flush=True)
+    return 0
+
+
+def _sort_out(config: Config, file: Path, *, others: bool) -> list[Found]:
+    """What may be removed; prints it, and what stays."""
+    own = dict.fromkeys(keys(config), str(file))
+    claimed = own if others else claims(config, file)
+    runs = of_runs(config)
+    free = [found for found in runs if found.key not in claimed]
+    busy = [found for found in free if found.trains]
+    free = [found for found in free if found not in busy]
+    out, size = Path(config.results) / config.name, sum(found.size for found in free)
+    print(f"{out}: {len(free)} runs that no config names, {_bytes(size)}")
+    _list([(found.key, _bytes(found.size), _where(found)) for found in free])
+    foreign = [found for found in runs if found.key in claimed and found.key not in own]
+    if foreign:
+        print("kept, of other configs (--others):")
+        _list([(found.key, _bytes(found.size), claimed[found.key]) for found in foreign])
+    if busy:
+        print("kept, in training now:")
+        _list([(found.key, _bytes(found.size), "") for found in busy])
+    return free
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """No workflow runs in a results folder, and none starts while the block runs.
+
+    Raises:
+        UserError: one runs.
+    """
+    path = out / WORKFLOW_LOCK
+    with locked(path, myself(), does="runs a workflow or cleans here", seen=look(path)) as taken:
+        try:
+            yield
+        finally:
+            if taken is not None:
+                ends(taken, myself())
+
+
+def _remove(path: Path) -> None:
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
+    else:
+        shutil.rmtree(path)
+
+
+def _where(found: Found) -> str:
+    """The folders that have something of it."""
+    return ", ".join(dict.fromkeys(_folder(path) for path in found.paths))
+
+
+def _folder(path: Path) -> str:
+    names = ("runs", "decode", "score", "errors", "tracked", "logs", "benchmarks", "checkpoints")
+    return next(name for name in reversed(path.parts) if name in names)
+
+
+def _list(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print("  " + "  ".join(cells).rstrip())
+
+
+def _bytes(size: int) -> str:
+    value, unit = float(size), "B"
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if value < 1000 or unit == "TB":
+            break
+        value /= 1000
+    return f"{value:.0f} {unit}" if unit in ("B", "kB") else f"{value:.1f} {unit}"
