@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hadpsgd.corpus.datadir import DataDir, Utterance
-from hadpsgd.corpus.layout import progress
 from hadpsgd.corpus.tables import Report
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
+from hadpsgd.progress import tracked
 from hadpsgd.setup.prepared import Corpus, Speech
 from hadpsgd.setup.recordings import Recording, converted, look_at, rate_for
 from hadpsgd.setup.split import SETS, Piece, split
@@ -48,7 +48,7 @@ def write(
             raise UserError(str(error), fix="Record more") from None
     audio = folder / "audio"
     files = {}
-    for recording in progress(recordings, recordings, "recordings copied"):
+    for recording in tracked(recordings, recordings, "copied", "recordings"):
         file = converted(recording, audio, rate)
         at_last = named.absolute() / file.relative_to(folder) if file.parent == audio else file
         files[recording.id] = str(at_last)

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hadpsgd.corpus import audio
-from hadpsgd.corpus.layout import progress
 from hadpsgd.corpus.resample import resample, to_int16
 from hadpsgd.corpus.tables import Report
 from hadpsgd.corpus.validate import SHORTEST
 from hadpsgd.errors import UserError
+from hadpsgd.progress import tracked
 from hadpsgd.setup.table import Row
 from hadpsgd.setup.words import words_of
 
@@ -47,7 +47,7 @@ def look_at(table: Path, rows: Sequence[Row], report: Report, threads: int) -> l
     speakers, that would have one name.
     """
     with ThreadPoolExecutor(threads) as pool:
-        headers = list(progress(pool.map(_header, rows), rows, "recordings looked at"))
+        headers = list(tracked(pool.map(_header, rows), rows, "looked at", "recordings"))
     speakers, ids = _Names("speaker"), _Names("utterance")
     found = []
     for row, header in zip(rows, headers, strict=True):
