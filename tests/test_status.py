@@ -35,7 +35,7 @@ OUT = Path("results/few")
 
 def starts():
     hold(OUT)
-    journal.record(workflow, OUT, OUT / "config.yaml")
+    journal.record(workflow, out=OUT, snapshot=OUT / "config.yaml")
 
 before_start(workflow, starts)
 

@@ -36,14 +36,14 @@ class TestProgress:
         assert length(seconds) == text
 
     def test_shares(self) -> None:
-        assert time_left(0.5, 30.0) == "30 s left"
-        assert time_left(0.001, 30.0) == "unknown time left"
+        assert time_left(0.5, seconds=30.0) == "30 s left"
+        assert time_left(0.001, seconds=30.0) == "unknown time left"
 
     def test_items_pass_and_count_by_weight(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
-        assert list(tracked(["ab", "c"], 3, "read", "letters", weight=len)) == ["ab", "c"]
+        assert list(tracked(["ab", "c"], 3, what="read", unit="letters", weight=len)) == ["ab", "c"]
         first, second = capsys.readouterr().err.splitlines()
         assert first.startswith("read: 2 of 3 letters in 0 s, ") and first.endswith(" 0 s left")
         assert second.startswith("read: 3 of 3 letters in 0 s, ") and "left" not in second

@@ -72,13 +72,14 @@ class Progress:
         if self._more is not None:
             parts.append(self._more(seconds))
         if self.done < self._total:
-            parts.append(time_left(self.done / self._total, seconds))
+            parts.append(time_left(self.done / self._total, seconds=seconds))
         return ", ".join(parts)
 
 
 def tracked(
     items: Iterable[T],
     total: int | Sized,
+    *,
     what: str,
     unit: str,
     weight: Callable[[T], int] = lambda _: 1,
@@ -90,7 +91,7 @@ def tracked(
         progress.add(weight(item))
 
 
-def time_left(share: float, seconds: float) -> str:
+def time_left(share: float, *, seconds: float) -> str:
     """When that share of the work took so many seconds; nothing known of less than 1 %."""
     if share < 0.01:
         return "unknown time left"

@@ -94,7 +94,7 @@ def starts() -> None:
     expand_parameters(workflow)
     DIGESTS.write(SNAPSHOT.sources)
     SNAPSHOT.hand_on(workflow)
-    journal.record(workflow, Path(OUT), SNAPSHOT.path)
+    journal.record(workflow, out=Path(OUT), snapshot=SNAPSHOT.path)
 
 
 before_start(workflow, starts)

@@ -64,7 +64,9 @@ def import_alignments(
     with atomic_folder(out) as folder:
         with Writer(ark=folder / "ali.1.gz") as writer:
             found = ((source, *item) for source, _, items in opened for item in items)
-            for source, utterance, ids in tracked(found, num_frames, "import", "alignments"):
+            for source, utterance, ids in tracked(
+                found, num_frames, what="import", unit="alignments"
+            ):
                 if utterance not in missing:
                     continue
                 if abs(len(ids) - num_frames[utterance]) > 1:

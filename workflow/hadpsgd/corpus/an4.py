@@ -139,7 +139,7 @@ def _held_out(speakers: list[str], count: int, root: Path) -> set[str]:
 def _convert(files: list[_File], folder: Path, rate: int, processes: int, what: str) -> None:
     with ProcessPoolExecutor(processes) as pool:
         work = pool.map(partial(_convert_file, folder=folder, rate=rate), files, chunksize=16)
-        for _ in tracked(work, files, what, "files"):
+        for _ in tracked(work, files, what=what, unit="files"):
             pass
 
 

@@ -75,7 +75,7 @@ def perturb(source: Source, out: Path, jobs: int) -> Summary:
     audio_folder = f"{AUDIO}/{out.name}"
     with atomic_folder(out.absolute().parents[1] / audio_folder) as folder:
         written = map_in_order(partial(_writer, source, folder), tasks, jobs)
-        deque(tracked(written, tasks, "perturb", "files"), maxlen=0)
+        deque(tracked(written, tasks, what="perturb", unit="files"), maxlen=0)
     with atomic_folder(out) as folder:
         copies = [_copy(data, files, audio_folder, speed) for speed in speeds]
         joined = DataDir(

@@ -45,7 +45,7 @@ class Summary:
     skipped: list[str] = field(default_factory=list)
     """Utterances shorter than a window."""
 
-    def speed(self, seconds: float, sample_rate: int) -> str:
+    def speed(self, seconds: float, *, sample_rate: int) -> str:
         """How much audio was read in so many seconds."""
         audio = self.samples / sample_rate
         return f"{audio / 3600:.2f} h of audio, {audio / seconds:,.0f}x real time"
@@ -113,7 +113,7 @@ def extract(stream: str, config: Config, data: DataDir, out: Path, jobs: int) ->
         "features",
         len(data),
         "utterances",
-        lambda seconds: summary.speed(seconds, config.features.sample_rate),
+        lambda seconds: summary.speed(seconds, sample_rate=config.features.sample_rate),
     )
     with ExitStack() as stack:
         counts = stack.enter_context(atomic_file(out / "utt2num_frames"))

@@ -107,5 +107,5 @@ def apply(inputs: Inputs, transforms: Mapping[str, Matrix], out: Path, jobs: int
     names = inputs.utterances
     pieces = (names[start : start + _PIECE] for start in range(0, len(names), _PIECE))
     found = map_in_order(partial(_worker, inputs, transforms), pieces, jobs)
-    done = tracked(found, names, "fmllr", "utterances", weight=len)
+    done = tracked(found, names, what="fmllr", unit="utterances", weight=len)
     return store((item for piece in done for item in piece), out, "fmllr")

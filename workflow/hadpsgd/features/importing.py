@@ -70,7 +70,7 @@ def take(
         else:
             writer = stack.enter_context(Writer(ark=out / f"{name}.ark", scp=out / f"{name}.scp"))
         items = ((s, *item) for s in sources for item in s.items(wanted))
-        for source, key, array in tracked(items, wanted, "import", f"entries of {name}"):
+        for source, key, array in tracked(items, wanted, what="import", unit=f"entries of {name}"):
             width = width or array.shape[-1]
             if array.shape[-1] != width:
                 what = f"{key} has {array.shape[-1]} dimensions, those before {width}"

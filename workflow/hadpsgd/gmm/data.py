@@ -65,7 +65,7 @@ def fill(space: Workspace, data: DataDir, feats: Path, frontend: Frontend) -> No
         UserError: features are missing or broken.
     """
     inputs = Inputs(data, feats, frontend)
-    read = tracked(inputs, inputs, "features read", "utterances")
+    read = tracked(inputs, inputs, what="features read", unit="utterances")
     space.fill((name, data.utterances[name].speaker, frames) for name, frames in read)
 
 
@@ -115,7 +115,7 @@ def compile_graphs(
     """
     compiler = GraphCompiler(lang.lexicon, tree, model)
     graphs = _compiled(compiler, words)
-    space.store_graphs(tracked(graphs, space, "graphs of transcripts", "utterances"))
+    space.store_graphs(tracked(graphs, space, what="graphs of transcripts", unit="utterances"))
 
 
 def _compiled(compiler: GraphCompiler, words: Iterator[list[int]]) -> Iterator[Graph]:

@@ -74,7 +74,7 @@ def train(
         grown = start + int(step * min(iteration - 1, schedule.grow_until))
         growth = Growth(gaussians=max(grown, start), power=schedule.power, prior=schedule.prior)
         state = State(state.passes, maximise(state.model, sums, growth, random))
-        left = time_left(iteration / (schedule.iterations - 1), time.monotonic() - began)
+        left = time_left(iteration / (schedule.iterations - 1), seconds=time.monotonic() - began)
         _report(schedule, iteration, sums, state.model, outcome, left)
     return state
 

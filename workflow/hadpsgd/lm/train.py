@@ -93,7 +93,7 @@ def _write_text(stream: TextIO, counts: list[int], ngrams: Iterable[arpa.Ngram])
     stream.write("\\data\\\n")
     stream.writelines(f"ngram {order}={count}\n" for order, count in enumerate(counts, 1))
     order = 0
-    for ngram in tracked(ngrams, sum(counts), "language model written", "n-grams"):
+    for ngram in tracked(ngrams, sum(counts), what="language model written", unit="n-grams"):
         if len(ngram.words) != order:
             order = len(ngram.words)
             stream.write(f"\n\\{order}-grams:\n")

@@ -92,7 +92,7 @@ def lattices(
     """
     stored = lattice_io.read(folder, wanted)
     if wanted is None:
-        stored = tracked(stored, len(data), "lattices", "utterances")
+        stored = tracked(stored, len(data), what="lattices", unit="utterances")
     for utterance, found in stored:
         if utterance not in data.utterances:
             what = f"the data has no utterance {utterance}"

@@ -48,7 +48,7 @@ def write(
             raise UserError(str(error), fix="Record more") from None
     audio = folder / "audio"
     files = {}
-    for recording in tracked(recordings, recordings, "copied", "recordings"):
+    for recording in tracked(recordings, recordings, what="copied", unit="recordings"):
         file = converted(recording, audio, rate)
         at_last = named.absolute() / file.relative_to(folder) if file.parent == audio else file
         files[recording.id] = str(at_last)

@@ -47,7 +47,7 @@ def look_at(table: Path, rows: Sequence[Row], report: Report, threads: int) -> l
     speakers, that would have one name.
     """
     with ThreadPoolExecutor(threads) as pool:
-        headers = list(tracked(pool.map(_header, rows), rows, "looked at", "recordings"))
+        headers = list(tracked(pool.map(_header, rows), rows, what="looked at", unit="recordings"))
     speakers, ids = _Names("speaker"), _Names("utterance")
     found = []
     for row, header in zip(rows, headers, strict=True):

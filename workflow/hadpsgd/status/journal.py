@@ -24,7 +24,7 @@ from hadpsgd.status.jobs import FAILED, FILE, FINISHED, STARTED, SUBMITTED, Happ
 _recorded: set[Path] = set()
 
 
-def record(workflow: Any, out: Path, snapshot: Path) -> None:
+def record(workflow: Any, *, out: Path, snapshot: Path) -> None:
     """Write the jobs of a workflow that starts, and from here on what happens to them.
 
     Args:
@@ -58,13 +58,13 @@ class Journal(logging.Handler):
         """A record of Snakemake's logger."""
         match getattr(record, "event", None):
             case LogEvent.JOB_INFO:  # before the executor has it
-                self.write(str(record.__dict__["jobid"]), STARTED)
+                self.write(str(record.__dict__["jobid"]), what=STARTED)
             case LogEvent.JOB_FINISHED:
-                self.write(str(record.__dict__["job_id"]), FINISHED)
+                self.write(str(record.__dict__["job_id"]), what=FINISHED)
             case LogEvent.JOB_ERROR:
-                self.write(str(record.__dict__["jobid"]), FAILED)
+                self.write(str(record.__dict__["jobid"]), what=FAILED)
 
-    def write(self, job: str, what: str, external: str = "") -> None:
+    def write(self, job: str, *, what: str, external: str = "") -> None:
         """One event, at once on disk; a full disk stops no workflow."""
         happened = Happened(job=job, what=what, time=time.time(), external=external)
         with suppress(OSError, ValueError):
@@ -87,7 +87,7 @@ def _tell_of_numbers(workflow: Any, journal: Journal) -> None:
 
     def started(job: Any, external_jobid: str | None = None) -> None:
         if external_jobid is not None:
-            journal.write(str(job.jobid), SUBMITTED, str(external_jobid))
+            journal.write(str(job.jobid), what=SUBMITTED, external=str(external_jobid))
         register(job, external_jobid)
 
     workflow.persistence.started = started

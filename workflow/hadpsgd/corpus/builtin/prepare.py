@@ -174,7 +174,7 @@ def _record(name: str, planned: list[Plan], layout: Layout, processes: int) -> D
     context.set_forkserver_preload(["hadpsgd.corpus.builtin.conversation"])
     with context.Pool(processes, maxtasksperchild=1) as pool:
         work = pool.imap(_record_job, jobs, chunksize=1)
-        segments = list(tracked(work, jobs, name, "recordings"))
+        segments = list(tracked(work, jobs, what=name, unit="recordings"))
     results = dict(zip((plan.name for plan in planned), segments, strict=True))
     return _data_dir(name, planned, results, layout)
 

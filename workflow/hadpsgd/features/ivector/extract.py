@@ -153,7 +153,7 @@ def extract(
         make = partial(make_worker, inputs, ubm, extractor, options)
         speakers = list(tasks(inputs))
         results = map_in_order(make, speakers, jobs)
-        for found, count in tracked(results, speakers, "ivector", "speakers"):
+        for found, count in tracked(results, speakers, what="ivector", unit="speakers"):
             for key, array in found:
                 writer.write(key, array)
             frames += count

@@ -100,7 +100,9 @@ def of_utterances(
     names = inputs.utterances
     pieces = (names[start : start + _PIECE] for start in range(0, len(names), _PIECE))
     found = map_in_order(partial(_worker, inputs, model, options, scatter), pieces, jobs)
-    return tracked(found, names, "statistics", "utterances", weight=lambda piece: len(piece[0]))
+    return tracked(
+        found, names, what="statistics", unit="utterances", weight=lambda piece: len(piece[0])
+    )
 
 
 class Spool:

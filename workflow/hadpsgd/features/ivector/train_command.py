@@ -55,7 +55,7 @@ def train_extractor(
         found = training.initial(model, dim=options.dim, seed=config.seed)
         history = []
         rounds = tracked(
-            range(options.iterations), options.iterations, "ivector-train", "iterations"
+            range(options.iterations), options.iterations, what="ivector-train", unit="iterations"
         )
         for iteration in rounds:
             sums = training.expect(found, spool, scatter)

@@ -50,7 +50,7 @@ def train_ubm(
 
     def passes() -> Iterator[Iterable[NDArray[np.float32]]]:
         while True:
-            pass_ = tracked(inputs, inputs, "ubm, this pass", "utterances")
+            pass_ = tracked(inputs, inputs, what="ubm, this pass", unit="utterances")
             yield (features for _, features in pass_)
 
     model = train(options.ubm, passes(), config.seed)

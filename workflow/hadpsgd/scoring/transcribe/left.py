@@ -40,6 +40,6 @@ class Left:
     def line(self, seconds: float) -> str:
         """After so many seconds."""
         share = min(self._done / (self._total * self._weights), 1.0)
-        left = f"about {time_left(share, seconds)}" if share > 0.01 else "starting"
+        left = f"about {time_left(share, seconds=seconds)}" if share > 0.01 else "starting"
         step = f", {self._step}" if self._step else ""
         return f"transcribe: {100 * share:.0f} % of {length(self._total)} of audio{step}; {left}"
