@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from training_data import write_config, write_egs
 
 from hadpsgd.decentralized.core.events import Event, Join, Mix, blocks_of, ledger_faults
-from hadpsgd.decentralized.record.record import events_of, read
+from hadpsgd.decentralized.record.record import blocks, events_of, read
 from hadpsgd.decentralized.topology.schedules import create
 
 LEARNERS, SIZE = 8, 2
@@ -119,10 +119,16 @@ class Race:
         [folder] = (self.folder / "results/checkpoints/tiny").iterdir()
         return {n: events_of(read(folder / f"record/node-{n}.bin", schedule)) for n in range(NODES)}
 
-    def size(self, node: int) -> int:
-        """Bytes of a node's record."""
+    def done(self, node: int) -> int:
+        """Blocks in a node's record."""
+        schedule = create("ring", learners=NODES, seed=3)
         files = self.folder.glob(f"results/checkpoints/tiny/*/record/node-{node}.bin")
-        return sum(file.stat().st_size for file in files)
+        return sum(len(blocks(file, schedule, node=node)) for file in files)
+
+    def came(self, rank: int) -> int:
+        """How often a rank has come after another one that had its place."""
+        said = "".join(file.read_text() for file in self.folder.rglob(f"rank-{rank}.log"))
+        return len(re.findall("joined at its step|came back at its step", said))
 
     def said(self) -> str:
         """What the launcher said."""
@@ -143,13 +149,13 @@ def ranks_of(launcher: int) -> dict[int, int]:
     return found
 
 
-def wait_for_growth(
+def wait_for_blocks(
     race: Race, launcher: subprocess.Popen[bytes], nodes: range | list[int]
 ) -> None:
-    """Until these have written more into their records."""
-    before = {node: race.size(node) for node in nodes}
+    """Until these have done two more: the first one may be older than what it is waited for."""
+    before = {node: race.done(node) for node in nodes}
     deadline = time.monotonic() + PATIENCE
-    while any(race.size(node) < size + 100 for node, size in before.items()):
+    while any(race.done(node) < done + 2 for node, done in before.items()):
         if launcher.poll() is not None:
             raise SystemExit(f"the run is over too soon: more --epochs\n{race.said()}")
         if time.monotonic() > deadline:
@@ -164,16 +170,15 @@ class Seconds:
     noticed: float
     """Until the launcher says that a rank died."""
     trains: float
-    """Until the super-learner trains (again)."""
+    """Until the super-learner has done two more blocks."""
     whole: float
-    """Until all its processes are new, and train."""
+    """Until the rank's new process is there, and then two more."""
 
 
 def strike(race: Race, launcher: subprocess.Popen[bytes], kind: str, victim: int) -> Seconds:
     """Do it to a rank, and wait until its super-learner is whole again."""
     node = victim // SIZE
-    before = ranks_of(launcher.pid)
-    old = {pid for rank, pid in before.items() if rank // SIZE == node}
+    pid, came = ranks_of(launcher.pid)[victim], race.came(victim)
     said = race.said().count(" died (")
     begin = time.monotonic()
 
@@ -184,12 +189,12 @@ def strike(race: Race, launcher: subprocess.Popen[bytes], kind: str, victim: int
             time.sleep(0.05)
         return time.monotonic() - begin
 
-    os.kill(before[victim], KINDS[kind])
+    os.kill(pid, KINDS[kind])
     noticed = wait(lambda: race.said().count(" died (") > said)
-    wait_for_growth(race, launcher, [node])
+    wait_for_blocks(race, launcher, [node])
     trains = time.monotonic() - begin
-    wait(lambda: not any(Path(f"/proc/{pid}").exists() for pid in old))
-    wait_for_growth(race, launcher, [node])
+    wait(lambda: race.came(victim) > came)
+    wait_for_blocks(race, launcher, [node])
     return Seconds(noticed, trains, time.monotonic() - begin)
 
 
@@ -251,7 +256,7 @@ def run(race: Race, failures: int, seed: int) -> None:
     draws = np.random.default_rng(seed)
     try:
         if failures:
-            wait_for_growth(race, launcher, range(NODES))
+            wait_for_blocks(race, launcher, range(NODES))
         for number, kind in enumerate(itertools.islice(itertools.cycle(KINDS), failures), 1):
             victim = int(draws.integers(LEARNERS))
             after = strike(race, launcher, kind, victim)
@@ -273,7 +278,7 @@ def main() -> None:
     parser.add_argument("--failures", type=int, default=50)
     parser.add_argument("--epochs", type=int, help="of 10 steps; 15 for each failure if not given")
     parser.add_argument("--silence-limit", type=float, default=10.0)
-    parser.add_argument("--member-death", choices=("leave", "continue"), default="leave")
+    parser.add_argument("--member-death", choices=("leave", "wait", "continue"), default="leave")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     epochs = args.epochs or 15 * args.failures

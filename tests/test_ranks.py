@@ -292,7 +292,7 @@ if 'HADPSGD_TURN' in os.environ:
     {before}
     launcher.send(b'.')
     launcher.recv(1)
-    print('its turn', flush=True)
+    print('its turn', life, flush=True)
     {after}
 elif rank == 3 and not life:
     while not said(2, 'life 0'): time.sleep(0.02)
@@ -333,6 +333,17 @@ def test_a_new_rank_that_dies_is_replaced(
     started = who_comes(tmp_path, until, replacements=3, **end)
     assert started.run() == 0 and started.replacements == 1
     assert ("super-learner 1 with it" in capsys.readouterr().err) == whole
+
+
+def test_a_new_rank_that_takes_part_is_missed_no_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """When it dies then, the one that it came to goes on alone again."""
+    after = "launcher.send(b'.')\n    if life == 1: os.kill(os.getpid(), 9)"
+    started = who_comes(tmp_path, "said(3, 'its turn 2')", after=after, replacements=3)
+    assert started.run() == 0 and started.replacements == 1
+    assert capsys.readouterr().err.count("of its super-learner rank 2 alone") == 2
+    assert "life 1" not in (tmp_path / "rank-2.log").read_text()
 
 
 @pytest.mark.parametrize("replacements", [0, 3])

@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import Any
 
 from hadpsgd.decentralized.core.engine import LostMemberError
-from hadpsgd.training import pulse
+from hadpsgd.training import pulse, turn
 from hadpsgd.training.board import Board
 from hadpsgd.training.checkpoints import Saved
 from hadpsgd.training.evaluation import evaluate
@@ -208,6 +208,7 @@ def resume(job: Job) -> tuple[Saved | None, bool]:
     engine, node = job.engine, job.engine.place.node
     if job.meeting.returning:
         engine.come_back()
+        turn.taken()
         say(f"{job.run.id}: learner {engine.place.rank} came back at its step {engine.steps}")
         return None, False
     if job.meeting.joining:

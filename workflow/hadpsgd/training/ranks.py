@@ -53,19 +53,25 @@ class Rank:
     watched: int
     """Its number in the vigil."""
     turn: socket.socket | None = None
-    """Of one that waits for its turn: it says there that it is ready."""
+    """Of one that comes to another: it says there that it is ready, then that it takes part."""
     code: int | None = None
     silent: str = ""
     """Why it was ended as one that hangs."""
 
     @property
     def ready(self) -> bool:
-        """Whether one that waits for its turn can take it."""
+        """Whether one that waits for its turn can take it; that has its turn, takes part."""
         assert self.turn is not None
         try:
             return self.turn.recv(len(READY), socket.MSG_PEEK) == READY
-        except BlockingIOError:
+        except (BlockingIOError, ConnectionResetError):
             return False
+
+    def hang_up(self) -> None:
+        """There is nothing more to be said."""
+        if self.turn is not None:
+            self.turn.close()
+            self.turn = None
 
     def last_line(self) -> str:
         """Of what this attempt wrote."""
@@ -218,6 +224,9 @@ class Ranks:
             if rank.watched in silent and not rank.silent:
                 rank.silent = silent[rank.watched]
                 rank.process.kill()  # for good: it never wakes up again
+        for rank in self._running():
+            if rank.turn is not None and rank.ready:
+                self._takes_part(rank)
         ended = [(rank, rank.process.poll()) for rank in self._running()]
         # of two that ended, the one that a signal killed did not die of the other's death
         for rank, status in sorted(ended, key=lambda one: one[1] or 0):
@@ -231,6 +240,7 @@ class Ranks:
     def _ended(self, rank: Rank, status: int) -> None:
         known = (End.DONE, BAD_INPUT, End.REQUEUE)
         rank.code = status if status in known else CRASHED
+        rank.hang_up()
         self.vigil.close(rank.watched)
         if status == BAD_INPUT:
             self._refuse(rank)
@@ -335,16 +345,24 @@ class Ranks:
             self._take_places(node)
 
     def _take_places(self, node: int) -> None:
-        """If one of them dies before they are taken in, the super-learner joins as a whole."""
-        until = time.monotonic() + JOIN_SECONDS
-        self.ranks[node * self.size].joins_until = until
+        """If one of them dies before all take part, the super-learner joins as a whole."""
+        first = self.ranks[node * self.size]
+        first.joins_until = float("inf")
         for rank in self._waiting_of(node):
             self.ranks[rank.number] = self.waiting.pop(rank.number)
-            rank.joins_until = until
+            rank.joins_until = first.joins_until
             assert rank.turn is not None
+            rank.turn.recv(len(READY))
             with contextlib.suppress(BrokenPipeError):  # it has ended, which is seen next
                 rank.turn.sendall(GO)
-            rank.turn.close()
+
+    def _takes_part(self, rank: Rank) -> None:
+        """It counts from now on, as does the one to which it came, if it is the last to come."""
+        rank.hang_up()
+        rank.joins_until = 0.0
+        first = self.ranks[rank.number // self.size * self.size]
+        if all(colleague.turn is None for colleague in self._colleagues(first)):
+            first.joins_until = 0.0
 
     def _dismiss(self, waiting: Sequence[Rank]) -> None:
         """They are of no use any more."""
@@ -354,8 +372,7 @@ class Ranks:
             rank.code = CRASHED
             self.vigil.close(rank.watched)
             del self.waiting[rank.number]
-            if rank.turn is not None:
-                rank.turn.close()
+            rank.hang_up()
 
     def _colleagues(self, rank: Rank) -> list[Rank]:
         """The other ranks of its super-learner."""
