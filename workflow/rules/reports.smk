@@ -100,7 +100,7 @@ rule index:
         "hadpsgd report --config {params.config:q} --index {output:q} 2> {log:q}"
 
 
-# A run in MLflow: with its model once it is trained, with its scores once it has them all.
+# A run in MLflow: once it is trained, and with its scores and its model once all sets are scored.
 rule track_training:
     input:
         summary=f"{OUT}/runs/{{run}}/summary.json",

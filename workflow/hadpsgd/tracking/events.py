@@ -102,6 +102,8 @@ class Model(_Event):
     kind: Literal["model"] = "model"
     path: str
     name: str
+    run: str = ""
+    """Folder of its training, beside which lies what it recognises speech with."""
 
 
 class Finish(_Event):

@@ -273,9 +273,13 @@ class Store:
         self.client.log_artifact(run_id, str(path), event.folder or None)
 
     def _model(self, run_id: str, event: Model) -> None:
-        from hadpsgd.tracking.registry import register  # imports torch
+        from hadpsgd.tracking.models.registry import register  # imports torch
 
-        register(self.client, run_id, Path(event.path), event.name)
+        path = Path(event.path)
+        if not path.is_file():  # as of an artifact
+            print(f"hadpsgd track: {path}: model is missing, left out", file=sys.stderr)
+            return
+        register(self.client, run_id, path, event.name, Path(event.run))
 
 
 def batches(items: Iterable[_T], size: int) -> Iterator[list[_T]]:

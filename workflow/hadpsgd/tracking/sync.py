@@ -15,7 +15,7 @@ from hadpsgd.tracking import identity, scoring_run, training_run
 from hadpsgd.tracking.curves import Curves
 from hadpsgd.tracking.events import Artifact, Event, Finish, Model, Note, Tags
 from hadpsgd.tracking.metrics_file import FILE as METRICS
-from hadpsgd.tracking.recorder import Connection, Recorder, upload_others
+from hadpsgd.tracking.recorder import Connection, Recorder, upload_others, warn
 from hadpsgd.tracking.results import (
     SUMMARY,
     RunResult,
@@ -123,8 +123,12 @@ def _training(config: Config, result: RunResult, who: identity.Identity) -> Iter
     if result.summary:
         yield Finish(status="FAILED" if diverged else "FINISHED", time_ms=_ended_ms(result))
     if config.tracking.register_model and (folder / "final.pt").is_file() and not diverged:
+        if result.state is not State.FINISHED:
+            warn(f"{result.key}: its model is logged once all its sets are scored")
+            return
         name = f"{experiment_name(config)}-{result.run.id}"
-        yield Model(path=str((folder / "final.pt").absolute()), name=name)
+        final = (folder / "final.pt").absolute()
+        yield Model(path=str(final), name=name, run=str(final.parent))
 
 
 def _tables(config: Config, result: RunResult) -> Iterator[Event]:

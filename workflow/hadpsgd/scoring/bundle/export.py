@@ -24,7 +24,7 @@ from hadpsgd.scoring.bundle import bundle
 from hadpsgd.scoring.bundle.manifest import FILE, Manifest, Score
 from hadpsgd.scoring.command import read_tuned
 
-_PACKAGES = (
+PACKAGES = (
     *("torch", "numpy", "scipy", "pydantic", "pyyaml", "soundfile", "threadpoolctl"),
     *("kaldi-io", "kaldi-native-fbank", "kaldifst", "kaldi-decoder"),
 )
@@ -202,5 +202,5 @@ def _trained_with(folder: Path) -> dict[str, str]:
 
 
 def _versions() -> dict[str, str]:
-    found = {name: metadata.version(name) for name in ("hadpsgd", *_PACKAGES)}
+    found = {name: metadata.version(name) for name in ("hadpsgd", *PACKAGES)}
     return {"python": platform.python_version(), **found}

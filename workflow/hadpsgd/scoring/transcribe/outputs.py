@@ -40,22 +40,22 @@ def as_json(found: Transcript) -> str:
                 "begin": round(segment.begin, 3),
                 "end": round(segment.end, 3),
                 "text": segment.text,
-                "words": [
-                    {
-                        "word": word.word,
-                        "begin": round(word.begin, 3),
-                        "end": round(word.begin + word.duration, 3),
-                        "confidence": None
-                        if word.confidence is None
-                        else round(word.confidence, 4),
-                    }
-                    for word in segment.words
-                ],
+                "words": [entry(word) for word in segment.words],
             }
             for segment in found.segments
         ],
     }
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def entry(word: TimedWord) -> dict[str, Any]:
+    """A word with its times in seconds, and its confidence or None."""
+    return {
+        "word": word.word,
+        "begin": round(word.begin, 3),
+        "end": round(word.begin + word.duration, 3),
+        "confidence": None if word.confidence is None else round(word.confidence, 4),
+    }
 
 
 def srt(found: Transcript) -> str:

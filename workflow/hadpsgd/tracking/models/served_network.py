@@ -1,6 +1,6 @@
 """A registered model as MLflow loads it: features in, scaled log-likelihoods out.
 
-model = mlflow.pyfunc.load_model("models:/demo-hadpsgd-2x2/1")
+model = mlflow.pyfunc.load_model("models:/demo-hadpsgd-2x2/1")  # of a run without a bundle
 log_likelihoods = model.predict(features)  # float32 [utterances, frames, dim] → [..., pdfs]
 """
 

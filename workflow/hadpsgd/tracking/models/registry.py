@@ -1,0 +1,127 @@
+"""Trained models in MLflow: logged with their run, and in the registry."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hadpsgd import config
+from hadpsgd.errors import UserError
+from hadpsgd.scoring.bundle.export import Run, export
+from hadpsgd.tracking.checksums import checksum, checksums, combined
+from hadpsgd.tracking.models import champion, kinds, versions
+from hadpsgd.tracking.models.champion import MODEL_TAG
+from hadpsgd.tracking.models.kinds import Kind
+
+CHECKSUM_TAG = "model.checksum"
+"""Of a run: of all that its model was made from."""
+TAKES_TAG = "takes"
+"""Of a model and its version: `recordings` or `features`."""
+_NO_NAME = str.maketrans(dict.fromkeys("/:.%\"'", "_"))  # what MLflow refuses in names of models
+_SHOWN = ("WER/", "final/")  # metrics that a model shows, too
+
+
+def register(client: Any, run_id: str, model: Path, name: str, folder: Path) -> None:
+    """Log the model of a run and add it as a version of the registered model `name`.
+
+    The same model is logged once. The best model of the experiment is its champion afterwards.
+
+    Args:
+        client: MlflowClient.
+        run_id: of the run.
+        model: `final.pt`, or a copy of it.
+        name: of the registered model.
+        folder: `RESULTS/NAME/runs/KEY`; scores and graph lie beside `runs/`.
+
+    Raises whatever MLflow's client raises.
+    """
+    run = client.get_run(run_id)
+    found = _checksum(model, folder)
+    if run.data.tags.get(CHECKSUM_TAG) != found:
+        with _kind(model, folder) as kind:
+            logged = _log(client, run, kind, name.translate(_NO_NAME))
+            tags = {TAKES_TAG: kind.takes}
+        versions.add(client, versions.registered_name(name), logged, tags)
+        client.set_tag(run_id, MODEL_TAG, logged.model_id)
+        client.set_tag(run_id, CHECKSUM_TAG, found)
+    champion.choose(client, run.info.experiment_id)
+
+
+def _checksum(model: Path, folder: Path) -> str:
+    """Of what a bundle is made from, as far as it is there."""
+    out = folder.absolute().parents[1]
+    parts = (
+        *(f"score/{folder.name}/{name}" for name in ("tuned.json", "*/wer.json")),
+        *("graph", "ali/train/final.mdl", "ali/train/final.alimdl", "ivector/extractor"),
+    )
+    files = [path.relative_to(out).as_posix() for part in parts for path in out.glob(part)]
+    return combined({"model": checksum(model), **checksums(out, files)})
+
+
+@contextmanager
+def _kind(model: Path, folder: Path) -> Iterator[Kind]:
+    """A bundle where one can be made, else the network alone, and why on standard error."""
+    with tempfile.TemporaryDirectory(prefix="hadpsgd-") as work:
+        bundle = Path(work) / "bundle"
+        try:
+            export(Run(folder, config.load(folder / "config.yaml")), bundle, licence="")
+            kind = kinds.recogniser(bundle)
+        except UserError as error:
+            what = f"{folder.name}: there is no bundle, the network alone is logged"
+            print(f"hadpsgd track: {what} ({error})", file=sys.stderr)
+            kind = kinds.network(model)
+        yield kind
+
+
+def _log(client: Any, run: Any, kind: Kind, name: str) -> Any:
+    """What mlflow.pyfunc.log_model does, without its one store a process; MLflow's LoggedModel.
+
+    Until all of it is there the model is pending, and failed where that ends with an error.
+    """
+    from mlflow.entities import LoggedModelOutput
+    from mlflow.models import Model
+
+    run_id = run.info.run_id
+    logged = client.create_logged_model(
+        run.info.experiment_id,
+        name=name,
+        source_run_id=run_id,
+        tags={TAKES_TAG: kind.takes},
+        params=run.data.params,
+        model_type="speech recognition" if kind.takes == "recordings" else "acoustic model",
+    )
+    model_id = logged.model_id
+    try:
+        with tempfile.TemporaryDirectory(prefix="hadpsgd-") as work:
+            record = Model(
+                artifact_path=logged.artifact_location,
+                run_id=run_id,
+                model_id=model_id,
+                model_uuid=model_id,
+            )
+            kind.save(Path(work) / "model", record)
+            client.log_model_artifacts(model_id, str(Path(work) / "model"))
+    except BaseException:
+        client.finalize_logged_model(model_id, "FAILED")
+        raise
+    client.log_outputs(run_id, [LoggedModelOutput(model_id, step=0)])
+    _show_metrics(client, run, model_id)
+    return client.finalize_logged_model(model_id, "READY")
+
+
+def _show_metrics(client: Any, run: Any, model_id: str) -> None:
+    """Word error rates of the run are those of its model."""
+    from mlflow.entities import Metric
+
+    names = [name for name in run.data.metrics if name.startswith(_SHOWN)]
+    points = [
+        max(client.get_metric_history(run.info.run_id, name), key=lambda p: (p.step, p.timestamp))
+        for name in names
+    ]
+    rows = [Metric(p.key, p.value, p.timestamp, p.step, model_id=model_id) for p in points]
+    if rows:
+        client.log_batch(run.info.run_id, metrics=rows)
