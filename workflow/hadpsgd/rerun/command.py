@@ -71,7 +71,8 @@ def run(args: argparse.Namespace) -> int:
     items = _around(original, config, anyway=args.anyway)
     file = write_resolved(config, out / "rerun.yaml")
     base = out / config.name
-    _workflow(file, args.cores, [base / "egs/train", base / "egs/dev"])
+    trained_on = [base / "egs/train", base / "egs/dev", base / "corpus/checked"]
+    _workflow(file, args.cores, trained_on)  # all of it: what came later would train a replay again
     items += _data(original, config, anyway=args.anyway, differing=_other_bits(original, items))
     if _asynchronous(original.run):
         _replay(original, config, file)
