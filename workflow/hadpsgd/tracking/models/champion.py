@@ -25,7 +25,7 @@ def choose(client: Any, experiment_id: str) -> None:
         return
     name = versions.registered_name(client.get_experiment(experiment_id).name)
     model = client.get_logged_model(run.data.tags[MODEL_TAG])
-    now = versions.by_alias(client, name, ALIAS)
+    now = versions.by_alias(client, name, alias=ALIAS)
     if now is not None and now.source == model.artifact_location:
         return
     tags = {"run": run.info.run_name, _DEV: f"{run.data.metrics[_DEV]:.2f}"}

@@ -39,7 +39,7 @@ def add(client: Any, name: str, model: Any, tags: dict[str, str]) -> str:
     return version
 
 
-def by_alias(client: Any, name: str, alias: str) -> Any | None:
+def by_alias(client: Any, name: str, *, alias: str) -> Any | None:
     """The version that has an alias, or None."""
     from mlflow.exceptions import MlflowException
 
