@@ -42,8 +42,10 @@ follows ([what is made again](../reruns.md)). `runs` are all trainings that the 
 COMMANDS_HEAD = """# Commands
 
 Made by `make reference` from the commands themselves. `hadpsgd --help` lists them, `hadpsgd STAGE
---help` explains one. The exit status is 0 where all went well, and 2 after bad input, with one line
-that says what and where. The workflow calls most of them; you can call each by hand.
+--help` explains one. The exit status is 0 where all went well, 2 after bad input (one line says
+what and where), 1 where something failed or differs (`doctor`, `transcribe`, `rerun`), and 75 where
+`launch` or `train` stopped at a checkpoint and is to be run again. The workflow calls most of
+them; you can call each by hand.
 """
 
 

@@ -48,4 +48,5 @@ class Tracking(Section):
     system_metrics: bool = True
     """Record memory and processor use of each rank while it trains."""
     register_model: bool = True
-    """Put each trained model into the model registry, with its signature and an example."""
+    """Log a model of each scored run (of one that is not decoded, its network once it is trained)
+    and register it; false logs none."""
