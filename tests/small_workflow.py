@@ -34,8 +34,8 @@ CONFIG: dict[str, Any] = {
     "alignment": {"kind": "mono", "gaussians": 120, "iterations": 10},
     "model": {"layers": 1, "cells": 32, "projection": 32},
     "training": {
-        "epochs": 6,
-        "batch": 16,
+        "epochs": 8,
+        "batch": 8,
         "threads": 1,
         "learning_rate": {"base": 0.2, "base_batch": 16, "anneal_after": 4},
         "runs": [SYNCHRONOUS, ASYNCHRONOUS],

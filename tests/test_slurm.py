@@ -227,7 +227,7 @@ def test_from_features_to_word_errors_on_two_nodes_as_on_one(
             stderr=stream,
         )
     until(lambda: (out / "configs").is_dir() or running.poll() is not None, 120, log.read_text)
-    write(tmp_path, training={**CONFIG["training"], "batch": 8, "runs": [{"name": "other"}]})
+    write(tmp_path, training={**CONFIG["training"], "batch": 16, "runs": [{"name": "other"}]})
     last_rank = out / f"logs/train.{key}/rank-3.log"
     until(lambda: last_rank.is_file() or running.poll() is not None, 600, log.read_text)
     jobs = [row.split() for row in slurm("squeue", "-h", "-o", "%D %i").splitlines()]

@@ -113,8 +113,8 @@ rule track_training:
     conda:
         "../../envs/hadpsgd.yaml"
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=lambda wildcards, attempt: 30 * attempt,
     params:
         config=config_file,
     shell:
@@ -145,8 +145,8 @@ rule track:
     conda:
         "../../envs/hadpsgd.yaml"
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=lambda wildcards, attempt: 30 * attempt,
     params:
         config=config_file,
         rows=ROWS,

@@ -7,10 +7,12 @@ in the files.
 
 from __future__ import annotations
 
+import heapq
 import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -23,6 +25,8 @@ CLOCKS = ("seconds", "virtual_seconds")
 """Of a row of updates, what is drawn against epochs alone."""
 BY_EPOCH = ("loss", *CLOCKS)
 """Of a row of updates, what is drawn against epochs."""
+AT_ONCE = 20_000
+"""Points of an event."""
 _AXES = ("step", "time", "epoch")
 _OF_LEARNER = re.compile(r"learner_\d+/(.+)")
 _IN_FILE_ALONE = re.compile(
@@ -67,7 +71,7 @@ class Curves:
     def new(self, *, ended: bool = False) -> Iterator[Event]:
         """Events for what was written since the last call; `ended`: nobody writes any more."""
         for found in (points(self._metrics.rows()), self._samples.points(ended=ended)):
-            if told := list(found):
+            while told := list(islice(found, AT_ONCE)):
                 yield Metrics(points=told)
 
 
@@ -90,15 +94,21 @@ class Samples:
 
         Steps are seconds since the run began: unique over resumes, as a step must be.
         """
-        for path in sorted(self._folder.glob(system.PATTERN)):
-            for row in self._files.setdefault(path, GrowingFile(path)).rows():
-                if _number(row.get("time")):
-                    interval = math.floor((row["time"] - self._created) / self._width)
-                    self._waiting[interval][path.name] = row
-        newest = max(self._waiting, default=0)
-        for interval in sorted(self._waiting):
-            if interval < newest or ended:
-                yield from self._points(interval)
+        files = map(self._rows, sorted(self._folder.glob(system.PATTERN)))
+        # in the order of time: days of 128 ranks are not held together
+        for name, row in heapq.merge(*files, key=lambda found: found[1]["time"]):
+            interval = math.floor((row["time"] - self._created) / self._width)
+            self._waiting[interval][name] = row
+            for passed in sorted(other for other in self._waiting if other < interval):
+                yield from self._points(passed)
+        for interval in sorted(self._waiting) if ended else ():
+            yield from self._points(interval)
+
+    def _rows(self, path: Path) -> Iterator[tuple[str, Row]]:
+        """A rank's new samples that have a time."""
+        for row in self._files.setdefault(path, GrowingFile(path)).rows():
+            if _number(row.get("time")):
+                yield path.name, row
 
     def _points(self, interval: int) -> Iterator[Point]:
         rows = list(self._waiting.pop(interval).values())
