@@ -317,6 +317,31 @@ def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert len(list((tmp_path / "my takes").iterdir())) == 12
 
 
+@pytest.mark.parametrize("damage", ["edited", "another's", "damaged record", "older record"])
+def test_a_config_that_init_did_not_write_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    path, config, record = table(tmp_path), tmp_path / "c.yaml", tmp_path / "data" / "init.json"
+    if damage == "another's":
+        config.write_text("name: mine\n")
+    else:
+        assert init(tmp_path, "--csv", str(path)) == 0
+    if damage == "edited":
+        config.write_text(config.read_text() + "# mine\n")
+    elif damage != "another's":
+        record.write_text("{" if damage == "damaged record" else '{"hours": 1.0}')
+    before = config.read_bytes()
+    capsys.readouterr()
+    assert init(tmp_path, "--csv", str(path), "--force") == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1 and "c.yaml: not as init wrote it" in told[0] and "--out" in told[0]
+    assert config.read_bytes() == before
+    another = ("--out", str(tmp_path / "d.yaml"), "--data", str(tmp_path / "data"), "--force")
+    assert main(["init", "--csv", str(path), *another]) == 0
+    assert main(["init", "--csv", str(path), *another]) == 0  # its own, and unchanged
+    assert config.read_bytes() == before
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import re
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 from hadpsgd.config import load
 from hadpsgd.corpus.validate import Checks, validate_or_fail
 from hadpsgd.errors import UserError
-from hadpsgd.files import atomic_folder, write_text
+from hadpsgd.files import atomic_folder, sha256, write_text
 from hadpsgd.parallel import add_jobs
 from hadpsgd.setup import from_kaldi, from_table
 from hadpsgd.setup.need import MADE
@@ -94,6 +95,17 @@ def _check_free(out: Path, data: Path, force: bool) -> None:
             raise UserError("is there already", where=path, fix="Give --force, or another --name")
     if out.is_dir():
         raise UserError("is a folder", where=out, fix="Name a file: --out FILE.yaml")
+    if out.exists() and sha256(out) != _written_before(data):
+        fix = "Name another: --out FILE.yaml; or remove it"
+        raise UserError("not as init wrote it; it is kept", where=out, fix=fix)
+
+
+def _written_before(data: Path) -> str | None:
+    """SHA-256 of the config that init wrote with this folder; None where that is not known."""
+    try:
+        return str(json.loads((data / MADE).read_bytes())["config"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
 
 
 def _make(args: argparse.Namespace, name: str, out: Path, data: Path) -> None:
@@ -103,12 +115,14 @@ def _make(args: argparse.Namespace, name: str, out: Path, data: Path) -> None:
             corpus, wanted=args.lexicon, folder=folder / "dict", named=data / "dict"
         )
         source = str((args.csv or args.kaldi).absolute())
-        write_text(folder / MADE, json.dumps({"source": source, **_hours(corpus)}, indent=2) + "\n")
         _check_data(corpus, data, folder)
         text = written(name, corpus, dictionary, cluster=args.cluster, config=out)
         write_text(folder / "config.yaml", text)
         load(folder / "config.yaml")
         (folder / "config.yaml").unlink()
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        made = {"source": source, "config": digest, **_hours(corpus)}
+        write_text(folder / MADE, json.dumps(made, indent=2) + "\n")
     write_text(out, text)
     for line in told(corpus, dictionary):
         print(line)

@@ -13,7 +13,7 @@ from hadpsgd.errors import UserError
 from hadpsgd.files import plain_or_gzipped
 
 MADE = "init.json"
-"""What `hadpsgd init` leaves in a folder that it made: the source and its hours."""
+"""What `hadpsgd init` leaves in a folder that it made: source, hours, SHA-256 of the config."""
 _FRAMES_AN_HOUR = 360_000
 _FLOAT = 4
 _REST = 1.5e9
