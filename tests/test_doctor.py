@@ -17,6 +17,7 @@ from slurm_cluster import Slurm
 
 from hadpsgd.cli import main
 from hadpsgd.config.load import check
+from hadpsgd.models.blstm import BLSTM
 from hadpsgd.setup import cluster, machine, places
 from hadpsgd.setup.need import bytes_needed, hours_known
 
@@ -52,7 +53,7 @@ def test_a_machine_that_is_ready(tmp_path: Path, capsys: pytest.CaptureFixture[s
     for what in ("results", "locks (flock)", "locks (fcntl)", "disk"):
         assert found[what].startswith("ok") and str(tmp_path) in found[what]
     assert not [path for path in tmp_path.iterdir() if path.name != "x.yaml"]  # nothing is left
-    assert "about 1.6 GB needed" in found["disk"]
+    assert "about 2.4 GB needed" in found["disk"]
 
 
 def test_what_fails(
@@ -140,6 +141,43 @@ def test_the_need_grows_with_what_is_kept() -> None:
     assert hour == 360_000 * 4 * (40 + 13 + 120)  # logmel, MFCC, examples with deltas
     six = check(CONFIG | {"egs": {"frames": 42, "shift": 21, "tempos": [0.9, 1.0, 1.1]}}, "x")
     assert bytes_needed(six, 2) - bytes_needed(six, 1) == 360_000 * 4 * (40 + 13 + 6 * 120)
+
+
+def test_the_need_counts_checkpoints() -> None:
+    """Weights and momentum of each super-learner, and one checkpoint more than are kept."""
+    sizes = {"layers": 1, "cells": 8, "projection": 4}
+    alignment = {"kind": "tri", "tri": {"leaves": 50}}
+    model = BLSTM(check(CONFIG | {"model": sizes}, "x").model, input_dim=120, num_pdfs=50)
+    weights = sum(p.numel() for p in model.parameters())
+
+    def need(*runs: dict[str, object], **training: object) -> float:
+        changes = {"model": sizes, "alignment": alignment}
+        config = check(CONFIG | changes | {"training": {"runs": list(runs), **training}}, "x")
+        return bytes_needed(config, 1)
+
+    one = {"strategy": "single"}
+    many = {"strategy": "hadpsgd", "among": "adpsgd", "learners": 8, "super_learner": 2}
+    both = need(one, many, keep_checkpoints=4)
+    assert both - need(one, keep_checkpoints=4) == 4 * 2 * 4 * weights * 5
+    seeds = need(one, seeds=[1, 2, 3], keep_checkpoints=1)
+    assert seeds - need(one, keep_checkpoints=1) == 2 * 2 * 4 * weights * 2
+    double = need(one, precision="fp64", keep_checkpoints=1)
+    assert double - need(one, keep_checkpoints=1) == 2 * 4 * weights * 2
+
+
+def test_a_damaged_record_of_init_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = tmp_path / "init.json"
+    sets = {name: {"data": str(tmp_path / name)} for name in ("train", "dev", "test")}
+    corpus = {"kind": "kaldi", "train": sets["train"], "dev": sets["dev"]}
+    corpus |= {"tests": {"test": sets["test"]}, "dict_dir": str(tmp_path)}
+    config = write(tmp_path, corpus=corpus)
+    for damage in ("{", "[]", "{}", '{"hours": "many"}', '{"hours": null}', "\udcff"):
+        made.write_bytes(damage.encode(errors="surrogateescape"))
+        _, found = doctor(capsys, "--config", str(config))
+        assert found["hours"].startswith("warn") and f"{made}: damaged" in found["hours"]
+        assert "GB free" in found["disk"] and "needed" not in found["disk"]
 
 
 def program(folder: Path, name: str, script: str) -> None:

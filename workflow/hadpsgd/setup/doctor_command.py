@@ -50,7 +50,11 @@ def _findings(config: Config | None, kind: str, hours: float | None) -> Iterator
     yield writing
     if writing.level == "ok":
         yield from places.locks(results)
-    hours = hours or (hours_known(config) if config else None)
+    try:
+        hours = hours or (hours_known(config) if config else None)
+    except UserError as error:
+        fix = "Give --hours HOURS, or remove the folder and run `hadpsgd init` again"
+        yield Finding(level="warn", what="hours", found=str(error), fix=fix)
     yield places.disk(results, bytes_needed(config, hours) if hours else None)
     yield places.store(tracking_uri(config) if config else os.environ.get(VARIABLE, Tracking().uri))
     yield from cluster.check(kind, results)

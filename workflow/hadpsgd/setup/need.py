@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from hadpsgd.config import Config
+from hadpsgd.config import Config, settings_of
+from hadpsgd.config.alignment import Ladder, Mono, TreeStage
 from hadpsgd.config.corpus import Builtin, Kaldi
+from hadpsgd.config.settings import Model
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.corpus.tables import read_table
 from hadpsgd.errors import UserError
@@ -17,12 +19,16 @@ MADE = "init.json"
 _FRAMES_AN_HOUR = 360_000
 _FLOAT = 4
 _REST = 1.5e9
-"""Checkpoints, graph, lattices, pages; what hours hardly change."""
+"""Graph, lattices, pages; what hours hardly change."""
 _DIMS = {"fmllr": 40, "ivector": 100}
+_MONO_PDFS = 200
+"""Of monophones at most, roughly: three states of each phone, five of silence."""
+_IMPORTED_PDFS = 32_000
+"""Imported alignments are not looked at; the papers have so many (arXiv 2002.01119)."""
 
 
 def bytes_needed(config: Config | None, hours: float) -> float:
-    """Bytes for features and examples, which are most of it.
+    """Bytes for features, examples and checkpoints, which are most of it.
 
     Without a config those of the defaults. All speech is counted as if it were trained on.
     """
@@ -36,25 +42,70 @@ def bytes_needed(config: Config | None, hours: float) -> float:
     audio = 2 * config.features.sample_rate * 3600 * hours * (speeds - 1)
     repeats = speeds * len(egs.tempos) * egs.frames / (egs.shift or egs.frames)
     width = {"float32": 4, "float16": 2}[egs.dtype]
-    examples = repeats * width * sum(dims[stream] for stream in streams)
-    return _REST + audio + frames * (stored * _FLOAT * speeds + examples)
+    inputs = sum(dims[stream] for stream in streams)
+    examples = repeats * width * inputs
+    kept = _checkpoints(config, inputs=inputs)
+    return _REST + kept + audio + frames * (stored * _FLOAT * speeds + examples)
+
+
+def _checkpoints(config: Config, *, inputs: int) -> int:
+    """Bytes of weights and momentum of all super-learners of all runs, as often as they are kept,
+    and once more while the next is written."""
+    total = 0
+    for run in config.training.members:
+        settings = settings_of(config, run.id)
+        number = 8 if settings.training.precision == "fp64" else 4
+        one = 2 * number * _parameters(settings.model, inputs=inputs, outputs=_pdfs(config))
+        nodes = run.learners // run.shared_gradients
+        total += one * nodes * (settings.training.keep_checkpoints + 1)
+    return total
+
+
+def _parameters(model: Model, *, inputs: int, outputs: int) -> int:
+    """Of hadpsgd.models.blstm, without loading torch: of an LSTM layer in each direction four
+    gates, each with weights of input and state and two biases; then projection and softmax."""
+    cells, units = model.cells, model.projection
+    widths = [inputs] + [2 * cells] * (model.layers - 1)
+    layers = sum(2 * 4 * cells * (width + cells + 2) for width in widths)
+    return layers + (2 * cells + 1) * units + (units + 1) * outputs
+
+
+def _pdfs(config: Config) -> int:
+    match config.alignment:
+        case Ladder() as ladder:
+            stage: TreeStage = getattr(ladder, ladder.kind)
+            return stage.leaves
+        case Mono():
+            return _MONO_PDFS
+    return _IMPORTED_PDFS
 
 
 def hours_known(config: Config) -> float | None:
-    """Hours of a config's speech, where that is known without reading audio."""
+    """Hours of a config's speech, where that is known without reading audio.
+
+    Raises:
+        UserError: what init recorded of them is damaged.
+    """
     match config.corpus:
         case Builtin() as corpus:
             return (corpus.train_minutes + corpus.dev_minutes + 2 * corpus.test_minutes) / 60
         case Kaldi() as corpus:
             made = Path(corpus.train.data).parent / MADE
             if made.is_file():
-                return float(json.loads(made.read_text("utf-8"))["hours"])
+                return _recorded(made)
             try:
                 parts = [_hours(Path(part.data)) for part in corpus.sets.values()]
             except (UserError, ValueError):
                 return None  # `hadpsgd validate` says what is wrong
             return None if None in parts else sum(part for part in parts if part)
     return None
+
+
+def _recorded(made: Path) -> float:
+    try:
+        return float(json.loads(made.read_bytes())["hours"])
+    except (ValueError, LookupError, TypeError):
+        raise UserError("damaged; it tells no hours", where=made) from None
 
 
 def _hours(data: Path) -> float | None:
