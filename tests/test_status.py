@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -19,7 +20,9 @@ import yaml
 from slurm_cluster import Slurm, until
 
 from hadpsgd.cli import main
+from hadpsgd.locks import locked
 from hadpsgd.progress import last_line
+from hadpsgd.run_folder import WORKFLOW_LOCK
 from hadpsgd.status.estimate import Times, together
 from hadpsgd.status.jobs import FILE, Happened, Jobs, Planned, Start
 from hadpsgd.status.screen import Screen
@@ -169,6 +172,50 @@ def test_a_job_of_slurm_has_its_number_and_host(
         assert seen().startswith(f"gate  Slurm job {number}, running on {host}  ")
         (tmp_path / "open").touch()
         until(lambda: "finished; all" in status(tmp_path, capsys)[0], PATIENCE)
+
+
+def recorded(out: Path, *rows: Start | Planned | Happened) -> None:
+    """What a workflow has recorded."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / FILE).write_text("".join(json.dumps(asdict(row)) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize(
+    "said, so_far, left",
+    [
+        ("PENDING||0:00", "0 s so far", "about 60 min left"),
+        ("RUNNING|n1|10:00", "10 min so far", "about 50 min left"),
+        ("RUNNING|n1|1-00:00:10", "24.0 h so far", "about 0 s left"),
+    ],
+)
+def test_a_job_of_slurm_counts_from_its_start_not_its_submission(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    said: str,
+    so_far: str,
+    left: str,
+) -> None:
+    """Submitted two hours ago; it takes one."""
+    config(tmp_path)
+    (tmp_path / "squeue").write_text(f"#!/bin/sh\necho '7|{said}'\n")
+    (tmp_path / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (tmp_path / "b.tsv").write_text("s\th:m:s\tmax_rss\n3600\t1:00:00\t-\n")
+    ago = time.time() - 7200
+    start = Start(
+        time=ago, folder=str(tmp_path), executor="slurm", slots=2, remote=True, snapshot=""
+    )
+    out = tmp_path / "results" / "few"
+    recorded(
+        *(out, start, planned("1", benchmark="b.tsv")),
+        Happened(job="1", what="started", time=ago),
+        Happened(job="1", what="submitted", time=ago, external="7"),
+    )
+    with locked(out / WORKFLOW_LOCK, "process 1"):
+        lines = status(tmp_path, capsys)
+    assert f"; {left}" in lines[0]
+    assert so_far in row(lines, "running") and left in row(lines, "running")
 
 
 def planned(job: str, after: str = "", threads: int = 1, **changes: object) -> Planned:

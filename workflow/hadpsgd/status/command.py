@@ -17,7 +17,7 @@ from hadpsgd.errors import UserError
 from hadpsgd.locks import look
 from hadpsgd.run_folder import WORKFLOW_LOCK
 from hadpsgd.status.jobs import Jobs, read
-from hadpsgd.status.screen import Screen
+from hadpsgd.status.screen import Place, Screen
 
 _SQUEUE_SECONDS = 5.0
 
@@ -66,21 +66,33 @@ def _changed(config: Config, file: Path, jobs: Jobs) -> list[str]:
     ]
 
 
-def _places(jobs: Jobs) -> dict[str, str]:
+def _places(jobs: Jobs) -> dict[str, Place]:
     """Where jobs of Slurm are and in which state, by number; empty if Slurm does not say."""
     numbers = [jobs.numbers[job.job] for job in jobs.begun if job.job in jobs.numbers]
     if jobs.start.executor != "slurm" or not numbers or shutil.which("squeue") is None:
         return {}
-    command = ["squeue", "-h", "-j", ",".join(numbers), "-o", "%i|%T|%N"]
+    command = ["squeue", "-h", "-j", ",".join(numbers), "-o", "%i|%T|%N|%M"]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=_SQUEUE_SECONDS
         )
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    rows = [line.split("|") for line in done.stdout.splitlines() if line.count("|") == 2]
-    return {number: _place(number, state, hosts) for number, state, hosts in rows}
+    rows = [line.split("|") for line in done.stdout.splitlines() if line.count("|") == 3]
+    return {row[0]: _place(*row) for row in rows}
 
 
-def _place(number: str, state: str, hosts: str) -> str:
-    return f"Slurm job {number}, {state.lower()}" + f" on {hosts}" * bool(hosts)
+def _place(number: str, state: str, hosts: str, runs: str) -> Place:
+    text = f"Slurm job {number}, {state.lower()}" + f" on {hosts}" * bool(hosts)
+    return Place(text=text, runs=0.0 if state == "PENDING" else _seconds(runs))
+
+
+def _seconds(text: str) -> float | None:
+    """Of Slurm's [days-][[hours:]minutes:]seconds; None where it says something else."""
+    days, _, clock = text.rpartition("-")
+    try:
+        numbers = [int(days or 0), *map(int, clock.split(":"))]
+    except ValueError:
+        return None
+    weights = (86_400, *(60**power for power in reversed(range(len(numbers) - 1))))
+    return float(sum(n * w for n, w in zip(numbers, weights, strict=True)))

@@ -33,6 +33,14 @@ class Running:
     says: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a cluster has a job, and for how many seconds it has run there, if that is known."""
+
+    text: str
+    runs: float | None
+
+
 class Screen:
     """What is told of the last start of a workflow.
 
@@ -45,7 +53,7 @@ class Screen:
     """
 
     def __init__(
-        self, name: str, jobs: Jobs, *, holder: str, now: float, places: Mapping[str, str]
+        self, name: str, jobs: Jobs, *, holder: str, now: float, places: Mapping[str, Place]
     ) -> None:
         self._name, self._jobs, self._holder = name, jobs, holder
         self._now, self._places = now, places
@@ -102,7 +110,10 @@ class Screen:
         return f"at least {length(seconds)} left{queue} (no time known of {named})"
 
     def _look(self, job: Planned) -> Running:
+        place = self._places.get(self._jobs.numbers.get(job.job, ""))
         since = self._now - self._jobs.began[job.job].time
+        if place is not None and place.runs is not None:
+            since = place.runs  # without its time in the queue
         left, says = self._pace(job)
         if left is None:
             says = next(filter(None, (last_line(self._folder / log) for log in job.logs)), "")
@@ -126,7 +137,8 @@ class Screen:
         for each in self._running:
             number = self._jobs.numbers.get(each.job.job)
             left = "" if each.left is None else f"about {length(each.left)} left"
-            where = self._places.get(number, f"job {number}") if number else "here"
+            place = self._places.get(number) if number else None
+            where = place.text if place else f"job {number}" if number else "here"
             rows.append([each.job.name, where, f"{length(each.since)} so far", left, each.says])
         return _part("running", rows)
 
