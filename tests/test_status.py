@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
@@ -26,6 +27,7 @@ from hadpsgd.run_folder import WORKFLOW_LOCK
 from hadpsgd.status.estimate import Times, together
 from hadpsgd.status.jobs import FILE, Happened, Jobs, Planned, Start
 from hadpsgd.status.screen import Screen
+from hadpsgd.tracking import metrics_file
 
 BIN = Path(sys.executable).parent
 PATIENCE = 200.0
@@ -326,12 +328,72 @@ def test_a_training_tells_by_its_epochs(tmp_path: Path) -> None:
     assert row(screen.lines(), "running").split("  ")[-2:] == ["about 40 s left", "epoch 2.00 of 6"]
 
 
+def test_of_a_long_training_the_last_rows_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    lines = [json.dumps({"step": n, "text": "x" * 100}) + "\n" for n in range(2000)]
+    file.write_text("".join(lines) + '{"step": ')
+    rows = list(metrics_file.last_rows(file, size=10 * len(lines[-1])))
+    assert [row["step"] for row in rows] == list(range(1991, 2000))
+    assert len(list(metrics_file.last_rows(file, size=10**6))) == 2000
+    assert list(metrics_file.last_rows(tmp_path / "none", size=9)) == []
+
+
 def test_a_damaged_record_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "results" / "few"
     out.mkdir(parents=True)
     (out / FILE).write_text(json.dumps({"rule": "of another version"}) + "\n")
     assert main(["status", "--config", str(config(tmp_path))]) == 2
     assert f"{out / FILE}: damaged" in capsys.readouterr().err
+
+
+def test_damaged_lines_are_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As a disk that was full for a moment leaves them."""
+    config(tmp_path)
+    known = jobs(tmp_path, planned("1"), planned("2"))
+    events = [Happened(job=job, what="finished", time=1.0) for job in "12"]
+    rows = [known.start, *known.planned.values(), *events]
+    lines = [json.dumps(asdict(row)) for row in rows]
+    damaged = [lines[3][:20], "[]", "7", '{"what": "finished"}', '{"job": "1"}', "\udcff"]
+    out = tmp_path / "results" / "few"
+    out.mkdir(parents=True)
+    text = "\n".join([*lines[:3], *damaged, *lines[3:], ""])
+    (out / FILE).write_bytes(text.encode(errors="surrogateescape"))
+    assert status(tmp_path, capsys)[0] == "few: finished; all 2 jobs done"
+
+
+def test_without_locks_it_cannot_tell_who_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", none)
+    config(tmp_path)
+    out = tmp_path / "results" / "few"
+    known = jobs(tmp_path, planned("1"), planned("2"))
+    begun = [Happened(job=job, what="started", time=1.0) for job in "12"]
+    recorded(out, known.start, *known.planned.values(), *begun)
+    with locked(out / WORKFLOW_LOCK, "process 1"):
+        lines = status(tmp_path, capsys)
+    assert lines[0].startswith("few: running or stopped (")
+    assert "no locks" in lines[0] and "0 of 2 jobs done" in lines[0]
+    assert row(lines, "running or interrupted") == "1"
+    recorded(out, known.start, *known.planned.values(),
+             *(Happened(job=job, what="finished", time=1.0) for job in "12"))  # fmt: skip
+    assert status(tmp_path, capsys)[0] == "few: finished; all 2 jobs done"
+
+
+def test_jobs_of_a_quiet_workflow_finish(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config(tmp_path)
+    (tmp_path / "open").touch()
+    with workflow(tmp_path, "--cores", "2", "--quiet") as process:
+        assert process.wait(PATIENCE) == 1
+    lines = status(tmp_path, capsys)
+    assert "failed " in lines[0] and "3 of 6 jobs done, 1 failed, 3 left" in lines[0]
+    assert row(lines, "failed") == "failure  failure.log"
+    assert "interrupted:" not in lines
 
 
 def test_a_line_that_is_being_written_is_left_out(

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hadpsgd.errors import UserError
@@ -34,6 +34,8 @@ class Seen:
     content: str = ""
     changed: int = 0
     """When a holder last came or went, in ns; 0 if there was none yet."""
+    sure: bool = True
+    """Whether the file system has locks, so that `held` can be told."""
 
 
 def look(path: Path) -> Seen:
@@ -42,11 +44,13 @@ def look(path: Path) -> Seen:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             seen = _seen(descriptor)
-            if seen.content and not seen.content.endswith(_ENDED):  # one is there, or was killed
+            if not seen.content.endswith(_ENDED):  # one is there, or was killed
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 except BlockingIOError:
-                    return Seen(True, seen.content, seen.changed)
+                    return replace(seen, held=bool(seen.content))  # without a name it just begins
+                except OSError as error:
+                    return replace(seen, sure=error.errno not in _NO_LOCKS)
             return seen
         finally:
             os.close(descriptor)

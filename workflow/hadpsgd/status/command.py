@@ -46,7 +46,12 @@ def lines(config: Config, file: Path) -> list[str]:
         start = f"snakemake --profile local --configfile {file}"
         return [f"{config.name}: never started; no workflow has recorded jobs in {out}", start]
     screen = Screen(
-        config.name, jobs, holder=holder, now=time.time(), places=_places(jobs) if holder else {}
+        config.name,
+        jobs,
+        holder=holder,
+        sure=lock.sure,
+        now=time.time(),
+        places=_places(jobs) if holder else {},
     )
     return [*screen.lines(), *_changed(config, file, jobs)]
 

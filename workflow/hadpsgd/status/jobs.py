@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -111,8 +112,10 @@ class Jobs:
 def read(out: Path) -> Jobs | None:
     """Of a results folder; None where no workflow has recorded any.
 
+    Lines that are damaged are left out, as a disk leaves them that was full for a moment.
+
     Raises:
-        UserError: the record is damaged.
+        UserError: the first line, of the start, is damaged.
     """
     path = out / FILE
     try:
@@ -120,25 +123,30 @@ def read(out: Path) -> Jobs | None:
     except FileNotFoundError:
         return None
     # without a line that is being written
-    lines = content[: content.rfind(b"\n") + 1].splitlines()
+    first, *lines = content[: content.rfind(b"\n") + 1].splitlines() or [b""]
     try:
-        rows: list[dict[str, Any]] = [json.loads(line) for line in lines]
-        jobs = Jobs(Start(**rows[0]), {})
-        for row in rows[1:]:
-            if "what" not in row:
-                planned = Planned(**row)
-                jobs.planned[planned.job] = planned
-                continue
-            event = Happened(**row)
-            if event.what == SUBMITTED:
-                jobs.numbers[event.job] = event.external
-            elif event.job in jobs.planned:
-                jobs.last.pop(event.job, None)  # so that they are in the order of events
-                jobs.last[event.job] = event
-                if event.what == STARTED:
-                    jobs.began[event.job] = event
-                    jobs.numbers.pop(event.job, None)
-    except (ValueError, TypeError, IndexError):
+        jobs = Jobs(Start(**json.loads(first)), {})
+    except (ValueError, TypeError):
         fix = "The next start of the workflow writes it anew"
         raise UserError("damaged", where=path, fix=fix) from None
+    for line in lines:
+        with suppress(ValueError, TypeError):
+            _add(jobs, json.loads(line))
     return jobs
+
+
+def _add(jobs: Jobs, row: dict[str, Any]) -> None:
+    """A row after the first; raises TypeError where it is not one of ours."""
+    if "what" not in row:
+        planned = Planned(**row)
+        jobs.planned[planned.job] = planned
+        return
+    event = Happened(**row)
+    if event.what == SUBMITTED:
+        jobs.numbers[event.job] = event.external
+    elif event.job in jobs.planned:
+        jobs.last.pop(event.job, None)  # so that they are in the order of events
+        jobs.last[event.job] = event
+        if event.what == STARTED:
+            jobs.began[event.job] = event
+            jobs.numbers.pop(event.job, None)

@@ -44,10 +44,11 @@ def record(workflow: Any, *, out: Path, snapshot: Path) -> None:
     journal = Journal((out / FILE).open("a", encoding="utf-8"))
     logger.addHandler(journal)
     _tell_of_numbers(workflow, journal)
+    _tell_of_ends(workflow, journal)
 
 
 class Journal(logging.Handler):
-    """Writes down which jobs start, finish and fail, as Snakemake logs them."""
+    """Writes down which jobs start and fail, as Snakemake logs them, and what it is told."""
 
     def __init__(self, stream: TextIO) -> None:
         """`stream` is closed with the handler."""
@@ -59,8 +60,6 @@ class Journal(logging.Handler):
         match getattr(record, "event", None):
             case LogEvent.JOB_INFO:  # before the executor has it
                 self.write(str(record.__dict__["jobid"]), what=STARTED)
-            case LogEvent.JOB_FINISHED:
-                self.write(str(record.__dict__["job_id"]), what=FINISHED)
             case LogEvent.JOB_ERROR:
                 self.write(str(record.__dict__["jobid"]), what=FAILED)
 
@@ -91,6 +90,21 @@ def _tell_of_numbers(workflow: Any, journal: Journal) -> None:
         register(job, external_jobid)
 
     workflow.persistence.started = started
+
+
+def _tell_of_ends(workflow: Any, journal: Journal) -> None:
+    """Snakemake counts a job as done in its graph once its outputs are there.
+
+    It logs this as well, but not with `--quiet`.
+    """
+    finish = workflow.dag.finish
+
+    async def finished(job: Any, *args: Any, **options: Any) -> None:
+        for each in job if job.is_group() else [job]:
+            journal.write(str(each.jobid), what=FINISHED)
+        await finish(job, *args, **options)
+
+    workflow.dag.finish = finished
 
 
 def _start(workflow: Any, snapshot: Path) -> Start:

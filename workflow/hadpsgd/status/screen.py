@@ -19,6 +19,8 @@ from hadpsgd.tracking.pace import Pace
 
 _MODEL = "final.pt"
 _WIDTH = 98
+_TAIL = 4_000_000
+"""Bytes of a training's record that are read: hundreds of rows of 128 learners."""
 _SHOWN = 12
 """Rows of a part; the rest is counted."""
 
@@ -48,15 +50,23 @@ class Screen:
         name: of the config.
         jobs: of the start.
         holder: who runs it now; empty where nobody does.
+        sure: whether the lock tells if anybody does.
         now: seconds since 1970.
         places: where jobs run, by their numbers on the cluster.
     """
 
     def __init__(
-        self, name: str, jobs: Jobs, *, holder: str, now: float, places: Mapping[str, Place]
+        self,
+        name: str,
+        jobs: Jobs,
+        *,
+        holder: str,
+        now: float,
+        places: Mapping[str, Place],
+        sure: bool = True,
     ) -> None:
         self._name, self._jobs, self._holder = name, jobs, holder
-        self._now, self._places = now, places
+        self._now, self._places, self._sure = now, places, sure
         self._times = Times(jobs)
         self._folder = Path(jobs.start.folder)
         self._depth = _depths(jobs.planned)
@@ -88,6 +98,11 @@ class Screen:
             return f"{self._name}: finished; all {total} jobs done"
         how = "failed" if jobs.failed else "stopped"
         at = length(max(self._now - jobs.latest, 0.0))
+        if not self._sure:
+            return (
+                f"{self._name}: running or {how} (no locks on this file system tell which), last "
+                f"event {at} ago; {counted}{failed}, {total - done} left"
+            )
         return f"{self._name}: {how} {at} ago; {counted}{failed}, {total - done} left"
 
     def _time_left(self) -> str:
@@ -127,7 +142,8 @@ class Screen:
         if model is None:
             return None, ""
         pace, epoch = Pace(), 0.0
-        for row in metrics_file.read(self._folder / model.parent / metrics_file.FILE):
+        file = self._folder / model.parent / metrics_file.FILE
+        for row in metrics_file.last_rows(file, size=_TAIL):
             pace.add(row)
             epoch = row.get("epoch", epoch)
         return pace.seconds(), f"epoch {epoch:.2f} of {pace.epochs}"
@@ -148,7 +164,7 @@ class Screen:
     def _rows_left(self) -> list[str]:
         cut = [] if self._holder else [[job.name, *job.logs] for job in self._jobs.begun]
         return [
-            *_part("interrupted", cut),
+            *_part("interrupted" if self._sure else "running or interrupted", cut),
             *self._by_rule("left", self._waiting),
             *self._by_rule("not made, since what they need failed", self._blocked),
         ]

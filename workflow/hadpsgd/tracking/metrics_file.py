@@ -49,6 +49,22 @@ def read(path: Path) -> list[Row]:
     return list(GrowingFile(path).rows())
 
 
+def last_rows(path: Path, *, size: int) -> Iterator[Row]:
+    """Rows of the last `size` bytes of a file, which may be many times longer; none where there is
+    no file. As `GrowingFile`, without what is no row or not written to its end."""
+    try:
+        with path.open("rb") as stream:
+            start = max(0, stream.seek(0, 2) - size)
+            stream.seek(start)
+            if start:
+                stream.readline()  # most likely not from its beginning
+            for line in stream:
+                if line.endswith(b"\n") and (row := _row(line)):
+                    yield row
+    except FileNotFoundError:
+        return
+
+
 def _row(line: bytes) -> Row | None:
     try:
         row = json.loads(line)
