@@ -26,7 +26,7 @@ _POLL_SECONDS = 0.2
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Seen:
     """A lock at a moment."""
 
@@ -54,7 +54,7 @@ def look(path: Path) -> Seen:
             return seen
         finally:
             os.close(descriptor)
-    return Seen(False)
+    return Seen(held=False)
 
 
 def ends(descriptor: int, who: str) -> None:
@@ -127,7 +127,8 @@ def myself(job: str = "") -> str:
 
 def _seen(descriptor: int) -> Seen:
     content = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
-    return Seen(False, content, os.fstat(descriptor).st_mtime_ns if content else 0)
+    changed = os.fstat(descriptor).st_mtime_ns if content else 0
+    return Seen(held=False, content=content, changed=changed)
 
 
 def _try(descriptor: int, path: Path) -> bool | None:
