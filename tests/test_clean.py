@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -190,6 +191,49 @@ def test_a_run_that_is_trained_by_hand_stays(
         assert main(["clean", "--config", str(file), "--remove"]) == 0
         assert "kept, in training now" in capsys.readouterr().out
         assert place.files() == before
+
+
+@pytest.mark.parametrize("others", [[], ["--others"]])
+def test_another_environment_removes_nothing(
+    others: list[str],
+    place: Place,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Paths with a variable are in runs' keys."""
+    file = place.write("c.yaml", 0.1)
+    content = yaml.safe_load(file.read_text())
+    content["corpus"] = {"kind": "an4", "path": "${ELSEWHERE:-a}/an4"}
+    file.write_text(yaml.safe_dump(content))
+    place.train(file, Origin.of_file(file))
+    before = place.files()
+    monkeypatch.setenv("ELSEWHERE", "b")
+    assert main(["clean", "--config", str(file), "--remove", *others]) == 2
+    error = capsys.readouterr().err
+    assert "environment variable" in error and error.count("\n") == 1
+    assert place.files() == before
+
+
+def test_a_setting_that_decides_nothing_need_not_be_started(place: Place) -> None:
+    file, former, _ = changed(place)
+    file.write_text(file.read_text() + "site: {learners_per_node: 2}\n")
+    assert main(["clean", "--config", str(file), "--remove"]) == 0
+    assert not (place.out / "runs" / former).exists()
+
+
+def test_without_locks_nothing_is_removed(
+    place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, *_ = changed(place)
+    before = place.files()
+
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    assert main(["clean", "--config", str(file), "--remove"]) == 2
+    assert "no locks on this file system: a workflow" in capsys.readouterr().err
+    assert place.files() == before
 
 
 def test_of_a_link_the_link_goes(place: Place) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
-from hadpsgd.config import Config, load, run_key
+from hadpsgd.config import Config, fingerprint, load, run_key
 from hadpsgd.errors import UserError
 from hadpsgd.origins import Origin, read
 
@@ -42,3 +43,25 @@ def claims(config: Config, file: Path) -> dict[str, str]:
         for key in keys(started):
             found.setdefault(key, whose)
     return found
+
+
+def check_started(config: Config, file: Path) -> None:
+    """Refuse a config with which no workflow was started, settings that decide nothing aside.
+
+    Environment variables are part of it: with another value of one, all its runs have other keys.
+
+    Raises:
+        UserError: it is none of those that lie in `configs/`.
+    """
+    own = fingerprint([config])
+    for snapshot in (Path(config.results) / config.name / "configs").glob("*.yaml"):
+        with suppress(UserError):
+            if fingerprint([load(snapshot)]) == own:
+                return
+    raise UserError(
+        "no workflow was started here with the config as it is now, so its runs may be unknown: it"
+        " was changed since, or an environment variable in it has another value than at the start",
+        where=file,
+        fix=f"Start it first (`snakemake --configfile {file}`; -n is not enough), or set the"
+        " variable as it was",
+    )

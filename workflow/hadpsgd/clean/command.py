@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from hadpsgd.clean.claims import claims, keys
+from hadpsgd.clean.claims import check_started, claims, keys
 from hadpsgd.clean.folders import Found, of_runs
 from hadpsgd.config import Config, load
+from hadpsgd.errors import UserError
 from hadpsgd.locks import ends, locked, look, myself
 from hadpsgd.run_folder import WORKFLOW_LOCK
 
@@ -43,6 +44,7 @@ def run(args: argparse.Namespace) -> int:
         running = f"; {held.content} runs a workflow here, so not now" * held.held
         print(f"nothing was removed: --remove removes what is listed{running}")
         return 0
+    check_started(config, args.config)
     with _alone(out):
         for found in _sort_out(config, args.config, others=args.others):
             for path in found.paths:
@@ -77,15 +79,20 @@ def _alone(out: Path) -> Iterator[None]:
     """No workflow runs in a results folder, and none starts while the block runs.
 
     Raises:
-        UserError: one runs.
+        UserError: one runs, or the file system has no locks, so that nobody knows.
     """
     path = out / WORKFLOW_LOCK
     with locked(path, myself(), does="runs a workflow or cleans here", seen=look(path)) as taken:
+        if taken is None:
+            raise UserError(
+                "no locks on this file system: a workflow or a training may use what is removed",
+                where=out,
+                fix="Remove what is listed without --remove by hand, once nothing runs",
+            )
         try:
             yield
         finally:
-            if taken is not None:
-                ends(taken, myself())
+            ends(taken, myself())
 
 
 def _remove(path: Path) -> None:
