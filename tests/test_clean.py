@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -58,7 +59,8 @@ class Place:
         for path in self.of(key):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(bytes(1000))
-        (self.checkpoints(key) / "config.yaml").write_text(resolved(config))
+        for folder in (self.checkpoints(key), self.out / "runs" / key):
+            (folder / "config.yaml").write_text(resolved(config))
         return key
 
     def checkpoints(self, key: str) -> Path:
@@ -110,7 +112,7 @@ def test_without_remove_it_lists(place: Place, capsys: pytest.CaptureFixture[str
     before = place.files()
     assert main(["clean", "--config", str(file)]) == 0
     shown = capsys.readouterr().out
-    size = 11_000 + (place.checkpoints(former) / "config.yaml").stat().st_size
+    size = 11_000 + 2 * (place.checkpoints(former) / "config.yaml").stat().st_size
     assert f"1 runs that no config names, {size / 1000:.0f} kB" in shown
     assert former in shown and now not in shown
     assert "nothing was removed" in shown
@@ -121,6 +123,7 @@ def test_remove_takes_all_of_the_former_run_and_nothing_else(place: Place) -> No
     file, former, _ = changed(place)
     before = place.files()
     gone = {*map(str, place.of(former)), str(place.checkpoints(former) / "config.yaml")}
+    gone.add(str(place.out / "runs" / former / "config.yaml"))
     assert gone < before
     assert main(["clean", "--config", str(file), "--remove"]) == 0
     assert before - place.files() == gone
@@ -234,6 +237,60 @@ def test_without_locks_nothing_is_removed(
     assert main(["clean", "--config", str(file), "--remove"]) == 2
     assert "no locks on this file system: a workflow" in capsys.readouterr().err
     assert place.files() == before
+
+
+def test_a_folder_that_only_looks_like_a_run_stays(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, former, _ = changed(place)
+    copies = [place.out / kind / f"{former}-20261122" for kind in ("runs", "decode", "score")]
+    for copy in copies:
+        shutil.copytree(copy.with_name(former), copy)
+    assert main(["clean", "--config", str(file), "--remove"]) == 0
+    shown = capsys.readouterr().out
+    assert "not known, kept" in shown and all(str(copy) in shown for copy in copies)
+    assert all(copy.is_dir() and not copy.with_name(former).exists() for copy in copies)
+
+
+def test_checkpoints_that_a_run_of_now_resumes_stay(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Settings that change the key of a run, but not how it is trained."""
+    file = place.write("c.yaml", 0.1)
+    former = place.train(file, Origin.of_file(file))
+    content = yaml.safe_load(file.read_text())
+    content["realign"] = {"passes": 1}
+    file.write_text(yaml.safe_dump(content))
+    now = place.train(file, Origin.of_file(file))
+    assert now != former
+    assert main(["clean", "--config", str(file), "--remove"]) == 0
+    shown = capsys.readouterr().out
+    assert f"resume:\n  {place.checkpoints(former)}" in shown
+    assert (place.checkpoints(former) / "000000001" / "a.pt").is_file()
+    assert not (place.out / "runs" / former).exists()
+
+
+def test_what_cannot_be_removed_is_told_at_the_end(
+    place: Place, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, former, _ = changed(place)
+    with monkeypatch.context() as patch:
+        real = shutil.rmtree
+
+        def rmtree(path: Path) -> None:
+            if path.parent.name == "decode":
+                raise OSError(errno.ENOTEMPTY, "Directory not empty", str(path))
+            real(path)
+
+        patch.setattr(shutil, "rmtree", rmtree)
+        assert main(["clean", "--config", str(file), "--remove"]) == 2
+    error = capsys.readouterr().err
+    assert "Directory not empty" in error and error.count("\n") == 1
+    assert not any(path.exists() for path in place.of(former))
+    aside = place.out / "decode" / f".removed-{former}"
+    assert aside.is_dir()
+    assert main(["clean", "--config", str(file), "--remove"]) == 0
+    assert not aside.exists()
 
 
 def test_of_a_link_the_link_goes(place: Place) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from hadpsgd.config import Config, fingerprint, load, run_key
+from hadpsgd.config import Config, fingerprint, load, run_fingerprint, run_key
 from hadpsgd.errors import UserError
 from hadpsgd.origins import Origin, read
 
@@ -15,9 +15,14 @@ def keys(config: Config) -> list[str]:
     return [run_key(config, run.id) for run in config.training.members]
 
 
-def claims(config: Config, file: Path) -> dict[str, str]:
+def resumable(config: Config) -> set[tuple[str, str]]:
+    """Ids of its runs and hashes of their settings: checkpoints of both are theirs."""
+    return {(run.id, run_fingerprint(config, run.id)) for run in config.training.members}
+
+
+def claims(config: Config, file: Path) -> tuple[dict[str, str], set[tuple[str, str]]]:
     """Runs that belong to the config as it is now, or to other configs that were started here;
-    with each whose it is.
+    with each whose it is. Then what is resumable of them all.
 
     What the same file said at former starts claims nothing. A start with `--config KEY=VALUE`, or
     as a module of another workflow, is that of another config, and so is one of which nothing is
@@ -27,6 +32,7 @@ def claims(config: Config, file: Path) -> dict[str, str]:
         UserError: a config of former starts cannot be read any more.
     """
     found = dict.fromkeys(keys(config), str(file))
+    resumed = resumable(config)
     own = Origin.of_file(file)
     for snapshot in sorted((Path(config.results) / config.name / "configs").glob("*.yaml")):
         origins = read(snapshot)
@@ -40,9 +46,10 @@ def claims(config: Config, file: Path) -> dict[str, str]:
                 fix="With --others, runs of all other configs are removed, too",
             ) from None
         whose = ", ".join(map(str, origins)) or "a config that is not recorded"
+        resumed |= resumable(started)
         for key in keys(started):
             found.setdefault(key, whose)
-    return found
+    return found, resumed
 
 
 def check_started(config: Config, file: Path) -> None:

@@ -7,13 +7,12 @@ those of before stay. Data, features, alignments and graphs are not keyed, and s
 from __future__ import annotations
 
 import argparse
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from hadpsgd.clean.claims import check_started, claims, keys
-from hadpsgd.clean.folders import Found, of_runs
+from hadpsgd.clean.claims import check_started, claims, keys, resumable
+from hadpsgd.clean.folders import Found, of_runs, remove, run_of_checkpoints, sweep
 from hadpsgd.config import Config, load
 from hadpsgd.errors import UserError
 from hadpsgd.locks import ends, locked, look, myself
@@ -46,21 +45,30 @@ def run(args: argparse.Namespace) -> int:
         return 0
     check_started(config, args.config)
     with _alone(out):
+        errors = sweep(config)
         for found in _sort_out(config, args.config, others=args.others):
-            for path in found.paths:
-                _remove(path)
-            print(f"removed {found.key}", flush=True)
+            failed = _remove(found)
+            errors += failed
+            print(f"removed {found.key}" + " in part" * bool(failed), flush=True)
+    if errors:
+        raise UserError(
+            f"{len(errors)} files or folders could not be removed; the first: {errors[0]}",
+            where=out,
+            fix="See to the cause and call it again",
+        )
     return 0
 
 
 def _sort_out(config: Config, file: Path, *, others: bool) -> list[Found]:
     """What may be removed; prints it, and what stays."""
     own = dict.fromkeys(keys(config), str(file))
-    claimed = own if others else claims(config, file)
-    runs = of_runs(config)
+    claimed, resumed = (own, resumable(config)) if others else claims(config, file)
+    runs, unknown = of_runs(config)
     free = [found for found in runs if found.key not in claimed]
     busy = [found for found in free if found.trains]
     free = [found for found in free if found not in busy]
+    resuming = _spare(free, resumed)
+    free = [found for found in free if found.paths]
     out, size = Path(config.results) / config.name, sum(found.size for found in free)
     print(f"{out}: {len(free)} runs that no config names, {_bytes(size)}")
     _list([(found.key, _bytes(found.size), _where(found)) for found in free])
@@ -71,7 +79,25 @@ def _sort_out(config: Config, file: Path, *, others: bool) -> list[Found]:
     if busy:
         print("kept, in training now:")
         _list([(found.key, _bytes(found.size), "") for found in busy])
+    if resuming:
+        print("kept, checkpoints that a run of now may resume:")
+        _list([(str(path),) for path in resuming])
+    if unknown:
+        print("not known, kept:")
+        _list([(str(path),) for path in unknown])
     return free
+
+
+def _spare(runs: list[Found], resumed: set[tuple[str, str]]) -> list[Path]:
+    """Take from runs the checkpoints that others resume; these."""
+    spared = []
+    for found in runs:
+        for path in list(found.paths):
+            trained = run_of_checkpoints(path)
+            if trained and trained.resumes in resumed:
+                found.paths.remove(path)
+                spared.append(path)
+    return spared
 
 
 @contextmanager
@@ -95,11 +121,15 @@ def _alone(out: Path) -> Iterator[None]:
             ends(taken, myself())
 
 
-def _remove(path: Path) -> None:
-    if path.is_symlink() or not path.is_dir():
-        path.unlink(missing_ok=True)
-    else:
-        shutil.rmtree(path)
+def _remove(found: Found) -> list[OSError]:
+    """All that there is of a run; why something stays."""
+    errors = []
+    for path in found.paths:
+        try:
+            remove(path)
+        except OSError as error:
+            errors.append(error)
+    return errors
 
 
 def _where(found: Found) -> str:
