@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -150,7 +151,7 @@ def test_the_need_counts_checkpoints() -> None:
     model = BLSTM(check(CONFIG | {"model": sizes}, "x").model, input_dim=120, num_pdfs=50)
     weights = sum(p.numel() for p in model.parameters())
 
-    def need(*runs: dict[str, object], **training: object) -> float:
+    def need(*runs: Mapping[str, object], **training: object) -> float:
         changes = {"model": sizes, "alignment": alignment}
         config = check(CONFIG | changes | {"training": {"runs": list(runs), **training}}, "x")
         return bytes_needed(config, 1)

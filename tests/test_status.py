@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -351,7 +352,7 @@ def test_damaged_lines_are_passed_over(tmp_path: Path, capsys: pytest.CaptureFix
     config(tmp_path)
     known = jobs(tmp_path, planned("1"), planned("2"))
     events = [Happened(job=job, what="finished", time=1.0) for job in "12"]
-    rows = [known.start, *known.planned.values(), *events]
+    rows: list[Any] = [known.start, *known.planned.values(), *events]
     lines = [json.dumps(asdict(row)) for row in rows]
     damaged = [lines[3][:20], "[]", "7", '{"what": "finished"}', '{"job": "1"}', "\udcff"]
     out = tmp_path / "results" / "few"
