@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
 from mlflow.utils.validation import MAX_METRICS_PER_BATCH
 from tracking_data import (
     ERRORS,
@@ -27,7 +29,9 @@ from hadpsgd.reports import compare
 from hadpsgd.reports.command import write
 from hadpsgd.reports.findings import Findings
 from hadpsgd.tracking.events import Begin, Event, Finish, Metrics, Params, Point, Tags
+from hadpsgd.tracking.models import registry
 from hadpsgd.tracking.recorder import Connection, Recorder
+from hadpsgd.tracking.spool import keys_waiting
 from hadpsgd.tracking.store import NotStoredError, Store
 from hadpsgd.tracking.sync import TABLES, sync, tracked_runs
 
@@ -190,6 +194,64 @@ def test_champion_is_the_best_on_dev(mlflow_folder: Path) -> None:
     assert champion() == ("1", "single")
     assert len(client.search_model_versions("name = 'demo'")) == 2
     assert len(client.search_model_versions("name = 'demo-ssgd-4'")) == 3
+
+
+def test_a_champion_that_somebody_deleted(mlflow_folder: Path) -> None:
+    """The next best takes its place, and nothing waits."""
+    config = write_results(mlflow_folder)
+    sync(config, None)
+    client = Store(config.tracking.uri, mlflow_folder / "tracking").client
+
+    def champion() -> Any:
+        return client.get_model_version_by_alias("demo", "champion")
+
+    gone = client.get_run(champion().run_id)
+    assert gone.info.run_name == "single"
+    client.delete_logged_model(gone.data.tags["model.id"])
+    sync(config, None, run="ssgd-4")
+    assert client.get_run(champion().run_id).info.run_name == "hadpsgd-2x2"
+    assert not keys_waiting(mlflow_folder / "tracking")
+
+
+def test_other_development_sets_are_not_compared(mlflow_folder: Path) -> None:
+    config = write_results(mlflow_folder)
+    sync(config, None)
+    client = Store(config.tracking.uri, mlflow_folder / "tracking").client
+    other = mlflow_folder / "demo/corpus/data/dev/text"
+    other.parent.mkdir(parents=True, exist_ok=True)
+    other.write_text("other speech\n")
+    runs = {run.run: run.mlflow_run for run in tracked_runs(config)}
+    starts = {name: client.get_run(run).info.start_time for name, run in runs.items()}
+    newest = max(starts, key=starts.__getitem__)
+    worse = ERRORS[newest] | {"dev": (200, 5, 10)}
+    write_scores(config, newest, worse)
+    sync(config, None, run=newest)
+    found = client.get_model_version_by_alias("demo", "champion")
+    assert client.get_run(found.run_id).info.run_name == newest
+
+
+def test_a_model_that_the_store_refuses(
+    mlflow_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is told of in a line, and the other records go on; without a connection they wait."""
+    config = write_results(mlflow_folder)
+    sync(config, None, run="single")
+
+    def refuse(*_: object) -> None:
+        raise MlflowException("no such thing", error_code=RESOURCE_DOES_NOT_EXIST)
+
+    def lost(*_: object) -> None:
+        raise MlflowException("API request failed: Max retries exceeded")
+
+    monkeypatch.setattr(registry, "register", refuse)
+    capsys.readouterr()
+    sync(config, None, run="single")
+    error = capsys.readouterr().err
+    assert "demo-single: the model is not registered (" in error and error.count("\n") == 1
+    assert not keys_waiting(mlflow_folder / "tracking")
+    monkeypatch.setattr(registry, "register", lost)
+    sync(config, None, run="single")
+    assert keys_waiting(mlflow_folder / "tracking")
 
 
 def test_a_model_waits_for_its_scores(

@@ -41,14 +41,22 @@ def trained_on(config: Config, data: Mapping[str, str]) -> Iterator[Inputs]:
 
 def tested_on(config: Config, names: list[str]) -> Iterator[Inputs]:
     """Test sets as they lie in the results folder; one that is not there is left out."""
-    base = Path(config.results) / config.name
     found = []
     for name in names:
-        cache = spool_folder(config) / "checksums.json"
-        if own := checksums(base, _parts(config, name), cache):
+        if own := _checksums(config, name):
             found.append(_data(config, name, TESTED_ON, own))
     if found:
         yield Inputs(data=found)
+
+
+def digest(config: Config, name: str) -> str:
+    """Of a set as it lies in the results folder."""
+    return combined(_checksums(config, name))[:_DIGITS]
+
+
+def _checksums(config: Config, name: str) -> dict[str, str]:
+    base = Path(config.results) / config.name
+    return checksums(base, _parts(config, name), spool_folder(config) / "checksums.json")
 
 
 def _parts(config: Config, name: str) -> list[str]:

@@ -21,6 +21,7 @@ from hadpsgd.tracking.events import (
     Tags,
 )
 from hadpsgd.tracking.metrics_file import Row
+from hadpsgd.tracking.models.champion import DEV_SET_TAG
 from hadpsgd.tracking.results import RunResult, Score
 from hadpsgd.tracking.uri import experiment_name
 
@@ -73,7 +74,9 @@ def word_errors(config: Config, result: RunResult, time_ms: int) -> Iterator[Eve
     ]
     yield Metrics(points=points, replace=True)
     counts = {COUNTS + name: json.dumps(_counts(score)) for name, score in result.scores.items()}
-    yield Tags(values=counts)
+    scoring = fingerprint([config.scoring])
+    dev_set = {DEV_SET_TAG: f"{datasets.digest(config, 'dev')}-{scoring}"}
+    yield Tags(values=counts | (dev_set if "dev" in result.scores else {}))
     yield from datasets.tested_on(config, [name for name in result.scores if name != "dev"])
 
 

@@ -37,6 +37,7 @@ _EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 _POINTS = 1000  # MLflow's limit of metrics a call
 _PARAMS = 100  # and of parameters or tags
 _VALUE = 5000  # characters of a parameter or tag (limits 6000 and 8000)
+_REFUSALS = (400, 403, 404, 405, 409)  # that the same request meets again; not a lost connection
 _T = TypeVar("_T")
 
 
@@ -273,13 +274,21 @@ class Store:
         self.client.log_artifact(run_id, str(path), event.folder or None)
 
     def _model(self, run_id: str, event: Model) -> None:
+        from mlflow.exceptions import MlflowException
+
         from hadpsgd.tracking.models.registry import register  # imports torch
 
         path = Path(event.path)
         if not path.is_file():  # as of an artifact
             print(f"hadpsgd track: {path}: model is missing, left out", file=sys.stderr)
             return
-        register(self.client, run_id, path, event.name, Path(event.run))
+        try:
+            register(self.client, run_id, path, event.name, Path(event.run))
+        except MlflowException as error:
+            if error.get_http_status_code() not in _REFUSALS:
+                raise
+            what = f"the model is not registered ({_one_line(error)})"
+            print(f"hadpsgd track: {event.name}: {what}", file=sys.stderr)
 
 
 def batches(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
