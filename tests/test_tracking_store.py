@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -25,9 +26,11 @@ from tracking_store import steps
 
 from hadpsgd import cli
 from hadpsgd.config import run_key
+from hadpsgd.errors import UserError
 from hadpsgd.reports import compare
 from hadpsgd.reports.command import write
 from hadpsgd.reports.findings import Findings
+from hadpsgd.scoring.bundle.export import Run
 from hadpsgd.tracking.events import Begin, Event, Finish, Metrics, Params, Point, Tags
 from hadpsgd.tracking.models import registry
 from hadpsgd.tracking.recorder import Connection, Recorder
@@ -252,6 +255,42 @@ def test_a_model_that_the_store_refuses(
     monkeypatch.setattr(registry, "register", lost)
     sync(config, None, run="single")
     assert keys_waiting(mlflow_folder / "tracking")
+
+
+def test_a_model_of_a_former_version_is_not_logged_again(mlflow_folder: Path) -> None:
+    config = write_results(mlflow_folder)
+    final = mlflow_folder / "demo/runs" / run_key(config, "single") / "final.pt"
+    sync(config, None, run="single")
+    client = Store(config.tracking.uri, mlflow_folder / "tracking").client
+    run = tracked_runs(config)[0].mlflow_run
+    client.delete_tag(run, "model.checksum")
+    client.set_tag(run, "model.sha256", hashlib.sha256(final.read_bytes()).hexdigest())
+    sync(config, None, run="single")
+    assert len(client.search_model_versions("name = 'demo-single'")) == 1
+    client.set_tag(run, "model.sha256", "0" * 64)
+    sync(config, None, run="single")
+    assert len(client.search_model_versions("name = 'demo-single'")) == 2
+
+
+def test_a_model_has_the_settings_of_its_scores(
+    mlflow_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not those with which its training began."""
+    config = write_results(mlflow_folder)
+    beams: list[float] = []
+
+    def export(run: Run, *_: object, **__: object) -> None:
+        beams.append(run.config.decoding.beam)
+        raise UserError("no bundle")
+
+    monkeypatch.setattr(registry, "export", export)
+    sync(config, None, run="single")
+    decoding = config.decoding.model_copy(update={"beam": config.decoding.beam + 5})
+    again = config.model_copy(update={"decoding": decoding})
+    assert run_key(again, "single") == run_key(config, "single")
+    sync(again, None, run="single")
+    sync(again, None, run="single")
+    assert beams == [config.decoding.beam, decoding.beam]
 
 
 def test_a_model_waits_for_its_scores(

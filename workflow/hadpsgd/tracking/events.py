@@ -5,7 +5,7 @@ Every event may be applied twice without harm, so a sender that was killed just 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -104,6 +104,8 @@ class Model(_Event):
     name: str
     run: str = ""
     """Folder of its training, beside which lies what it recognises speech with."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Sections of the config with which it was decoded and scored."""
 
 
 class Finish(_Event):

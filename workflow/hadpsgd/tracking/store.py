@@ -283,7 +283,7 @@ class Store:
             print(f"hadpsgd track: {path}: model is missing, left out", file=sys.stderr)
             return
         try:
-            register(self.client, run_id, path, event.name, Path(event.run))
+            register(self.client, run_id, path, event.name, Path(event.run), event.settings)
         except MlflowException as error:
             if error.get_http_status_code() not in _REFUSALS:
                 raise

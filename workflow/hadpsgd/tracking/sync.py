@@ -128,7 +128,8 @@ def _training(config: Config, result: RunResult, who: identity.Identity) -> Iter
             return
         name = f"{experiment_name(config)}-{result.run.id}"
         final = (folder / "final.pt").absolute()
-        yield Model(path=str(final), name=name, run=str(final.parent))
+        settings = config.model_dump(mode="json", include={"decoding", "scoring"})
+        yield Model(path=str(final), name=name, run=str(final.parent), settings=settings)
 
 
 def _tables(config: Config, result: RunResult) -> Iterator[Event]:

@@ -4,28 +4,37 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, TypeAdapter
+
 from hadpsgd import config
+from hadpsgd.config import Config, fingerprint
 from hadpsgd.errors import UserError
+from hadpsgd.files import sha256
 from hadpsgd.scoring.bundle.export import Run, export
 from hadpsgd.tracking.checksums import checksum, checksums, combined
 from hadpsgd.tracking.models import champion, kinds, versions
 from hadpsgd.tracking.models.champion import MODEL_TAG
 from hadpsgd.tracking.models.kinds import Kind
 
+Settings = Mapping[str, Any]
+"""Sections of a config by name."""
 CHECKSUM_TAG = "model.checksum"
 """Of a run: of all that its model was made from."""
+_FORMER_TAG = "model.sha256"  # of runs that a former version sent: of final.pt
 TAKES_TAG = "takes"
 """Of a model and its version: `recordings` or `features`."""
 _NO_NAME = str.maketrans(dict.fromkeys("/:.%\"'", "_"))  # what MLflow refuses in names of models
 _SHOWN = ("WER/", "final/")  # metrics that a model shows, too
 
 
-def register(client: Any, run_id: str, model: Path, name: str, folder: Path) -> None:
+def register(
+    client: Any, run_id: str, model: Path, name: str, folder: Path, settings: Settings
+) -> None:
     """Log the model of a run and add it as a version of the registered model `name`.
 
     The same model is logged once. The best model of the experiment is its champion afterwards.
@@ -36,13 +45,15 @@ def register(client: Any, run_id: str, model: Path, name: str, folder: Path) -> 
         model: `final.pt`, or a copy of it.
         name: of the registered model.
         folder: `RESULTS/NAME/runs/KEY`; scores and graph lie beside `runs/`.
+        settings: sections of the config with which the run was decoded and scored, in place of
+            those with which its training began.
 
     Raises whatever MLflow's client raises.
     """
     run = client.get_run(run_id)
-    found = _checksum(model, folder)
-    if run.data.tags.get(CHECKSUM_TAG) != found:
-        with _kind(model, folder) as kind:
+    found = _checksum(model, folder, settings)
+    if not _is_known(run.data.tags, found, model):
+        with _kind(model, folder, settings) as kind:
             logged = _log(client, run, kind, name.translate(_NO_NAME))
             tags = {TAKES_TAG: kind.takes}
         versions.add(client, versions.registered_name(name), logged, tags)
@@ -51,7 +62,13 @@ def register(client: Any, run_id: str, model: Path, name: str, folder: Path) -> 
     champion.choose(client, run.info.experiment_id)
 
 
-def _checksum(model: Path, folder: Path) -> str:
+def _is_known(tags: Mapping[str, str], found: str, model: Path) -> bool:
+    if CHECKSUM_TAG not in tags and _FORMER_TAG in tags:
+        return tags[_FORMER_TAG] == sha256(model)
+    return tags.get(CHECKSUM_TAG) == found
+
+
+def _checksum(model: Path, folder: Path, settings: Settings) -> str:
     """Of what a bundle is made from, as far as it is there."""
     out = folder.absolute().parents[1]
     parts = (
@@ -59,16 +76,29 @@ def _checksum(model: Path, folder: Path) -> str:
         *("graph", "ali/train/final.mdl", "ali/train/final.alimdl", "ivector/extractor"),
     )
     files = [path.relative_to(out).as_posix() for part in parts for path in out.glob(part)]
-    return combined({"model": checksum(model), **checksums(out, files)})
+    sums = {"model": checksum(model), **checksums(out, files)}
+    return combined(sums | ({"settings": fingerprint(_read(settings))} if settings else {}))
+
+
+def _read(settings: Settings) -> list[BaseModel]:
+    """Sections in order of their names."""
+    types = {name: Config.model_fields[name].annotation for name in settings}
+    return [TypeAdapter(types[name]).validate_python(settings[name]) for name in sorted(settings)]
+
+
+def _config(folder: Path, settings: Settings) -> Config:
+    """The run's own, with the settings of its scores."""
+    own = config.load(folder / "config.yaml")
+    return own.model_copy(update=dict(zip(sorted(settings), _read(settings), strict=True)))
 
 
 @contextmanager
-def _kind(model: Path, folder: Path) -> Iterator[Kind]:
+def _kind(model: Path, folder: Path, settings: Settings) -> Iterator[Kind]:
     """A bundle where one can be made, else the network alone, and why on standard error."""
     with tempfile.TemporaryDirectory(prefix="hadpsgd-") as work:
         bundle = Path(work) / "bundle"
         try:
-            export(Run(folder, config.load(folder / "config.yaml")), bundle, licence="")
+            export(Run(folder, _config(folder, settings)), bundle, licence="")
             kind = kinds.recogniser(bundle)
         except UserError as error:
             what = f"{folder.name}: there is no bundle, the network alone is logged"
