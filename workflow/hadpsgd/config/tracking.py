@@ -49,4 +49,4 @@ class Tracking(Section):
     """Record memory and processor use of each rank while it trains."""
     register_model: bool = True
     """Log a model of each scored run (of one that is not decoded, its network once it is trained)
-    and register it; false logs none."""
+    and register it; false logs none. Each takes the disk space of the network and the graph."""
