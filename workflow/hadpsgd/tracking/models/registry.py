@@ -82,7 +82,7 @@ def _checksum(model: Path, folder: Path, settings: Settings) -> str:
 
 def _read(settings: Settings) -> list[BaseModel]:
     """Sections in order of their names."""
-    types = {name: Config.model_fields[name].annotation for name in settings}
+    types = {name: Config.model_fields[name].rebuild_annotation() for name in settings}
     return [TypeAdapter(types[name]).validate_python(settings[name]) for name in sorted(settings)]
 
 
