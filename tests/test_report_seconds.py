@@ -139,8 +139,8 @@ def test_what_is_not_decoded_is_tracked_without_a_scoring(config: Config) -> Non
     assert kinds == sorted([*training, ("single", "scoring")])
     told = {run.data.tags["run"]: run.data for run in runs if run.data.tags["kind"] == "training"}
     assert told["ssgd-slow"].tags["status"] == "finished"
-    assert told["ssgd-slow"].metrics["virtual_seconds"] == 400.0
-    assert told["single"].metrics["seconds"] == 40.0
+    assert told["ssgd-slow"].metrics["epoch/virtual_seconds"] == 400.0
+    assert told["single"].metrics["epoch/seconds"] == 40.0
 
 
 def test_decoding_a_run_later_trains_nothing_again(tmp_path: Path) -> None:
