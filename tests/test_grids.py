@@ -133,3 +133,12 @@ def test_a_resolved_config_has_the_same_runs(
     again = check(yaml.safe_load(resolved(made)), "resolved")
     keys = [[run_key(each, run.id) for run in each.training.members] for each in (made, again)]
     assert keys[0] == keys[1]
+
+
+def test_a_copy_with_other_runs_has_other_members() -> None:
+    """`rerun` makes such copies; members are computed once a config."""
+    before = config({"part": "batch", "over": {"batch": [16, 32]}}).training
+    assert before.by_id[before.members[0].id] is before.members[0]
+    copied = before.model_copy(update={"grids": [], "seeds": [1, 2]})
+    assert [run.id for run in copied.members] == ["single-s1", "single-s2"]
+    assert list(copied.by_id) == ["single-s1", "single-s2"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from functools import cached_property
+from typing import Any, Self
 
 from pydantic import Field, model_validator
 
@@ -25,6 +27,13 @@ class Training(Settings):
     """Train every run once with each seed; a run's own `seed` or `seeds` go before these."""
     grids: list[Grid] = Field([])
     """Many more runs in few lines: docs/paper.md."""
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As pydantic's, without what was computed from the values of before."""
+        copied = super().model_copy(update=update, deep=deep)
+        for name in ("by_grid", "listed", "rows", "members", "by_id"):
+            copied.__dict__.pop(name, None)
+        return copied
 
     @property
     def common(self) -> Settings:
@@ -54,7 +63,7 @@ class Training(Settings):
                 bare.append(alone)
         return found
 
-    @property
+    @cached_property
     def rows(self) -> dict[str, list[Run]]:
         """Rows of the tables and the runs in each: several where a run has `seeds`."""
         return {run.id: run.members(self.seeds or ()) for run in self.listed}
@@ -66,10 +75,15 @@ class Training(Settings):
             found[grid.part] += [run.id for run in runs if run.id not in found[grid.part]]
         return found
 
-    @property
+    @cached_property
     def members(self) -> list[Run]:
         """Every run that is trained."""
         return [run for row in self.rows.values() for run in row]
+
+    @cached_property
+    def by_id(self) -> dict[str, Run]:
+        """Every run that is trained, by its id."""
+        return {run.id: run for run in self.members}
 
     @model_validator(mode="after")
     def _names(self) -> Training:

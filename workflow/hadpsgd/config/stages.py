@@ -53,7 +53,7 @@ def run_of(config: Config, name: str) -> Run:
     Raises:
         UserError: the config has no such run, or had it with other settings.
     """
-    runs = {run.id: run for run in config.training.members}
+    runs = config.training.by_id
     if name in runs:
         return runs[name]
     former = KEY.fullmatch(name)

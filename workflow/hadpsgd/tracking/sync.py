@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
 
 from hadpsgd.config import Config, run_key, run_of
+from hadpsgd.config.training import Run
 from hadpsgd.files import write_text
 from hadpsgd.tracking import identity, scoring_run, training_run
 from hadpsgd.tracking.curves import Curves
@@ -64,18 +65,17 @@ def sync(config: Config, out: Path | None, run: str | None = None) -> list[Track
             _sync_run(config, connection, result, tables=run is None)
     if is_on(config) and connection.due():  # not one that has just failed
         upload_others(connection)
-    ids = {run.id for run in runs}
-    tracked = [each for each in tracked_runs(config) if each.run in ids]
+    tracked = tracked_runs(config, runs)
     if out:
         content = {"uri": redacted(connection.uri), "runs": [asdict(run) for run in tracked]}
         write_text(out, json.dumps(content, indent=2) + "\n")
     return tracked
 
 
-def tracked_runs(config: Config) -> list[Tracked]:
-    """The runs of a config as the spool knows them; does not ask the store."""
+def tracked_runs(config: Config, runs: Iterable[Run] | None = None) -> list[Tracked]:
+    """Runs of a config, all if none are given, as the spool knows them; does not ask the store."""
     found = []
-    for run in config.training.members:
+    for run in config.training.members if runs is None else runs:
         who = identity.read(results_folder(config) / "runs" / run_key(config, run.id))
         if who is None:
             continue
