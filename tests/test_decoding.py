@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from hadpsgd.config import check
 from hadpsgd.config.decoding import Decoding
 from hadpsgd.decoding import lattice, lattice_io
 from hadpsgd.decoding.confidence import confidences
-from hadpsgd.decoding.decode import Scorer, Work, dealt, decode, in_turn
+from hadpsgd.decoding.decode import Scorer, Work, dealt, dealt_by_frames, decode, in_turn
 from hadpsgd.decoding.lattice import Lattice, Scaling, best_paths
 from hadpsgd.decoding.network import by_length
 from hadpsgd.decoding.scores import Scores, scores_of
@@ -258,6 +259,22 @@ def test_rounds_are_even_and_have_a_batch_for_each(number: int, size: int, jobs:
     assert min(sizes) >= 1 and max(sizes) <= size and max(sizes) - min(sizes) <= 1
     assert all(len(batches) == min(jobs, sum(map(len, batches))) for batches in rounds)
     assert len(rounds) == 1 or all(len(batches) == jobs for batches in rounds) or size == 1
+
+
+@given(st.lists(st.integers(1, 2000), min_size=1, max_size=200), st.integers(1, 9))
+def test_batches_by_frames_hold_no_more_than_they_may(lengths: list[int], jobs: int) -> None:
+    frames = {str(number): length for number, length in enumerate(lengths)}
+    rounds = dealt_by_frames(list(frames), frames, most=1500, jobs=jobs)
+    assert [item for batches in rounds for item in in_turn(batches)] == list(frames)
+    assert all(batch for batches in rounds for batch in batches)
+    assert all(len(batches) <= jobs for batches in rounds)
+    for batch in (batch for batches in rounds for batch in batches):
+        assert len(batch) == 1 or sum(frames[item] for item in batch) <= 1500
+    # few rounds: of two that follow, what begins the second did not fit the first
+    for before, after in pairwise(rounds):
+        sums = [sum(frames[item] for item in batch) for batch in before]
+        place = sum(map(len, before)) % jobs
+        assert len(before) == jobs and sums[place] + frames[after[0][0]] > 1500
 
 
 def test_utterances_of_like_length_go_together(tmp_path: Path) -> None:

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from hadpsgd import kaldi_io
 from hadpsgd.cli import main
 from hadpsgd.config.features import Features, Logmel
+from hadpsgd.corpus.datadir import DataDir, Utterance
 from hadpsgd.errors import UserError
 from hadpsgd.features import cmvn
 from hadpsgd.features.deltas import add_deltas, delta_filters
-from hadpsgd.features.extract import EXTRACTORS
+from hadpsgd.features.extract import EXTRACTORS, pieces
 from hadpsgd.features.splice import read_splice_opts, splice
 
 RNG = np.random.default_rng(7)
@@ -44,6 +45,29 @@ def native(kind: str, samples: np.ndarray, config: Features) -> np.ndarray:
     online.accept_waveform(config.sample_rate, samples.tolist())
     online.input_finished()
     return np.stack([online.get_frame(i) for i in range(online.num_frames_ready)])
+
+
+def test_tasks_of_long_recordings_are_short(tmp_path: Path) -> None:
+    """What waits to be written goes by seconds, not by utterances."""
+
+    def cut(recording: str, count: int, seconds: float) -> list[Utterance]:
+        starts = [seconds * number for number in range(count)]
+        names = [f"{recording}-{number:04d}" for number in range(count)]
+        return [
+            Utterance(id=name, speaker="s", recording=recording, start=start, end=start + seconds)
+            for name, start in zip(names, starts, strict=True)
+        ]
+
+    whole = [Utterance(id=f"w{number:03d}", speaker="s", recording=f"w{number:03d}")
+             for number in range(40)]  # fmt: skip
+    every = [*cut("long", 400, 20.0), *cut("short", 300, 0.5), *whole]
+    data = DataDir(tmp_path, {utterance.id: utterance for utterance in every}, {})
+    found = list(pieces(data))
+    assert [utterance for piece in found for utterance in piece] == list(data)
+    seconds = [sum((u.end or 0.0) - u.start for u in piece) for piece in found]
+    assert max(seconds) < 320 and max(map(len, found)) <= 256
+    longest = [piece for piece in found if piece[0].recording == "long"]
+    assert len(longest) == 27
 
 
 @pytest.mark.parametrize(("stream", "name"), [("logmel", "fbank40"), ("mfcc", "mfcc13")])

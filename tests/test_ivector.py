@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,8 +15,10 @@ from hadpsgd.config.ivector import Ivector
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.errors import UserError
 from hadpsgd.features.frontend import Frontend, Inputs
+from hadpsgd.features.ivector import extract as extraction
 from hadpsgd.features.ivector import extractor, ubm
-from hadpsgd.features.ivector.extract import Online, extract, prior_scale
+from hadpsgd.features.ivector.extract import Online, Worker, extract, prior_scale
+from hadpsgd.features.ivector.extractor import Extractor
 from hadpsgd.features.ivector.statistics import gather, posteriors
 
 EXACT = Ivector(posterior_scale=1.0, max_count=0)
@@ -183,6 +186,29 @@ def test_max_count_is_kaldis_scaling_of_statistics() -> None:
     np.testing.assert_allclose(found, model.estimate(factor * counts, factor * sums), rtol=1e-9)
     few = prior_scale(np.array([5.0, 40.0]), 20.0)
     np.testing.assert_array_equal(few, [1.0, 2.0])
+
+
+def test_statistics_of_few_utterances_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A speaker may have hours of them."""
+    background, model = small_model()
+    rng = np.random.default_rng(4)
+    features = {f"u{n}": rng.normal(size=(9, 3)).astype(np.float32) for n in range(11)}
+    rows: list[int] = []
+    estimate = Extractor.estimate
+
+    def counted(self: Extractor, counts: np.ndarray, *rest: Any) -> np.ndarray:
+        rows.append(len(counts))
+        return estimate(self, counts, *rest)
+
+    monkeypatch.setattr(Extractor, "estimate", counted)
+    worker = Worker(cast(Inputs, features), background, model, Ivector(per="utterance", top=4))
+    whole, frames = worker(("speaker", list(features)))
+    monkeypatch.setattr(extraction, "_TOGETHER", 4)
+    found, counted_frames = worker(("speaker", list(features)))
+    assert rows == [11, 4, 4, 3] and frames == counted_frames == 99
+    assert [name for name, _ in found] == list(features)
+    for (_, one), (_, other) in zip(found, whole, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 def test_jobs_do_not_change_the_result(an4: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,7 +23,6 @@ from hadpsgd.decoding.search_graph import Indices
 from hadpsgd.errors import UserError
 from hadpsgd.scoring.bundle.bundle import Bundle
 from hadpsgd.scoring.formats import read_ctm
-from hadpsgd.scoring.transcribe import recognise
 from hadpsgd.scoring.transcribe.channels import take_apart
 from hadpsgd.scoring.transcribe.left import Left
 from hadpsgd.scoring.transcribe.recognise import Recogniser
@@ -65,15 +65,25 @@ def transcribe(bundle: Path, out: Path, *more: object) -> int:
     return cli.main(["transcribe", str(bundle), "--out", str(out), *map(str, more)])
 
 
-def watched(searched: dict[int, int]) -> Callable[[Lanes, int], Indices]:
-    """`Lanes.enter` that counts the utterances of every search."""
+@dataclass
+class Searched:
+    """What was searched together: utterances, and their frames."""
+
+    utterances: int = 0
+    frames: int = 0
+
+
+def watched(searched: list[Searched]) -> Callable[[Lanes, int], Indices]:
+    """`Lanes.enter` that counts what enters every search."""
     enter, searches = Lanes.enter, list[Lanes]()
 
     def entered(lanes: Lanes, time: int) -> Indices:
         found = enter(lanes, time)
         if not any(lanes is other for other in searches):
-            searches.append(lanes)  # which keeps its id from another one's use
-        searched[id(lanes)] = lanes.utterances
+            searches.append(lanes)
+            searched.append(Searched())
+        searched[-1].utterances += len(found)
+        searched[-1].frames += int((lanes.until[found] - time).sum())
         return found
 
     return entered
@@ -92,9 +102,9 @@ def test_words_are_those_of_the_workflow(
 
     Also where few at a time are searched, which bounds memory.
     """
-    searched: dict[int, int] = {}
+    searched: list[Searched] = []
     if jobs == 1:
-        monkeypatch.setattr(recognise, "HELD", 4)
+        monkeypatch.setattr("hadpsgd.decoding.decode.FRAMES", 500)
         monkeypatch.setattr(Lanes, "enter", watched(searched))
     scored = small.out / "score" / small.key(RUN) / name
     lines = (scored / "hyp.txt").read_text().splitlines()
@@ -113,8 +123,9 @@ def test_words_are_those_of_the_workflow(
     assert steps.keys() == recogniser.steps.keys() and "adaptation" not in steps
     assert list(steps.values()) == pytest.approx([1.0] * len(steps))
     if jobs == 1:
-        counts = searched.values()
-        assert max(counts) <= 4 and sum(counts) == len(DataDir.read(data)) > 4
+        assert sum(each.utterances for each in searched) == len(DataDir.read(data)) > 4
+        assert all(each.frames <= 500 or each.utterances == 1 for each in searched)
+        assert len(searched) > 2
 
 
 def test_recordings_of_a_test_set(
@@ -372,6 +383,30 @@ def test_blocks_are_resampled_as_the_whole(rate: int, new: int) -> None:
     found = np.concatenate([*blocks, resampler.finish()])
     assert found.shape == expected.shape
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+
+
+def test_no_more_is_held_of_a_longer_recording(
+    bundle: Path,
+    sides: tuple[Signal, Signal],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A recording three times as long is searched in three times as many parts, none longer."""
+    most = 1500
+    monkeypatch.setattr("hadpsgd.decoding.decode.FRAMES", most)
+    pair = np.stack(sides, axis=1)[: 9 * RATE]
+    parts = {}
+    for times in (2, 6):
+        searched: list[Searched] = []
+        soundfile.write(tmp_path / "two.wav", np.tile(pair, (times, 1)), RATE)
+        with monkeypatch.context() as patched:
+            patched.setattr(Lanes, "enter", watched(searched))
+            assert transcribe(bundle, tmp_path / f"{times}", tmp_path / "two.wav") == 0
+        assert all(each.frames <= most or each.utterances == 1 for each in searched)
+        parts[times] = searched
+    frames = {times: sum(each.frames for each in parts[times]) for times in parts}
+    assert frames[6] > 2.5 * frames[2] > 2500
+    assert len(parts[6]) > len(parts[2])
 
 
 def test_memory_does_not_grow_with_a_recording(tmp_path: Path) -> None:

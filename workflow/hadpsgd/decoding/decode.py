@@ -6,7 +6,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, pairwise
 from pathlib import Path
@@ -32,7 +32,9 @@ Item = TypeVar("Item")
 # memory as some; and bytes of scores
 _WORK, _PROCESS, _SCORES = 112, 8, 1 << 27
 _LEAST = 4  # utterances each: with fewer, the search is slower
-_HELD = 192  # utterances whose lattices all processes hold until they are written
+# what is held until lattices are written: utterances of all processes together, or, where these
+# may be long, frames of each process
+_HELD, FRAMES = 192, 8000
 
 # what scoring needs of the graph: words, and phones with their transition-ids for word times
 _KEPT = ("words.txt", "phones.txt", "transitions.npz")
@@ -138,7 +140,7 @@ def decode(
     jobs: int,
     max_failed: float,
     told: Callable[[int], None] | None = None,
-    held: int = _HELD,
+    frames: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """Decode utterances into OUT/lat.1.gz and OUT/decode.json; returns what the latter says.
 
@@ -149,8 +151,8 @@ def decode(
         jobs: processes.
         max_failed: share of the utterances that may have no path.
         told: called now and then with the number of utterances that were decoded since.
-        held: utterances that all processes search and hold until they are written: what bounds
-            memory. Each has at least a few of them.
+        frames: of each utterance. With them memory has a bound, however long and many these are: a
+            process searches and holds at most FRAMES at a time, or one utterance that has more.
 
     Raises:
         UserError: more utterances without any path than `max_failed` allows, bad scores, or a
@@ -164,7 +166,10 @@ def decode(
             work = replace(work, lanes=lanes_of(jobs), room=_SCORES // jobs)
             if jobs > 1:
                 work.searcher.warm()
-            rounds = dealt(utterances, size=max(_LEAST, held // jobs), jobs=jobs)
+            if frames is None:
+                rounds = dealt(utterances, size=max(_LEAST, _HELD // jobs), jobs=jobs)
+            else:
+                rounds = dealt_by_frames(utterances, frames, most=FRAMES, jobs=jobs)
             batches = map_in_order(work, chain.from_iterable(rounds), jobs)
             for dealt_out in rounds:
                 done = list(islice(batches, len(dealt_out)))
@@ -202,6 +207,24 @@ def dealt(items: Sequence[Item], *, size: int, jobs: int) -> list[list[Sequence[
     bounds = [len(items) * i // rounds for i in range(rounds + 1)]
     hands = [items[low:high] for low, high in pairwise(bounds)]
     return [[hand[job::jobs] for job in range(min(jobs, len(hand)))] for hand in hands]
+
+
+def dealt_by_frames(
+    items: Sequence[str], frames: Mapping[str, int], *, most: int, jobs: int
+) -> list[list[Sequence[str]]]:
+    """The same with batches of at most `most` frames, or of a single item that has more."""
+    rounds: list[list[list[str]]] = [[]]
+    place, used = 0, [0] * jobs
+    for item in items:
+        if used[place] and used[place] + frames[item] > most:
+            rounds.append([])
+            place, used = 0, [0] * jobs
+        if len(rounds[-1]) == place:
+            rounds[-1].append([])
+        rounds[-1][place].append(item)
+        used[place] += frames[item]
+        place = (place + 1) % jobs
+    return [list[Sequence[str]](hands) for hands in rounds]
 
 
 def in_turn(batches: Sequence[Sequence[Item]]) -> Iterator[Item]:

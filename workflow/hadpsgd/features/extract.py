@@ -29,7 +29,9 @@ from hadpsgd.skipped import check_skipped
 
 EXTRACTORS: dict[str, type[Logmel] | type[Mfcc]] = {"logmel": Logmel, "mfcc": Mfcc}
 
-_PIECE = 32
+# of a task: utterances, as many times more of a single recording, and seconds of audio, which are
+# what memory goes by
+_PIECE, _TIMES, _SECONDS = 32, 8, 300.0
 
 Computed = tuple[str, int, Matrix]
 """Utterance, its samples, its features."""
@@ -52,17 +54,20 @@ class Summary:
 
 
 def pieces(data: DataDir) -> Iterator[list[Utterance]]:
-    """Utterances in tasks; those of a recording stay together, so that it is opened once."""
+    """Utterances in tasks; those of a recording stay together, so that it is opened once, unless
+    they are many or long."""
     piece: list[Utterance] = []
+    seconds = 0.0
     for _, group in groupby(data, lambda utterance: utterance.recording):
         for utterance in group:
             piece.append(utterance)
-            if len(piece) >= 8 * _PIECE:
+            seconds += (utterance.end or utterance.start) - utterance.start
+            if len(piece) >= _TIMES * _PIECE or seconds >= _SECONDS:
                 yield piece
-                piece = []
+                piece, seconds = [], 0.0
         if len(piece) >= _PIECE:
             yield piece
-            piece = []
+            piece, seconds = [], 0.0
     if piece:
         yield piece
 

@@ -32,6 +32,7 @@ Found = tuple[list[tuple[str, Matrix]], int]
 
 NAMES = {"speaker": "ivectors_spk", "utterance": "ivectors_utt", "online": "ivector_online"}
 PERIOD = "ivector_period"
+_TOGETHER = 64  # utterances whose statistics are held: a speaker may have hours of them
 
 
 def prior_scale(counts: Array, max_count: float) -> Array:
@@ -65,10 +66,15 @@ class Worker:
 
     def _utterances(self, speaker: str, utterances: list[str]) -> Found:
         del speaker
-        stats = [gather(self.ubm, self.inputs[name], self.options) for name in utterances]
-        vectors = self._estimate(np.stack([s.counts for s in stats]),
-                                 np.stack([s.sums for s in stats]))  # fmt: skip
-        return list(zip(utterances, vectors, strict=True)), sum(s.frames for s in stats)
+        found, frames = list[tuple[str, Matrix]](), 0
+        for low in range(0, len(utterances), _TOGETHER):
+            names = utterances[low : low + _TOGETHER]
+            stats = [gather(self.ubm, self.inputs[name], self.options) for name in names]
+            vectors = self._estimate(np.stack([s.counts for s in stats]),
+                                     np.stack([s.sums for s in stats]))  # fmt: skip
+            found += zip(names, vectors, strict=True)
+            frames += sum(s.frames for s in stats)
+        return found, frames
 
     def _online(self, speaker: str, utterances: list[str]) -> Found:
         del speaker

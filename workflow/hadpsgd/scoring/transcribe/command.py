@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hadpsgd.corpus import audio
@@ -71,11 +72,11 @@ def run(args: argparse.Namespace) -> int:
     recogniser = Recogniser(bundle=bundle, jobs=args.jobs, fast=args.fast, device=args.device)
     recogniser.check()
     began = time.monotonic()
-    done, failed = _all(recogniser, sources, args)
-    _say(done, failed, time.monotonic() - began)
-    if args.reference and done:
-        _score(args, bundle, done)
-    return FAILED if len(failed) > args.max_failed * len(sources) else 0
+    found = _all(recogniser, sources, args)
+    found.say(time.monotonic() - began)
+    if found.kept:
+        _score(args, bundle, found.kept)
+    return FAILED if len(found.failed) > args.max_failed * len(sources) else 0
 
 
 def _check_free(score: Path, sources: Sequence[Source]) -> None:
@@ -95,12 +96,36 @@ def _share(text: str) -> float:
     return share
 
 
-def _all(
-    recogniser: Recogniser, sources: Sequence[Source], args: argparse.Namespace
-) -> tuple[list[tuple[Source, Transcript]], list[str]]:
-    """Recordings that were transcribed, and those that were not."""
-    done: list[tuple[Source, Transcript]] = []
-    failed: list[str] = []
+@dataclass(kw_only=True)
+class _Tally:
+    """What was transcribed and what was not.
+
+    kept: transcripts that are to be scored; others are gone once they are written.
+    """
+
+    recordings: int = 0
+    seconds: float = 0.0
+    words: int = 0
+    failed: list[str] = field(default_factory=list)
+    kept: list[tuple[Source, Transcript]] = field(default_factory=list)
+
+    def say(self, seconds: float) -> None:
+        """Tell how much it was and how long it took."""
+        factor = f", real-time factor {seconds / self.seconds:.3f}" if self.seconds else ""
+        print(
+            f"{self.recordings} recordings, {self.seconds / 60:.1f} min, {self.words} words"
+            f" in {seconds:.0f} s{factor}",
+            file=sys.stderr,
+        )
+        if self.failed:
+            count = len(self.failed) + self.recordings
+            named = ", ".join(self.failed[:5]) + " ..." * (len(self.failed) > 5)
+            print(f"{len(self.failed)} of {count} recordings failed: {named}", file=sys.stderr)
+
+
+def _all(recogniser: Recogniser, sources: Sequence[Source], args: argparse.Namespace) -> _Tally:
+    """Transcribe and write recordings, batch by batch."""
+    tally = _Tally()
     known = [(source, _seconds(source)) for source in sources]
     left = Left(sum(seconds for _, seconds in known), recogniser.steps)
     for batch in batches(known):
@@ -110,12 +135,16 @@ def _all(
         for each, (_, seconds) in zip(found, batch, strict=True):
             if each.transcript is None:
                 left.drop(seconds)
-                failed.append(each.source.name)
+                tally.failed.append(each.source.name)
                 print(f"failed: {each.why}", file=sys.stderr)
                 continue
             _give(each, args, several=len(sources) > 1)
-            done.append((each.source, each.transcript))
-    return done, failed
+            tally.recordings += 1
+            tally.seconds += each.transcript.seconds
+            tally.words += sum(len(segment.words) for segment in each.transcript.segments)
+            if args.reference:
+                tally.kept.append((each.source, each.transcript))
+    return tally
 
 
 def _seconds(source: Source) -> float:
@@ -134,21 +163,6 @@ def _give(found: Outcome, args: argparse.Namespace, *, several: bool) -> None:
     text = outputs.text(found.transcript)
     head = f"# {found.source.name}\n" if several else ""
     print(f"{head}{text}", end="", flush=True)
-
-
-def _say(done: Sequence[tuple[Source, Transcript]], failed: Sequence[str], seconds: float) -> None:
-    audio_seconds = sum(found.seconds for _, found in done)
-    words = sum(len(found.words) for _, found in done)
-    factor = f", real-time factor {seconds / audio_seconds:.3f}" if audio_seconds else ""
-    print(
-        f"{len(done)} recordings, {audio_seconds / 60:.1f} min, {words} words"
-        f" in {seconds:.0f} s{factor}",
-        file=sys.stderr,
-    )
-    if failed:
-        count = len(failed) + len(done)
-        named = ", ".join(failed[:5]) + " ..." * (len(failed) > 5)
-        print(f"{len(failed)} of {count} recordings failed: {named}", file=sys.stderr)
 
 
 def _score(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from hadpsgd.config import Config
 from hadpsgd.config.alignment import Ladder
 from hadpsgd.config.limits import OTHERS, Limits
 from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.corpus.tables import read_counts
 from hadpsgd.decoding import lattice_io
 from hadpsgd.decoding.adaptation import estimate, unadapted, write_transforms
 from hadpsgd.decoding.decode import Scorer, Work, decode
@@ -38,10 +39,6 @@ _ALL = Limits({OTHERS: 1.0})
 
 Done = Callable[[str, float], None]
 """Takes the name of a step and the share of it that was done since it was last called."""
-
-HELD = 12
-"""Segments that each process searches together, all their paths held until the last one's end: they
-may be of 20 s, many times as long as utterances of a corpus."""
 
 STEPS = {"features": 1.0, "adaptation": 12.0, "search": 10.0, "words": 3.0}
 """About how much time each takes, of the same speech; adaptation is left out where nothing is
@@ -131,7 +128,8 @@ class Recogniser:
         scorer.share()
         names = scorer.utterances()
         told = _shares(done, "search", len(names))
-        self._search(self.searcher, scorer, names, work / "decode", told)
+        frames = read_counts(next(feats.glob(f"*/{data.name}/utt2num_frames")))
+        self._search(self.searcher, scorer, names, work / "decode", told, frames)
         return work / "decode"
 
     def _search(
@@ -141,10 +139,11 @@ class Recogniser:
         names: list[str],
         out: Path,
         told: Callable[[int], None],
+        frames: Mapping[str, int],
     ) -> None:
         work = Work(searcher=searcher, make_scorer=scorer)
         jobs = min(self.jobs, len(names))
-        decode(work, names, out, jobs=jobs, max_failed=1.0, told=told, held=HELD * jobs)
+        decode(work, names, out, jobs=jobs, max_failed=1.0, told=told, frames=frames)
 
     def _features(self, data: Path, feats: Path) -> None:
         directory, streams = DataDir.read(data, text=False), self.config.features.input
@@ -181,7 +180,8 @@ class Recogniser:
             names = scorer.utterances()
             lattices = work / f"lattices{number}"
             told = _shares(done, "adaptation", 2 * len(names))
-            self._search(searcher, scorer, names, lattices, told)
+            frames = read_counts(mfcc / "utt2num_frames")
+            self._search(searcher, scorer, names, lattices, told, frames)
             found = estimate(
                 scorer,
                 lattice_io.read(lattices),
