@@ -13,7 +13,7 @@ BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export KALDI_ROOT ?= unset
 
-.PHONY: setup demo test test-fast mutants lint format docs reference lock bench-training clean
+.PHONY: setup demo test test-fast mutants lint format docs reference screenshots lock bench-training clean
 
 setup: $(BIN)/.installed
 
@@ -54,6 +54,10 @@ docs: setup
 # docs/reference/: every key of the config and every command, from the code
 reference: setup
 	$(BIN)/python docs/site/reference.py
+
+# docs/pictures/: pages of the finished workflow of CONFIG and of the site; needs chromium
+screenshots: docs
+	$(BIN)/python docs/make_screenshots.py --config $(CONFIG)
 
 format: setup
 	$(BIN)/ruff check --fix workflow tests benchmarks envs docs

@@ -26,6 +26,7 @@ from hadpsgd.tracking.results import RunResult, Score
 from hadpsgd.tracking.uri import experiment_name
 
 WER = "WER"  # capitals: first in MLflow's lists
+_DECIMALS = 4  # of MLflow's columns, which cut longer numbers; one error in a million words is seen
 COUNTS = "errors."
 """Prefix of the tags with words, substitutions, insertions and deletions of a set."""
 _SECTIONS = ("lm", "graph", "decoding", "scoring")
@@ -69,7 +70,7 @@ def events(config: Config, training_key: str, result: RunResult) -> Iterator[Eve
 def word_errors(config: Config, result: RunResult, time_ms: int) -> Iterator[Event]:
     """Word error rates in percent; their counts as tags; the sets. The latest scoring counts."""
     points = [
-        Point(name=f"{WER}/{name}", value=score.wer, step=0, time_ms=time_ms)
+        Point(name=f"{WER}/{name}", value=round(score.wer, _DECIMALS), step=0, time_ms=time_ms)
         for name, score in result.scores.items()
     ]
     yield Metrics(points=points, replace=True)
