@@ -35,6 +35,7 @@ _LEAST = 4  # utterances each: with fewer, the search is slower
 # what is held until lattices are written: utterances of all processes together, or, where these
 # may be long, frames of each process
 _HELD, FRAMES = 192, 8000
+_FEW = 12  # of these, utterances that a process searches at a time: not pruned yet, they take most
 
 # what scoring needs of the graph: words, and phones with their transition-ids for word times
 _KEPT = ("words.txt", "phones.txt", "transitions.npz")
@@ -152,7 +153,8 @@ def decode(
         max_failed: share of the utterances that may have no path.
         told: called now and then with the number of utterances that were decoded since.
         frames: of each utterance. With them memory has a bound, however long and many these are: a
-            process searches and holds at most FRAMES at a time, or one utterance that has more.
+            process holds at most FRAMES at a time, or one utterance that has more, and searches a
+            few of these side by side.
 
     Raises:
         UserError: more utterances without any path than `max_failed` allows, bad scores, or a
@@ -163,7 +165,8 @@ def decode(
     progress = Progress("decode", len(utterances), "utterances")
     with atomic_folder(out) as folder:
         with (folder / "lat.1.gz").open("wb") as archive:
-            work = replace(work, lanes=lanes_of(jobs), room=_SCORES // jobs)
+            lanes = lanes_of(jobs) if frames is None else min(lanes_of(jobs), _FEW)
+            work = replace(work, lanes=lanes, room=_SCORES // jobs)
             if jobs > 1:
                 work.searcher.warm()
             if frames is None:

@@ -18,6 +18,7 @@ from hadpsgd.config import Config
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.corpus.tables import read_counts
 from hadpsgd.decoding.decode import Scorer
+from hadpsgd.decoding.heap import keep_few_kernels
 from hadpsgd.decoding.scores import Scores, scores_of
 from hadpsgd.errors import UserError
 from hadpsgd.features.fusion import Fusion
@@ -131,6 +132,7 @@ def device_of(wanted: str) -> str:
 
 @lru_cache(maxsize=1)
 def _loaded(path: Path, device: str) -> tuple[BLSTM, ModelMeta]:
+    keep_few_kernels()
     return load_model(path, device)
 
 
