@@ -161,6 +161,11 @@ def test_sync_of_a_finished_config(mlflow_folder: Path, capsys: pytest.CaptureFi
     assert tracked_runs(config) == tracked
     versions = store.client.search_model_versions("name = 'demo-single'")
     assert len(versions) == 1 and versions[0].run_id == training.info.run_id
+    assert (
+        versions[0].description == "Word error rates of single: dev 5.00 %, ch 18.75 %, swb 6.00 %"
+    )
+    champion = store.client.get_model_version_by_alias("demo", "champion")
+    assert champion.tags == {"run": "single", "WER/dev": "5.00", "takes": "features"}
     write_scores(config, "single")  # same counts: the same scoring
     sync(config, None)
     assert len(store.client.search_runs([experiment])) == 6

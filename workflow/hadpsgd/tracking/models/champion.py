@@ -38,7 +38,7 @@ def _appoint(client: Any, experiment_id: str, run: Any, model: Any) -> None:
     if now is not None and now.source == model.artifact_location:
         return
     tags = {"run": run.info.run_name, _DEV: f"{run.data.metrics[_DEV]:.2f}"}
-    version = versions.add(client, name, model, tags)
+    version = versions.add(client, name, model, tags, run)
     client.set_registered_model_alias(name, ALIAS, version)
 
 

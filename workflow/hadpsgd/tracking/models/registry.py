@@ -26,8 +26,6 @@ Settings = Mapping[str, Any]
 CHECKSUM_TAG = "model.checksum"
 """Of a run: of all that its model was made from."""
 _FORMER_TAG = "model.sha256"  # of runs that a former version sent: of final.pt
-TAKES_TAG = "takes"
-"""Of a model and its version: `recordings` or `features`."""
 _NO_NAME = str.maketrans(dict.fromkeys("/:.%\"'", "_"))  # what MLflow refuses in names of models
 _SHOWN = ("WER/", "final/")  # metrics that a model shows, too
 
@@ -55,8 +53,7 @@ def register(
     if not _is_known(run.data.tags, found, model):
         with _kind(model, folder, settings) as kind:
             logged = _log(client, run, kind, name.translate(_NO_NAME))
-            tags = {TAKES_TAG: kind.takes}
-        versions.add(client, versions.registered_name(name), logged, tags)
+        versions.add(client, versions.registered_name(name), logged, {}, run)
         client.set_tag(run_id, MODEL_TAG, logged.model_id)
         client.set_tag(run_id, CHECKSUM_TAG, found)
     champion.choose(client, run.info.experiment_id)
@@ -120,7 +117,7 @@ def _log(client: Any, run: Any, kind: Kind, name: str) -> Any:
         run.info.experiment_id,
         name=name,
         source_run_id=run_id,
-        tags={TAKES_TAG: kind.takes},
+        tags={versions.TAKES_TAG: kind.takes},
         params=run.data.params,
         model_type="speech recognition" if kind.takes == "recordings" else "acoustic model",
     )
