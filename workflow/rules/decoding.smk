@@ -29,6 +29,44 @@ rule decode:
         " --data {input.data:q} --streams {params.streams:q} --out {output:q} --jobs {threads} 2> {log:q}"
 
 
+# The GMM-HMM beside the runs, on features of its own; adapted ones where it is trained on them.
+GMM_ROW = [CONFIG.gmm_row] if CONFIG.gmm_row else []
+
+if GMM_ROW:
+
+    rule decode_gmm:
+        input:
+            model=f"{OUT}/ali/train",
+            graph=f"{OUT}/graph",
+            data=f"{OUT}/corpus/data/{{set}}",
+            feats=f"{OUT}/feats/mfcc/{{set}}",
+            trans=(
+                f"{OUT}/fmllr/{{set}}/trans" if CONFIG.alignment.kind == "sat" else []
+            ),
+        output:
+            directory(f"{OUT}/decode/{CONFIG.gmm_row}/{{set}}"),
+        log:
+            f"{OUT}/logs/decode/{CONFIG.gmm_row}.{{set}}.log",
+        benchmark:
+            f"{OUT}/benchmarks/decode.{CONFIG.gmm_row}.{{set}}.tsv"
+        conda:
+            "../../envs/hadpsgd.yaml"
+        threads: shared_threads(1 + len(CONFIG.tests))
+        resources:
+            mem_mb=lambda wildcards, attempt: 4000 * attempt,
+            runtime=lambda wildcards, attempt: 240 * attempt,
+        params:
+            config=config_file,
+            depends=DEPENDS["decode_gmm"],
+            trans=lambda wildcards, input: (
+                f"--trans {quote(str(input.trans))}" if input.trans else ""
+            ),
+        shell:
+            "hadpsgd decode-gmm --config {params.config:q} --model {input.model:q} --graph {input.graph:q}"
+            " --data {input.data:q} --feats {input.feats:q} {params.trans} --out {output:q}"
+            " --jobs {threads} 2> {log:q}"
+
+
 rule tune:
     input:
         decode=f"{OUT}/decode/{{run}}/dev",
@@ -41,6 +79,8 @@ rule tune:
         f"{OUT}/logs/tune.{{run}}.log",
     benchmark:
         f"{OUT}/benchmarks/tune.{{run}}.tsv"
+    wildcard_constraints:
+        run="|".join([*RUNS, *GMM_ROW]),
     priority: FIRST
     group:
         "scores"
@@ -71,6 +111,8 @@ rule score:
         f"{OUT}/logs/score/{{run}}.{{set}}.log",
     benchmark:
         f"{OUT}/benchmarks/score.{{run}}.{{set}}.tsv"
+    wildcard_constraints:
+        run="|".join([*RUNS, *GMM_ROW]),
     priority: FIRST
     group:
         "scores"

@@ -100,6 +100,40 @@ if CONFIG.features.imports.fmllr:
 
 elif CONFIG.estimates_fmllr:
 
+    rule fmllr:
+        input:
+            data=f"{OUT}/corpus/data/{{set}}",
+            feats=f"{OUT}/feats/mfcc/{{set}}",
+            model=f"{OUT}/ali/train",
+            trans=lambda wildcards: (
+                f"{OUT}/ali/train"
+                if wildcards.set == "train"
+                else f"{OUT}/fmllr/{wildcards.set}/trans"
+            ),
+        output:
+            directory(f"{OUT}/feats/fmllr/{{set}}"),
+        log:
+            f"{OUT}/logs/fmllr/apply.{{set}}.log",
+        benchmark:
+            f"{OUT}/benchmarks/fmllr.{{set}}.tsv"
+        wildcard_constraints:
+            set="|".join(SETS),
+        conda:
+            "../../envs/hadpsgd.yaml"
+        threads: shared_threads(len(SETS))
+        resources:
+            mem_mb=lambda wildcards, attempt: 4000 * attempt,
+            runtime=lambda wildcards, attempt: 120 * attempt,
+        params:
+            config=config_file,
+        shell:
+            "hadpsgd fmllr-apply --config {params.config:q} --model {input.model:q} --trans {input.trans:q}"
+            " --data {input.data:q} --feats {input.feats:q} --out {output:q} --jobs {threads} 2> {log:q}"
+
+
+# Of the GMM-HMM alone (decoding.gmm) too, with any features for the network.
+if CONFIG.adapts_speakers:
+
     rule decode_first:
         input:
             data=f"{OUT}/corpus/data/{{set}}",
@@ -211,33 +245,3 @@ elif CONFIG.estimates_fmllr:
             "hadpsgd adapt --config {params.config:q} --model {input.model:q} --lattices {input.lattices:q}"
             " --data {input.data:q} --feats {input.feats:q} --lang {input.lang:q} --trans {input.trans:q}"
             " --out {output:q} 2> {log:q}"
-
-    rule fmllr:
-        input:
-            data=f"{OUT}/corpus/data/{{set}}",
-            feats=f"{OUT}/feats/mfcc/{{set}}",
-            model=f"{OUT}/ali/train",
-            trans=lambda wildcards: (
-                f"{OUT}/ali/train"
-                if wildcards.set == "train"
-                else f"{OUT}/fmllr/{wildcards.set}/trans"
-            ),
-        output:
-            directory(f"{OUT}/feats/fmllr/{{set}}"),
-        log:
-            f"{OUT}/logs/fmllr/apply.{{set}}.log",
-        benchmark:
-            f"{OUT}/benchmarks/fmllr.{{set}}.tsv"
-        wildcard_constraints:
-            set="|".join(SETS),
-        conda:
-            "../../envs/hadpsgd.yaml"
-        threads: shared_threads(len(SETS))
-        resources:
-            mem_mb=lambda wildcards, attempt: 4000 * attempt,
-            runtime=lambda wildcards, attempt: 120 * attempt,
-        params:
-            config=config_file,
-        shell:
-            "hadpsgd fmllr-apply --config {params.config:q} --model {input.model:q} --trans {input.trans:q}"
-            " --data {input.data:q} --feats {input.feats:q} --out {output:q} --jobs {threads} 2> {log:q}"

@@ -2,7 +2,9 @@
 rule report:
     input:
         score=expand(
-            f"{OUT}/score/{{run}}/{{set}}", run=DECODED, set=["dev", *CONFIG.tests]
+            f"{OUT}/score/{{run}}/{{set}}",
+            run=[*DECODED, *GMM_ROW],
+            set=["dev", *CONFIG.tests],
         ),
         summary=expand(f"{OUT}/runs/{{run}}/summary.json", run=RUNS),
     output:

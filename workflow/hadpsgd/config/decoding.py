@@ -96,6 +96,9 @@ class Decoding(Section):
     device: Literal["auto", "cpu", "cuda"] = "cpu"
     """Where the network runs in decoding, realignment and error analysis; every process loads it.
     auto takes a GPU where there is one; cuda asks the scheduler for one, too."""
+    gmm: bool = Field(False, json_schema_extra=DECIDES_NOTHING)
+    """Decode and score the GMM-HMM of our own alignment, too: a row of the tables beside the runs,
+    to measure them by (docs/decoding.md). With `alignment.kind` sat it is adapted to speakers."""
     max_failed: Limits = Field(Limits({"default": 0.05}), json_schema_extra=DECIDES_NOTHING)
     """Share of utterances that may have no path at all; more stops the run. By set:
     {default: 0.05, ch: 0.2}."""

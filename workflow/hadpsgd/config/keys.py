@@ -151,17 +151,17 @@ def _alignment(config: Config) -> Settings:
         return {"import_alignment": [own], "align": [alignment.align_dev]}
     search = _without(alignment, *_LADDER)
     if not isinstance(alignment, Ladder):
-        return {"mono": [seed, search], "align": [search]}
+        return {"mono": [seed, search], "align": [search], "decode_gmm": [config.decoding]}
     speakers = alignment.min_speaker_frames
     found: Settings = {
         stage: [seed, search, getattr(alignment, stage)] for stage in alignment.stages
     }
     found["align"] = [search]
+    scaled = _without(config.decoding, "acoustic_scale")
+    found["decode_gmm"] = [alignment.acoustic_scale, scaled]
     if "sat" in found:
         found["sat"].append(speakers)
         found["align"].append(speakers)
-        scaled = _without(config.decoding, "acoustic_scale")
-        found["decode_gmm"] = [alignment.acoustic_scale, scaled]
         found["adapt"] = [alignment.acoustic_scale, speakers]
     return found
 

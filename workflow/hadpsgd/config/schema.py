@@ -72,6 +72,14 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _gmm_is_ours(self) -> Config:
+        if self.decoding.gmm and self.alignment.kind == "kaldi":
+            raise ValueError("decoding.gmm: Kaldi's GMM is not decoded; one of our alignments is")
+        if self.gmm_row in {*self.training.rows, *(run.id for run in self.training.members)}:
+            raise ValueError(f"'{self.gmm_row}' is the row of decoding.gmm: give the run a `name`")
+        return self
+
+    @model_validator(mode="after")
     def _realigned_by_a_run(self) -> Config:
         names = [run.id for run in self.training.members]
         if self.realign.run and self.realign.run not in names:
@@ -98,6 +106,16 @@ class Config(Section):
     def estimates_fmllr(self) -> bool:
         """Whether the input has FMLLR features of our own transforms."""
         return "fmllr" in self.features.input and self.features.imports.fmllr is None
+
+    @property
+    def gmm_row(self) -> str:
+        """Name of the GMM-HMM's row in the tables, and of its folders; empty without one."""
+        return f"gmm-{self.alignment.kind}" if self.decoding.gmm else ""
+
+    @property
+    def adapts_speakers(self) -> bool:
+        """Whether speakers of dev and test sets get FMLLR transforms of our own."""
+        return self.estimates_fmllr or (self.decoding.gmm and self.alignment.kind == "sat")
 
     @property
     def tests(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from hadpsgd.config import Config, check
 from hadpsgd.errors import UserError
 from hadpsgd.reports import differences, rows, significance, table
 from hadpsgd.tracking import identity, training_run
-from hadpsgd.tracking.results import RunResult, read_results, results_folder
+from hadpsgd.tracking.results import Result, RunResult, read_gmm, read_results, results_folder
 from hadpsgd.tracking.scoring_run import WER
 from hadpsgd.tracking.store import known_run
 from hadpsgd.tracking.training_run import FINAL, STATUS
@@ -82,7 +82,7 @@ def from_results(config: Config, here: str) -> list[Compared]:
         folded = [_column(config, result, prefix) for result in members]
         alone = [run.id for run in runs] == [row]
         columns += folded if alone else [_mean(prefix + row, members, folded)]
-    return columns
+    return columns + [_gmm(config, result, prefix) for result in read_gmm(config)]
 
 
 def each_run(rows: Sequence[Compared]) -> Iterator[Compared]:
@@ -91,12 +91,35 @@ def each_run(rows: Sequence[Compared]) -> Iterator[Compared]:
         yield from row.folded or (row,)
 
 
-def _column(config: Config, result: RunResult, prefix: str) -> Compared:
-    who = identity.read(result.folder)
-    known = known_run(spool_folder(config), key=who.key, uri=tracking_uri(config)) if who else {}
+def _gmm(config: Config, result: Result, prefix: str) -> Compared:
+    """The GMM-HMM, which no setting of a training decides."""
+    known = _known(config, result.scored)
+    return Compared(
+        label=prefix + result.name,
+        key="",
+        settings={},
+        metrics=_told(result),
+        mlflow_run=known.get("run_id", ""),
+        mlflow_experiment=known.get("experiment_id", ""),
+        scores={prefix + result.name: result.scored_sets},
+    )
+
+
+def _known(config: Config, folder: Path) -> Mapping[str, str]:
+    """Where the store has what has its identity in that folder."""
+    who = identity.read(folder)
+    return known_run(spool_folder(config), key=who.key, uri=tracking_uri(config)) if who else {}
+
+
+def _told(result: Result) -> dict[str, str]:
+    """How it ended, and its word error rates."""
     metrics = {STATUS: f"{result.state}: {result.why}" if result.why else str(result.state)}
-    metrics |= {f"{WER} {name}": table.rate(score) for name, score in result.scores.items()}
-    metrics |= {
+    return metrics | {f"{WER} {name}": table.rate(score) for name, score in result.scores.items()}
+
+
+def _column(config: Config, result: RunResult, prefix: str) -> Compared:
+    known = _known(config, result.folder)
+    metrics = _told(result) | {
         name: rows.number(result.summary[name]) for name in _SUMMARY if name in result.summary
     }
     return Compared(
@@ -176,10 +199,12 @@ def from_store(run_id: str, config: Config) -> Compared:
 def page(runs: Sequence[Compared]) -> str:
     """Both tables as text."""
     labels = _distinct([run.label for run in runs])
-    settings = {label: run.settings for label, run in zip(labels, runs, strict=True)}
+    settings = {
+        label: run.settings for label, run in zip(labels, runs, strict=True) if run.settings
+    }
     names = list(dict.fromkeys(name for run in runs for name in run.metrics))
     metrics = {name: [run.metrics.get(name, rows.MISSING) for run in runs] for name in names}
-    differing = differences.table(labels, differences.differing(settings), "setting")
+    differing = differences.table(list(settings), differences.differing(settings), "setting")
     settings_text = differing.markdown() if differing.rows else "No setting differs.\n"
     results_text = differences.table(labels, metrics, "result").markdown()
     return f"{settings_text}\n{results_text}\n{_tested(labels, runs)}"

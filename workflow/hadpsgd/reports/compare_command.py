@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
     config = load(args.config)
-    names = args.runs or list(config.training.rows)
+    names = args.runs or [*config.training.rows, *([config.gmm_row] if config.gmm_row else [])]
     runs = [run for name in names for run in compare.find(name, config)]
     if len(runs) == 1:  # of a row of several seeds, its runs
         runs = list(compare.each_run(runs))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hadpsgd.config import Config
 from hadpsgd.reports import rows, significance, stages
 from hadpsgd.reports.rows import ResultRow
-from hadpsgd.tracking.results import RunResult, read_results
+from hadpsgd.tracking.results import Result, RunResult, read_gmm, read_results
 from hadpsgd.tracking.sync import tracked_runs
 
 
@@ -18,6 +18,8 @@ class Findings:
 
     config: Config
     results: Sequence[RunResult]
+    gmm: Sequence[Result]
+    """The GMM-HMM, where it is decoded."""
     rows: Sequence[ResultRow]
     """The results as rows of the table, those of several seeds folded under their mean."""
     tests: significance.Tests
@@ -28,19 +30,22 @@ class Findings:
     @classmethod
     def of(cls, config: Config, unfinished: Collection[str] = ()) -> Findings:
         """Read them; `unfinished` as for `read_result`. UserError where a result is broken."""
-        results = read_results(config, unfinished)
+        results, gmm = read_results(config, unfinished), read_gmm(config, unfinished)
+        tracked = tracked_runs(config)
+        of_runs = rows.fold(config, rows.of_results(results, tracked))
         return cls(
             config=config,
             results=results,
-            rows=rows.fold(config, rows.of_results(results, tracked_runs(config))),
-            tests=significance.of_config(config, results),
+            gmm=gmm,
+            rows=[*of_runs, *rows.of_gmm(gmm, tracked)],
+            tests=significance.of_config(config, [*results, *gmm]),
             jobs=stages.of_config(config),
         )
 
     @property
     def tested(self) -> list[str]:
         """The rows whose differences are tested."""
-        return significance.labels(self.config, self.results)
+        return significance.labels(self.config, [*self.results, *self.gmm])
 
     @property
     def differences(self) -> str:

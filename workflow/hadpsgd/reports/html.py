@@ -42,12 +42,12 @@ def page(found: Findings, errors: Mapping[str, str] | None = None) -> str:
             and links no other file.
     """
     config, results, tests, jobs = found.config, found.results, found.tests, found.jobs
-    settings = {row.label: _settings(config, row) for row in found.rows}
+    settings = {row.label: _settings(config, row) for row in found.rows if row.run}
     return render(
         _TEMPLATE,
         name=config.name,
         synthetic=config.corpus.kind == "builtin",
-        virtual=table.VIRTUAL if any(row.run.simulated for row in found.rows) else "",
+        virtual=table.VIRTUAL if any(row.simulated for row in found.rows) else "",
         sets=sets(config),
         rows=_rows(found, found.rows, errors or {}),
         tested=significance.table(found.tested, tests) if tests else None,
@@ -96,7 +96,7 @@ def _interval(found: Findings, row: ResultRow, name: str) -> str:
 
 def _settings(config: Config, row: ResultRow) -> dict[str, str]:
     """All settings of a row; where its runs differ, every value."""
-    each = [training_run.parameters(config, run.run.id) for run in row.runs]
+    each = [training_run.parameters(config, run.label) for run in row.runs]
     return {name: ", ".join(dict.fromkeys(values[name] for values in each)) for name in each[0]}
 
 

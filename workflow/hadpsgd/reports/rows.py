@@ -13,7 +13,7 @@ from hadpsgd.config import Config
 from hadpsgd.config.training import Run
 from hadpsgd.reports.seconds import spent
 from hadpsgd.scoring.seeds import mean_over_seeds
-from hadpsgd.tracking.results import RunResult, Score, State
+from hadpsgd.tracking.results import Result, RunResult, Score, State
 from hadpsgd.tracking.sync import Tracked
 
 MISSING = "-"
@@ -24,8 +24,8 @@ NOT_UPLOADED = "not uploaded"
 class ResultRow:
     """One row: a run, how it ended, its scores by set; or the mean of several."""
 
-    run: Run
-    """Of several the first."""
+    run: Run | None
+    """Of several the first; None for the GMM-HMM."""
     key: str
     """Name of its folders."""
     state: State
@@ -40,7 +40,7 @@ class ResultRow:
     seconds: float | None = None
     """Of its training; of several runs their mean, None where nothing is known."""
     name: str = ""
-    """Of a row of several; a run is called by its id."""
+    """Of a row of several and of the GMM-HMM; a run is called by its id."""
     members: tuple[ResultRow, ...] = ()
     """The runs of a row that has seeds."""
     rates: dict[str, list[float]] = field(default_factory=dict)
@@ -49,19 +49,29 @@ class ResultRow:
     @property
     def label(self) -> str:
         """What it is called in every table."""
-        return self.name or self.run.id
+        return self.name or (self.run.id if self.run else MISSING)
 
     @property
     def strategy(self) -> str:
         """Its strategy, and whether its time is virtual."""
-        return self.run.strategy + ", virtual time" * self.run.simulated
+        return self.run.strategy + ", virtual time" * self.simulated if self.run else MISSING
+
+    @property
+    def learners(self) -> str:
+        """How many it has."""
+        return str(self.run.learners) if self.run else MISSING
+
+    @property
+    def simulated(self) -> bool:
+        """Whether its time is virtual."""
+        return self.run is not None and self.run.simulated
 
     @property
     def training(self) -> str:
         """How long training took: `61 s`, or `61 virtual s`."""
         if self.seconds is None:
             return MISSING
-        return f"{self.seconds:.0f} {'virtual ' * self.run.simulated}s"
+        return f"{self.seconds:.0f} {'virtual ' * self.simulated}s"
 
     @property
     def unscored(self) -> str:
@@ -77,7 +87,7 @@ class ResultRow:
     def explanation(self) -> str:
         """`diverged: gradient of learner 0 ...`; empty for a run that is finished."""
         if self.state is State.FINISHED:
-            return "" if self.run.decode else self.unscored
+            return "" if self.run is None or self.run.decode else self.unscored
         return f"{self.state}: {self.why}" if self.why else str(self.state)
 
 
@@ -95,6 +105,25 @@ def of_results(results: Sequence[RunResult], tracked: Sequence[Tracked]) -> list
             penalty=number(result.tuned.get("word_penalty")),
             mlflow=ids.get(result.run.id) or NOT_UPLOADED,
             seconds=spent(result),
+        )
+        for result in results
+    ]
+
+
+def of_gmm(results: Sequence[Result], tracked: Sequence[Tracked]) -> list[ResultRow]:
+    """The row of the GMM-HMM, where there is one."""
+    ids = {each.run: each.mlflow_run for each in tracked}
+    return [
+        ResultRow(
+            run=None,
+            key=result.name,
+            state=result.state,
+            why=result.why,
+            scores=result.scores,
+            scale=_acoustic_scale(result),
+            penalty=number(result.tuned.get("word_penalty")),
+            mlflow=ids.get(result.name) or NOT_UPLOADED,
+            name=result.name,
         )
         for result in results
     ]
@@ -139,7 +168,7 @@ def _common(values: Sequence[str]) -> str:
     return ", ".join(dict.fromkeys(value for value in values if value != MISSING)) or MISSING
 
 
-def _acoustic_scale(result: RunResult) -> str:
+def _acoustic_scale(result: Result) -> str:
     """The scale of acoustic scores that dev chose: the inverse of the LM weight."""
     weight = result.tuned.get("lm_weight")
     return number(1 / weight) if isinstance(weight, int | float) and weight else MISSING

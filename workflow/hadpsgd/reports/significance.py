@@ -12,7 +12,7 @@ from hadpsgd.reports.table import Table
 from hadpsgd.scoring import sentences
 from hadpsgd.scoring.nist import Sentence
 from hadpsgd.scoring.significance_command import compare_rows
-from hadpsgd.tracking.results import RunResult
+from hadpsgd.tracking.results import Result
 
 Tests = dict[str, dict[str, Any]]
 """By test set what `hadpsgd significance` writes: `runs` with intervals, tested `pairs`."""
@@ -26,21 +26,26 @@ _OF_SEEDS = (
 )
 
 
-def of_config(config: Config, results: Sequence[RunResult]) -> Tests:
+def of_config(config: Config, results: Sequence[Result]) -> Tests:
     """Every pair of a config's rows, tested on every test set."""
-    scored = {result.run.id: result.scored_sets for result in results if result.scores}
+    scored = {result.name: result.scored_sets for result in results if result.scores}
     folders = {
-        row: {run.id: scored[run.id] for run in runs if run.id in scored}
-        for row, runs in config.training.rows.items()
+        row: {name: scored[name] for name in names if name in scored}
+        for row, names in _rows(config).items()
     }
     return between(folders, config.tests)
 
 
-def labels(config: Config, results: Sequence[RunResult]) -> list[str]:
+def labels(config: Config, results: Sequence[Result]) -> list[str]:
     """The rows that are scored on a test set: of the others there is nothing to test."""
-    scored = {result.run.id for result in results if set(config.tests) & result.scores.keys()}
-    rows = config.training.rows
-    return [row for row, runs in rows.items() if scored & {run.id for run in runs}]
+    scored = {result.name for result in results if set(config.tests) & result.scores.keys()}
+    return [row for row, names in _rows(config).items() if scored & set(names)]
+
+
+def _rows(config: Config) -> dict[str, list[str]]:
+    """Rows of the tables and the names of what they hold."""
+    rows = {row: [run.id for run in runs] for row, runs in config.training.rows.items()}
+    return rows | ({config.gmm_row: [config.gmm_row]} if config.gmm_row else {})
 
 
 def between(rows: Mapping[str, Mapping[str, Scored]], names: Sequence[str]) -> Tests:

@@ -36,7 +36,7 @@ def of_config(config: Config) -> list[Stage]:
     Raises:
         UserError: a file is not one of Snakemake's.
     """
-    keys = {run_key(config, run.id) for run in config.training.members}
+    keys = {config.gmm_row, *(run_key(config, run.id) for run in config.training.members)}
     names = set(sets(config))
 
     def ours(stage: Stage) -> bool:

@@ -49,7 +49,7 @@ def error_rates(config: Config, rows: Sequence[ResultRow]) -> Table:
         [
             row.label,
             row.strategy,
-            str(row.run.learners),
+            row.learners,
             row.training,
             *(cell(row, name) for name in names),
             row.scale,
@@ -122,7 +122,7 @@ VIRTUAL = (
 
 
 def _virtual(rows: Sequence[ResultRow]) -> str:
-    return f"\n{VIRTUAL}\n" if any(row.run.simulated for row in rows) else ""
+    return f"\n{VIRTUAL}\n" if any(row.simulated for row in rows) else ""
 
 
 def _origins(origins: Sequence[str]) -> str:

@@ -55,22 +55,15 @@ class Score:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunResult:
-    """A training run and its scores; what is not there yet is left out."""
+class Result:
+    """What was decoded, and its scores; what is not there yet is left out."""
 
-    run: Run
-    row: str
-    """Of the table, to which it belongs with those that have other seeds alone."""
-    key: str
-    """Name of its folders."""
-    folder: Path
-    """Of its training."""
+    name: str
+    """In the tables: the id of a training run, or the row of the GMM-HMM."""
     scored: Path
-    """Of its scoring."""
+    """Folder of its scoring."""
     scores: dict[str, Score]
     tuned: Row
-    summary: Row
-    metrics: list[Row]
     state: State
     why: str = ""
     """It is not finished, in a few words; empty where nothing is known of it."""
@@ -79,6 +72,21 @@ class RunResult:
     def scored_sets(self) -> dict[str, Path]:
         """Folders of the scores that count, by set."""
         return {name: self.scored / name for name in self.scores}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult(Result):
+    """A training run and its scores."""
+
+    run: Run
+    row: str
+    """Of the table, to which it belongs with those that have other seeds alone."""
+    key: str
+    """Name of its folders."""
+    folder: Path
+    """Of its training."""
+    summary: Row
+    metrics: list[Row]
 
 
 def results_folder(config: Config) -> Path:
@@ -128,20 +136,15 @@ def read_result(config: Config, run: Run, unfinished: Collection[str] = ()) -> R
     base = results_folder(config)
     key = run_key(config, run.id)
     score, folder = base / "score" / key, base / "runs" / key
-    files = {name: score / name / "wer.json" for name in sets(config) if run.decode}
-    scores = {
-        name: read_score(file)
-        for name, file in files.items()
-        if file.exists()
-        and not {key, f"{key}/{name}"} & set(unfinished)
-        and not _outdated(base, key, name)
-    }
+    decoded = sets(config) if run.decode else ()
+    scores = _scores(base, key, decoded, folder / SUMMARY, unfinished)
     summary = _if_there(folder / SUMMARY)
-    unscored = [name for name in files if name not in scores]
+    unscored = [name for name in decoded if name not in scores]
     state, why = _state(summary, _if_there(folder / FAILED), unscored)
     if not summary or state is State.DIVERGED:  # scores are of a model that is not there any more
         scores = {}
     return RunResult(
+        name=run.id,
         run=run,
         row=row_of(config, run.id),
         key=key,
@@ -161,11 +164,38 @@ def read_results(config: Config, unfinished: Collection[str] = ()) -> list[RunRe
     return [read_result(config, run, unfinished) for run in config.training.members]
 
 
-def _outdated(base: Path, key: str, name: str) -> bool:
+def read_gmm(config: Config, unfinished: Collection[str] = ()) -> list[Result]:
+    """The GMM-HMM of the config's alignment, where it is decoded; as `read_result`."""
+    base, key = results_folder(config), config.gmm_row
+    if not key:
+        return []
+    model, score = base / "ali" / "train", base / "score" / key
+    scores = _scores(base, key, sets(config), model, unfinished) if model.is_dir() else {}
+    unscored = [name for name in sets(config) if name not in scores]
+    state, why = _state({"trained": True} if model.is_dir() else {}, {}, unscored)
+    tuned = _if_there(score / "tuned.json") if scores else {}
+    return [Result(name=key, scored=score, scores=scores, tuned=tuned, state=state, why=why)]
+
+
+def _scores(
+    base: Path, key: str, names: Collection[str], model: Path, unfinished: Collection[str]
+) -> dict[str, Score]:
+    """Those that count of the sets `names`, of what `model` decoded: no former ones."""
+    files = {name: base / "score" / key / name / "wer.json" for name in names}
+    return {
+        name: read_score(file)
+        for name, file in files.items()
+        if file.exists()
+        and not {key, f"{key}/{name}"} & set(unfinished)
+        and not _outdated(base, key, name, model)
+    }
+
+
+def _outdated(base: Path, key: str, name: str, model: Path) -> bool:
     """Whether a set's scores are older than what they were made from."""
     score, decode = base / "score" / key, base / "decode" / key
     made_from = [
-        base / "runs" / key / SUMMARY,
+        model,
         decode / "dev",  # the scale and penalty are chosen on it
         decode / name,
         score / "tuned.json",

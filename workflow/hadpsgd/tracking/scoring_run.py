@@ -22,7 +22,7 @@ from hadpsgd.tracking.events import (
 )
 from hadpsgd.tracking.metrics_file import Row
 from hadpsgd.tracking.models.champion import DEV_SET_TAG
-from hadpsgd.tracking.results import RunResult, Score
+from hadpsgd.tracking.results import Result, RunResult, Score
 from hadpsgd.tracking.uri import experiment_name
 
 WER = "WER"  # capitals: first in MLflow's lists
@@ -36,7 +36,7 @@ _CHOSEN = ("lm_weight", "word_penalty")
 
 def key(training_key: str, result: RunResult) -> str:
     """Key of a scoring: the same scores of the same training are one scoring."""
-    content = {"tuned": _chosen(result), "scores": {n: asdict(s) for n, s in result.scores.items()}}
+    content = {"tuned": chosen(result), "scores": {n: asdict(s) for n, s in result.scores.items()}}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     return f"{training_key}-{digest[:12]}"
 
@@ -44,7 +44,7 @@ def key(training_key: str, result: RunResult) -> str:
 def events(config: Config, training_key: str, result: RunResult) -> Iterator[Event]:
     """The scoring as a run of its own, folded under its training in the store's pages."""
     folder = result.scored
-    time_ms = _written_ms(folder)
+    time_ms = written_ms(folder)
     yield Begin(
         name=f"score {training_run.run_name(config, result.run.id)}",
         experiment=experiment_name(config),
@@ -52,22 +52,28 @@ def events(config: Config, training_key: str, result: RunResult) -> Iterator[Eve
         parent=training_key,
         user=training_run.user(),
     )
-    settings = config.model_dump(mode="json", include=set(_SECTIONS)) | {"tuned": _chosen(result)}
+    settings = config.model_dump(mode="json", include=set(_SECTIONS)) | {"tuned": chosen(result)}
     yield Params(values=dict(training_run.flatten(settings)))
     hashes = {f"{name}_hash": fingerprint([getattr(config, name)]) for name in _SECTIONS}
     base = training_run.tags(config, result.run.id)
     yield Tags(values=base | hashes | {"kind": "scoring", "training_key": training_key})
     yield from word_errors(config, result, time_ms)
+    yield from files(result)
+    yield Finish(status="FINISHED", time_ms=time_ms)
+
+
+def files(result: Result) -> Iterator[Artifact]:
+    """What was chosen on dev; of every set the words, their times and how they were aligned."""
+    folder = result.scored
     if (folder / "tuned.json").is_file():
         yield Artifact(path=str((folder / "tuned.json").absolute()))
     for name in result.scores:
         for file in _FILES:
             if (folder / name / file).is_file():
                 yield Artifact(path=str((folder / name / file).absolute()), folder=name)
-    yield Finish(status="FINISHED", time_ms=time_ms)
 
 
-def word_errors(config: Config, result: RunResult, time_ms: int) -> Iterator[Event]:
+def word_errors(config: Config, result: Result, time_ms: int) -> Iterator[Event]:
     """Word error rates in percent; their counts as tags; the sets. The latest scoring counts."""
     points = [
         Point(name=f"{WER}/{name}", value=round(score.wer, _DECIMALS), step=0, time_ms=time_ms)
@@ -124,7 +130,8 @@ def _row_of(run: str, rows: Row) -> str | None:
     return next((n for n, row in rows.items() if run in (n, *row.get("members", ()))), None)
 
 
-def _chosen(result: RunResult) -> dict[str, float]:
+def chosen(result: Result) -> dict[str, float]:
+    """The scale and the penalty that dev chose."""
     return {name: result.tuned[name] for name in _CHOSEN if name in result.tuned}
 
 
@@ -132,6 +139,7 @@ def _counts(score: Score) -> dict[str, int]:
     return {"words": score.words, "sub": score.sub, "ins": score.ins, "del": score.dele}
 
 
-def _written_ms(folder: Path) -> int:
+def written_ms(folder: Path) -> int:
+    """When the last set of a scoring was scored."""
     times = [file.stat().st_mtime for file in folder.glob("*/wer.json")]
     return int(max(times, default=0.0) * 1000)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
@@ -12,15 +12,17 @@ from pathlib import Path
 from hadpsgd.config import Config, run_key, run_of
 from hadpsgd.config.training import Run
 from hadpsgd.files import write_text
-from hadpsgd.tracking import identity, scoring_run, training_run
+from hadpsgd.tracking import gmm_run, identity, scoring_run, training_run
 from hadpsgd.tracking.curves import Curves
 from hadpsgd.tracking.events import Artifact, Event, Finish, Model, Note, Tags
 from hadpsgd.tracking.metrics_file import FILE as METRICS
 from hadpsgd.tracking.recorder import Connection, Recorder, upload_others, warn
 from hadpsgd.tracking.results import (
     SUMMARY,
+    Result,
     RunResult,
     State,
+    read_gmm,
     read_json,
     read_result,
     results_folder,
@@ -36,7 +38,7 @@ TABLES = (WORD_ERRORS, "report.html", "stages.md", SIGNIFICANCE, *PICTURES)
 
 @dataclass(frozen=True, kw_only=True)
 class Tracked:
-    """Where a training run is found; `mlflow_run` is empty while its records wait."""
+    """Where a training run, or the GMM-HMM, is found; `mlflow_run` is empty while records wait."""
 
     run: str
     key: str
@@ -65,7 +67,9 @@ def sync(config: Config, out: Path | None, run: str | None = None) -> list[Track
             _sync_run(config, connection, result, tables=run is None)
     if is_on(config) and connection.due():  # not one that has just failed
         upload_others(connection)
-    tracked = tracked_runs(config, runs)
+    for gmm in read_gmm(config) if run is None and is_on(config) else ():
+        _sync_gmm(config, connection, gmm)
+    tracked = tracked_runs(config, runs if run else None)
     if out:
         content = {"uri": redacted(connection.uri), "runs": [asdict(run) for run in tracked]}
         write_text(out, json.dumps(content, indent=2) + "\n")
@@ -75,14 +79,19 @@ def sync(config: Config, out: Path | None, run: str | None = None) -> list[Track
 def tracked_runs(config: Config, runs: Iterable[Run] | None = None) -> list[Tracked]:
     """Runs of a config, all if none are given, as the spool knows them; does not ask the store."""
     found = []
-    for run in config.training.members if runs is None else runs:
-        who = identity.read(results_folder(config) / "runs" / run_key(config, run.id))
+    base = results_folder(config)
+    members = config.training.members if runs is None else runs
+    folders = {each.id: base / "runs" / run_key(config, each.id) for each in members}
+    if config.gmm_row and runs is None:
+        folders[config.gmm_row] = base / "score" / config.gmm_row
+    for name, folder in folders.items():
+        who = identity.read(folder)
         if who is None:
             continue
         place = known_run(spool_folder(config), key=who.key, uri=tracking_uri(config))
         found.append(
             Tracked(
-                run=run.id,
+                run=name,
                 key=who.key,
                 mlflow_run=place.get("run_id", ""),
                 mlflow_experiment=place.get("experiment_id", ""),
@@ -94,7 +103,9 @@ def tracked_runs(config: Config, runs: Iterable[Run] | None = None) -> list[Trac
 def _sync_run(config: Config, connection: Connection, result: RunResult, *, tables: bool) -> None:
     who = identity.read_or_create(result.folder)
     training = Recorder(connection, who.key)
-    events = chain(_training(config, result, who), _tables(config, result) if tables else ())
+    described = partial(training_run.description, config, result.run.id)
+    told = _tables(config, result, described) if tables else ()
+    events = chain(_training(config, result, who), told)
     if training.send(events) and result.summary:
         training.spool.take_back_last_word()
     if (
@@ -102,6 +113,15 @@ def _sync_run(config: Config, connection: Connection, result: RunResult, *, tabl
     ):  # its scores name the scoring: not while some are missing
         scoring = Recorder(connection, scoring_run.key(who.key, result))
         scoring.send(scoring_run.events(config, who.key, result))
+
+
+def _sync_gmm(config: Config, connection: Connection, result: Result) -> None:
+    """Once all its sets are scored: before, there is nothing that it could say."""
+    if result.state is State.FINISHED:
+        who = identity.read_or_create(result.scored)
+        described = partial(gmm_run.description, config, result)
+        recorded = gmm_run.events(config, result, who)
+        Recorder(connection, who.key).send(chain(recorded, _tables(config, result, described)))
 
 
 def _training(config: Config, result: RunResult, who: identity.Identity) -> Iterator[Event]:
@@ -132,7 +152,7 @@ def _training(config: Config, result: RunResult, who: identity.Identity) -> Iter
         yield Model(path=str(final), name=name, run=str(final.parent), settings=settings)
 
 
-def _tables(config: Config, result: RunResult) -> Iterator[Event]:
+def _tables(config: Config, result: Result, described: Callable[..., str]) -> Iterator[Event]:
     """What is known once all runs have ended: the tables, and the run's difference from others."""
     for name in TABLES:
         table = results_folder(config) / name
@@ -140,10 +160,10 @@ def _tables(config: Config, result: RunResult) -> Iterator[Event]:
             yield Artifact(path=str(table.absolute()), folder="report")
     if (table := results_folder(config) / WORD_ERRORS).is_file():
         text = table.read_text("utf-8")
-        yield Note(text=training_run.description(config, result.run.id, table=text))
+        yield Note(text=described(table=text))
     tests = results_folder(config) / SIGNIFICANCE
     if result.scores and tests.is_file():
-        yield scoring_run.tested(read_json(tests), result.run.id)
+        yield scoring_run.tested(read_json(tests), result.name)
 
 
 def _ended_ms(result: RunResult) -> int:

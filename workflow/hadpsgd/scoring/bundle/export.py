@@ -101,7 +101,7 @@ def recognition(config: Config) -> dict[str, Any]:
         "seed": config.seed,
         "corpus": {"kind": "builtin"},
         "features": features,
-        "decoding": config.decoding.model_dump(mode="json", exclude={"max_failed"}),
+        "decoding": config.decoding.model_dump(mode="json", exclude={"max_failed", "gmm"}),
         "scoring": config.scoring.model_dump(mode="json", exclude={"acronym_map"}),
     }
     if isinstance(config.alignment, Ladder) and config.estimates_fmllr:
