@@ -33,7 +33,7 @@ from hadpsgd.features.frontend import Frontend
 from hadpsgd.files import file_name
 from hadpsgd.graph.transitions import Transitions
 from hadpsgd.models.build import load_model
-from hadpsgd.reports import errors
+from hadpsgd.reports.errors import SetErrors
 from hadpsgd.reports.errors_command import page
 from hadpsgd.scoring.align import Edit
 from hadpsgd.scoring.nist import Sentence
@@ -358,7 +358,7 @@ def test_pages_run_no_transcript() -> None:
         edit = Edit(kind="S", ref=text, hyp=text, ref_arc=0, hyp_arc=1)
         said = Sentence(name=text, speaker=text, edits=[edit])
         data = DataDir(Path("x"), {})
-        found = errors.analyse(text, [said], data, {}, {}, 10)
+        found = SetErrors(text, [said], data, {}, {})
         tags = _Tags()
         tags.feed(page(name=text, run=text, synthetic=False, found=[found]))
         return tags

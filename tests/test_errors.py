@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import pytest
-import soundfile
-from corpus_data import RATE, make_data
+from corpus_data import make_data
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lattice_problems import penalties
@@ -21,7 +18,7 @@ from search_problems import Scores, problems, walks
 
 from hadpsgd import kaldi_io
 from hadpsgd.config.decoding import Decoding
-from hadpsgd.corpus.datadir import AudioReader, DataDir, Utterance
+from hadpsgd.corpus.datadir import DataDir, Utterance
 from hadpsgd.corpus.lang.directory import read_symbols
 from hadpsgd.corpus.stm import Segment
 from hadpsgd.decoding.lattice import Lattice, Scaling, best_paths
@@ -34,7 +31,6 @@ from hadpsgd.gmm import transition_model
 from hadpsgd.graph import arrays
 from hadpsgd.graph.arrays import ARC, Arrays, assemble
 from hadpsgd.graph.transitions import Transitions
-from hadpsgd.reports import errors
 from hadpsgd.reports.causes import (
     CAUSES,
     MODEL,
@@ -47,7 +43,8 @@ from hadpsgd.reports.causes import (
     causes,
     utterances_of,
 )
-from hadpsgd.reports.errors_command import page
+from hadpsgd.reports.errors import SetErrors
+from hadpsgd.reports.stretches import RECOGNISED
 from hadpsgd.scoring.align import Edit
 from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.formats import TimedWord
@@ -237,20 +234,21 @@ def test_counts_add_up(tmp_path: Path, scored: list[Sentence]) -> None:
     # the last one begins where no utterance does
     assert utterances == {"ann-000": "ann-1", "ann-001": "ann-2", "bob-000": "bob-1"}
     found = {"ann-1": Cause(MODEL, 2.5), "bob-1": Cause(SEARCH, -1.0)}
-    made = errors.analyse("test", scored, data, utterances, found, 2)
-    assert [w.sentence.name for w in made.wrong] == ["bob-000", "ann-000"] and made.unlisted == 1
+    made = SetErrors("test", scored, data, utterances, found, 2)
+    assert [row["name"] for row in made.rows()] == ["bob-1", "ann-1"] and made.unlisted == 1
     assert [(who, gender, c.errors) for who, gender, c in made.speakers] == [
         ("bob", "m", 5),
         ("ann", "f", 2),
     ]
-    assert sum(row["errors"] for row in made.causes.values()) == made.total.errors == 7
-    assert made.causes[UNTESTED] == {"sentences": 1, "errors": 1}
-    assert set(made.causes) == set(CAUSES)
+    assert sum(row["errors"] for row in made.why.values()) == made.total.errors == 7
+    assert made.why[UNTESTED] == {"sentences": 1, "errors": 1}
+    assert set(made.why) == set(CAUSES)
     lists = made.confusions
-    assert sum(n for _, _, n in lists.substituted) == made.total.sub == 2
-    assert sum(n for _, n in lists.deleted) == made.total.dele == 2
-    assert sum(n for _, n in lists.inserted) == made.total.ins == 3
-    assert made.wrong[1].columns[1][1] == "0.60 s, confidence 0.50"
+    assert sum(row.count for row in lists.substituted) == made.total.sub == 2
+    assert sum(row.count for row in lists.deleted) == made.total.dele == 2
+    assert sum(row.count for row in lists.inserted) == made.total.ins == 3
+    # the second word of ann-1: begins 0.1 s into the clip, which begins at 0.5 s
+    assert made.rows()[1]["columns"][1][1] == ["<x1>", "S", 0.1, 0.2, RECOGNISED, 0.5]
 
 
 def test_utterances_that_are_longer_than_their_segments(tmp_path: Path) -> None:
@@ -262,35 +260,6 @@ def test_utterances_that_are_longer_than_their_segments(tmp_path: Path) -> None:
         sentence("bob-000", ("call", "B", 5.0, 7.0), "S", "c"),  # a part of one
     ]
     assert utterances_of(inside, data) == {"ann-000": "ann-1", "ann-001": "ann-2"}
-
-
-class _Links(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-
-    def handle_starttag(self, _: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found += [str(value) for name, value in attrs if name in ("src", "href")]
-
-
-def test_the_page_and_its_audio(tmp_path: Path, scored: list[Sentence]) -> None:
-    data = DataDir.read(make_data(tmp_path))
-    utterances = utterances_of(scored, data)
-    found = {"ann-1": Cause(MODEL, 2.5), "bob-1": Cause(UNKNOWN, None, ("<z>",))}
-    made = errors.analyse("test", scored, data, utterances, found, 10)
-    with AudioReader(data, RATE) as reader:
-        made = errors.with_audio(made, reader, tmp_path / "page")
-        wanted = reader.read(data.utterances["bob-1"])
-    samples, rate = soundfile.read(tmp_path / "page" / made.wrong[0].audio, dtype="int16")
-    assert rate == RATE
-    np.testing.assert_array_equal(samples, np.rint(wanted))
-    html = page(name="demo", run="single", synthetic=True, found=[made])
-    links = _Links()
-    links.feed(html)
-    local = [link for link in links.found if not link.startswith("#")]
-    assert local and all((tmp_path / "page" / link).is_file() for link in local)
-    assert "&lt;x0&gt;" in html and "<x0>" not in html and "unknown word: &lt;z&gt;" in html
-    assert len(re.findall("<article", html)) == 3 and "margin +2.50" in html
 
 
 def test_a_long_utterances_scores_are_narrowed_to_what_is_read(

@@ -128,7 +128,9 @@ def test_every_link_of_the_results_leads_somewhere(wild: Wild) -> None:
     assert all(Path(path).is_file() for paths in found.values() for path in paths)
     assert len(pages) == 4  # what diverged has no errors to lead to
     assert found[out / "index.html"] == [str(out / "errors" / wild.place.key(GOOD) / "index.html")]
-    assert any(path.endswith(".wav") for paths in found.values() for path in paths)
+    (good,) = (page for page in pages if page.parent.name == wild.place.key(GOOD))
+    clips = re.findall(r'class="clips">(.*?)</script>', good.read_text(), re.DOTALL)
+    assert clips and all(map(json.loads, clips))
 
 
 def test_every_link_of_our_pages_in_snakemakes_report(wild: Wild, tmp_path: Path) -> None:

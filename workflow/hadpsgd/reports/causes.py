@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,14 @@ import numpy as np
 from hadpsgd.corpus.datadir import DataDir, Utterance
 from hadpsgd.corpus.stm import Segment
 from hadpsgd.decoding.decode import Scorer, dealt
+from hadpsgd.decoding.lattice import Path as LatticePath
 from hadpsgd.decoding.lattice import Scaling, best_paths
 from hadpsgd.decoding.reference import ReferenceGraph
 from hadpsgd.decoding.said import Said, Vocabulary
 from hadpsgd.parallel import map_in_order
 from hadpsgd.progress import Progress
-from hadpsgd.scoring.hypotheses import Words, lattices
+from hadpsgd.scoring.formats import TimedWord
+from hadpsgd.scoring.hypotheses import Timer, Words, lattices
 from hadpsgd.scoring.nist import Sentence
 from hadpsgd.scoring.places import places
 
@@ -40,40 +42,51 @@ class Cause:
 
     kind: one of CAUSES. margin: what the best path of the reference costs more than the path
     that was found, in scaled negative log probability; below 0 for search errors. unknown: words
-    of the reference outside the vocabulary.
+    of the reference outside the vocabulary. said: the words of that path with their times in the
+    recording, a forced alignment; none where it was not made.
     """
 
     kind: str
     margin: float | None = None
     unknown: tuple[str, ...] = ()
+    said: tuple[TimedWord, ...] = ()
 
 
 Job = tuple[str, Said]
 """An utterance and what it says."""
+Judged = tuple[str, float | None, tuple[TimedWord, ...]]
+"""An utterance, the cost of its reference's best path (None: there is none), the words on it."""
 
 
 @dataclass(frozen=True)
 class Judge:
     """Makes, in each process, the function from utterances to the costs of their references.
 
-    The graph is already loaded and is shared by forked processes.
+    The graph is already loaded and is shared by forked processes. With a timer the words of the
+    best paths are told, too.
     """
 
     graph: ReferenceGraph
     make_scorer: Callable[[], Scorer]
     scaling: Scaling
+    timer: Timer | None = None
 
-    def __call__(self) -> Callable[[Sequence[Job]], list[tuple[str, float | None]]]:
-        """The function: jobs → of each its utterance and cost; None without a path."""
+    def __call__(self) -> Callable[[Sequence[Job]], list[Judged]]:
+        """The function: jobs → what is found of each."""
         scorer = self.make_scorer()
 
-        def judge(jobs: Sequence[Job]) -> list[tuple[str, float | None]]:
+        def judge(jobs: Sequence[Job]) -> list[Judged]:
             scores = [scorer(utterance) for utterance, _ in jobs]
             paths = self.graph.best_paths([said for _, said in jobs], scores, self.scaling)
-            costs = [path.cost if path else None for path in paths]
-            return [(utterance, cost) for (utterance, _), cost in zip(jobs, costs, strict=True)]
+            return [self._judged(name, path) for (name, _), path in zip(jobs, paths, strict=True)]
 
         return judge
+
+    def _judged(self, utterance: str, path: LatticePath | None) -> Judged:
+        if path is None:
+            return utterance, None, ()
+        words = tuple(self.timer.timed(utterance, path)) if self.timer else ()
+        return utterance, path.cost, words
 
 
 def found_costs(
@@ -120,8 +133,9 @@ def causes(
     batches = list(chain.from_iterable(dealt(tested, size=_BATCH, jobs=jobs)))
     for results in map_in_order(judge, batches, jobs) if tested else ():
         progress.add(len(results))
-        for utterance, cost in results:
-            yield utterance, _cause(cost, found.get(utterance, np.inf), utterance in cut)
+        for utterance, cost, path in results:
+            cause = _cause(cost, found.get(utterance, np.inf), utterance in cut)
+            yield utterance, replace(cause, said=path)
 
 
 def _cause(reference: float | None, found: float, cut: bool) -> Cause:

@@ -1,90 +1,139 @@
-"""What a run got wrong on a set: by speaker, by confusion, sentence by sentence, and why."""
+"""What a run got wrong on a set: by speaker, length and noise, by confusion, sentence by sentence,
+and why."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
-import numpy as np
-
-from hadpsgd.corpus import audio
 from hadpsgd.corpus.datadir import AudioReader, DataDir
+from hadpsgd.reports import bins, listing
+from hadpsgd.reports.bins import Bin
 from hadpsgd.reports.causes import UNTESTED, Cause, summary
+from hadpsgd.reports.confusions import Confusion, Confusions, confusions
+from hadpsgd.reports.listing import Clip
+from hadpsgd.reports.sound import Sound, begin_of, chosen, listen
+from hadpsgd.reports.stretches import Stretch, said
+from hadpsgd.reports.stretches import heard as recognised_at
 from hadpsgd.scoring import nist
-from hadpsgd.scoring.align import Counts, Edit
+from hadpsgd.scoring.align import Counts
 from hadpsgd.scoring.nist import Sentence
 
-TOP = 25
-"""Confusions listed of each kind."""
-
-
-@dataclass(frozen=True)
-class Confusions:
-    """How often: word for word, left out, put in; the most frequent first."""
-
-    substituted: list[tuple[str, str, int]]
-    deleted: list[tuple[str, int]]
-    inserted: list[tuple[str, int]]
-
-
-def confusions(sentences: Sequence[Sentence]) -> Confusions:
-    """All confusions of a set."""
-    edits = [edit for sentence in sentences for edit in sentence.edits]
-    pairs = Counter((str(e.ref), str(e.hyp)) for e in edits if e.kind == "S")
-    deleted = Counter(str(e.ref) for e in edits if e.kind == "D")
-    inserted = Counter(str(e.hyp) for e in edits if e.kind == "I")
-
-    def ordered(counts: Counter[Any]) -> list[tuple[Any, int]]:
-        return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-
-    return Confusions(
-        [(ref, hyp, count) for (ref, hyp), count in ordered(pairs)],
-        ordered(deleted),
-        ordered(inserted),
-    )
-
-
-@dataclass(frozen=True)
-class WrongSentence:
-    """A sentence with errors; audio is a file beside the page, or empty."""
-
-    sentence: Sentence
-    utterance: str
-    cause: Cause
-    audio: str = ""
-
-    @property
-    def columns(self) -> list[tuple[Edit, str]]:
-        """Its edits, each with what is known of the hypothesis' word: its time, its confidence."""
-        return [(edit, self._hint(edit)) for edit in self.sentence.edits]
-
-    def _hint(self, edit: Edit) -> str:
-        words = self.sentence.words
-        # a word's arc is its place only where no alternation lies before it
-        if not 0 < edit.hyp_arc <= len(words) or any(w.word.startswith("<ALT") for w in words):
-            return ""
-        word = words[edit.hyp_arc - 1]
-        sure = "" if word.confidence is None else f", confidence {word.confidence:.2f}"
-        return f"{word.begin:.2f} s{sure}"
+LISTED = 5000
+"""Wrong sentences that a page lists: some megabytes, and quick to filter."""
+MINUTES = 15.0
+"""Audio that a page has of each set: at 8 kHz 10 megabytes of it."""
 
 
 @dataclass(frozen=True)
 class SetErrors:
-    """All that the page shows of one set."""
+    """The errors of one set, and what is known of its sentences.
+
+    utterances: by sentence, the utterance that it is. causes: by utterance, why it is wrong.
+    listed: wrong sentences that the page lists.
+    """
 
     name: str
-    total: Counts
-    speakers: list[tuple[str, str, Counts]]
-    """Speaker, gender (empty if unknown) and counts, the worst first."""
-    confusions: Confusions
-    causes: dict[str, dict[str, int]]
-    wrong: list[WrongSentence]
-    """Those listed, the worst first."""
-    unlisted: int
-    """Wrong sentences beyond them."""
+    sentences: Sequence[Sentence]
+    data: DataDir
+    utterances: Mapping[str, str]
+    causes: Mapping[str, Cause]
+    listed: int = LISTED
+    sound: Sound = field(default_factory=Sound)
+
+    @cached_property
+    def total(self) -> Counts:
+        """Counts of the set."""
+        return nist.total(self.sentences)
+
+    @cached_property
+    def confusions(self) -> Confusions:
+        """What was taken for what."""
+        return confusions(self.sentences)
+
+    @cached_property
+    def wrong(self) -> list[Sentence]:
+        """Sentences with errors, those with most first."""
+        wrong = [s for s in self.sentences if s.counts.errors]
+        return sorted(wrong, key=lambda s: (-s.counts.errors, s.name))
+
+    @property
+    def unlisted(self) -> int:
+        """Wrong sentences that the page does not list."""
+        return max(0, len(self.wrong) - self.listed)
+
+    @property
+    def silent(self) -> int:
+        """Wrong sentences that are listed without audio."""
+        return sum(self._clip(s) is None for s in self.wrong[: self.listed])
+
+    @cached_property
+    def speakers(self) -> list[tuple[str, str, Counts]]:
+        """Speaker, gender (empty if unknown) and counts, the worst first."""
+        genders = {speaker.lower(): gender for speaker, gender in self.data.gender.items()}
+        rows = nist.by_speaker(self.sentences).items()
+        speakers = [(who, genders.get(who, ""), counts) for who, counts in rows]
+        return sorted(speakers, key=lambda row: (-row[2].wer if row[2].words else 0.0, row[0]))
+
+    @cached_property
+    def groups(self) -> dict[str, list[Bin]]:
+        """Error rates by words, by seconds and by noise."""
+        decibels = {s.name: self._decibels(s) for s in self.sentences}
+        return {
+            "words": bins.lengths(self.sentences),
+            "seconds": bins.durations(self.sentences),
+            "snr": bins.noise(self.sentences, decibels),
+        }
+
+    @cached_property
+    def why(self) -> dict[str, dict[str, int]]:
+        """Sentences and errors of each cause."""
+        found = {s.name: self.cause(s) for s in self.wrong}
+        return summary(found, {s.name: s.counts.errors for s in self.wrong})
+
+    def cause(self, sentence: Sentence) -> Cause:
+        """Why it is wrong."""
+        return self.causes.get(self.utterances.get(sentence.name, ""), Cause(UNTESTED))
+
+    def wanted(self) -> list[str]:
+        """Utterances worth hearing: of each listed confusion one, then the worst sentences."""
+        first = [self.sentences[number] for number in self.confusions.heard_first()]
+        names = [sentence.name for sentence in [*first, *self.wrong]]
+        return [self.utterances[name] for name in names if name in self.utterances]
+
+    @cached_property
+    def clips(self) -> list[str]:
+        """Audio of the page: FLAC in base64."""
+        return list(self.sound.clips.values())
+
+    def heard(self, reader: AudioReader, *, minutes: float) -> SetErrors:
+        """The same with noise and audio, of which the page has so many minutes."""
+        lengths = {
+            self.utterances[s.name]: bins.seconds(s)
+            for s in self.sentences
+            if s.name in self.utterances
+        }
+        clips = chosen(self.wanted(), lengths, 60.0 * minutes)
+        return replace(self, sound=listen(reader, lengths, clips))
+
+    def plays(self, confusion: Confusion) -> list[dict[str, str]]:
+        """Its examples with audio: sentence, what to play of the word said and of the one
+        recognised."""
+        found = []
+        for place in confusion.examples:
+            sentence = self.sentences[place.sentence]
+            clip = self._clip(sentence)
+            if clip is not None:
+                truth, guess = self._stretches(sentence)[place.edit]
+                plays = {"said": clip.play(truth), "recognised": clip.play(guess)}
+                found.append({"sentence": sentence.name, **plays})
+        return [each for each in found if each["said"] or each["recognised"]]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The wrong sentences that are listed, as the page's script reads them."""
+        return [self._row(sentence) for sentence in self.wrong[: self.listed]]
 
     def as_json(self) -> dict[str, Any]:
         """The same for programs, without the sentences."""
@@ -92,68 +141,70 @@ class SetErrors:
             "words": self.total.words,
             "errors": self.total.errors,
             "wer": round(self.total.wer, 3) if self.total.words else None,
-            "causes": self.causes,
+            "causes": self.why,
             "speakers": {
                 name: {"words": c.words, "errors": c.errors} for name, _, c in self.speakers
             },
-            "substituted": self.confusions.substituted[:TOP],
-            "deleted": self.confusions.deleted[:TOP],
-            "inserted": self.confusions.inserted[:TOP],
+            "by": {kind: [each.as_json() for each in rows] for kind, rows in self.groups.items()},
+            **self.confusions.as_json(),
         }
 
+    def _decibels(self, sentence: Sentence) -> float | None:
+        return self.sound.decibels.get(self.utterances.get(sentence.name, ""))
 
-def analyse(
-    name: str,
-    sentences: Sequence[Sentence],
-    data: DataDir,
-    utterances: Mapping[str, str],
-    found: Mapping[str, Cause],
-    listed: int,
-) -> SetErrors:
-    """Sort out the errors of a set.
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {utterance: number for number, utterance in enumerate(self.sound.clips)}
 
-    Args:
-        name: of the set.
-        sentences: as scored.
-        data: its data directory.
-        utterances: by sentence, the utterance that it is.
-        found: by utterance, why it is wrong.
-        listed: how many wrong sentences to list.
-    """
-    wrong = [s for s in sentences if s.counts.errors]
-    wrong.sort(key=lambda s: (-s.counts.errors, s.name))
-    causes = {s.name: found.get(utterances.get(s.name, ""), Cause(UNTESTED)) for s in wrong}
-    genders = {speaker.lower(): gender for speaker, gender in data.gender.items()}
-    speakers = [(who, genders.get(who, ""), c) for who, c in nist.by_speaker(sentences).items()]
-    speakers.sort(key=lambda row: (-row[2].wer if row[2].words else 0.0, row[0]))
-    chosen = [WrongSentence(s, utterances.get(s.name, ""), causes[s.name]) for s in wrong[:listed]]
-    return SetErrors(
-        name,
-        nist.total(sentences),
-        speakers,
-        confusions(sentences),
-        summary(causes, {s.name: s.counts.errors for s in wrong}),
-        chosen,
-        len(wrong) - len(chosen),
-    )
+    def _clip(self, sentence: Sentence) -> Clip | None:
+        number = self._numbers.get(self.utterances.get(sentence.name, ""))
+        return None if number is None else Clip(number, self._begin(sentence))
+
+    def _begin(self, sentence: Sentence) -> float:
+        return begin_of(self.data.utterances.get(self.utterances.get(sentence.name, "")))
+
+    def _stretches(self, sentence: Sentence) -> list[tuple[Stretch | None, Stretch | None]]:
+        """Of each edit, where its word was said and where one was recognised."""
+        truth = said(sentence, self.cause(sentence).said)
+        return list(zip(truth, recognised_at(sentence), strict=True))
+
+    def _row(self, sentence: Sentence) -> dict[str, Any]:
+        cause, begin = self.cause(sentence), self._begin(sentence)
+        clip, decibels = self._clip(sentence), self._decibels(sentence)
+        columns = [
+            [listing.cell(e.ref, e.kind, truth, begin), listing.cell(e.hyp, e.kind, guess, begin)]
+            for e, (truth, guess) in zip(sentence.edits, self._stretches(sentence), strict=True)
+        ]
+        return listing.row(
+            name=self.utterances.get(sentence.name, sentence.name),
+            clip=clip.number if clip else None,
+            begin=begin,
+            tags=[
+                f"{sentence.counts.errors} errors in {sentence.counts.words} words",
+                _told(cause),
+                "" if decibels is None else f"SNR {decibels:.0f} dB",
+            ],
+            columns=columns,
+            fields={
+                "speaker": sentence.speaker,
+                "cause": cause.kind,
+                "errors": sentence.counts.errors,
+                "seconds": bins.seconds(sentence),
+                "snr": decibels,
+            },
+        )
 
 
-def with_audio(errors: SetErrors, reader: AudioReader, folder: Path) -> SetErrors:
-    """The same, with FOLDER/audio/<set>/NNNN.wav written for every listed sentence.
+def pattern(confusion: Confusion) -> list[list[str | None]]:
+    """The column of an alignment that it is, as sentences.js looks for it: of what was said, then
+    of what was recognised, the text and the kind of edit; null is any."""
+    ref, hyp = confusion.ref, confusion.hyp
+    if hyp is None:
+        return [[ref, "D"]]
+    return [[ref or "", None], [hyp, "I" if ref is None else "S"]]
 
-    Raises:
-        UserError: audio is missing or damaged.
-    """
-    target = folder / "audio" / errors.name
-    target.mkdir(parents=True, exist_ok=True)
-    files: dict[str, str] = {}
-    # in the order of the recordings: each is opened once
-    for number, wrong in sorted(enumerate(errors.wrong), key=lambda item: item[1].utterance):
-        if wrong.utterance:
-            path = target / f"{number + 1:04d}.wav"
-            samples = reader.read(reader.data.utterances[wrong.utterance])
-            whole = np.clip(np.rint(samples), -32768, 32767).astype(np.int16)
-            audio.write_wav(path, whole, reader.sample_rate)
-            files[wrong.sentence.name] = path.relative_to(folder).as_posix()
-    listed = [replace(w, audio=files.get(w.sentence.name, "")) for w in errors.wrong]
-    return replace(errors, wrong=listed)
+
+def _told(cause: Cause) -> str:
+    if cause.unknown:
+        return f"{cause.kind}: {', '.join(cause.unknown)}"
+    return cause.kind + ("" if cause.margin is None else f", margin {cause.margin:+.2f}")

@@ -17,14 +17,14 @@ from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
 from hadpsgd.models.build import why_diverged
 from hadpsgd.parallel import add_jobs
-from hadpsgd.reports import errors
 from hadpsgd.reports.causes import CAUSES, Judge, causes, found_costs, utterances_of
-from hadpsgd.reports.errors import SetErrors
+from hadpsgd.reports.confusions import TOP
+from hadpsgd.reports.errors import LISTED, MINUTES, SetErrors, pattern
 from hadpsgd.reports.html import render
 from hadpsgd.scoring import sentences
 from hadpsgd.scoring.command import read_tuned
 from hadpsgd.scoring.filters import Filters
-from hadpsgd.scoring.hypotheses import Words
+from hadpsgd.scoring.hypotheses import Timer, Words
 from hadpsgd.tracking.results import read_json
 
 _TEMPLATE = "errors.html.j2"
@@ -40,16 +40,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--streams", type=Path, required=True, help="folder of <stream>/<set>/")
     parser.add_argument("--decode", type=Path, required=True, help="folder of <set>/")
     parser.add_argument("--score", type=Path, required=True, help="folder of tuned.json, <set>/")
-    parser.add_argument("--listed", type=int, default=100, help="wrong sentences with audio (100)")
+    parser.add_argument(
+        "--listed", type=int, default=LISTED, help="wrong sentences of each set to list"
+    )
+    parser.add_argument(
+        "--audio-minutes",
+        type=float,
+        default=MINUTES,
+        help="audio of each set that the page has: of confusions, then of the worst sentences",
+    )
     add_jobs(parser)
     add_device(parser)
     parser.add_argument("--out", type=Path, required=True, help="folder of the page to write")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write OUT/index.html, OUT/errors.json, OUT/audio/<set>/NNNN.wav."""
-    if args.listed < 0:
-        raise UserError(f"--listed {args.listed} is below 0")
+    """Write OUT/index.html, which needs no other file, and OUT/errors.json."""
+    for name, value in (("listed", args.listed), ("audio-minutes", args.audio_minutes)):
+        if not value >= 0:
+            raise UserError(f"--{name} {value} is below 0")
     config = load(args.config)
     if why := why_diverged(args.model):
         with atomic_folder(args.out) as folder:
@@ -60,10 +69,10 @@ def run(args: argparse.Namespace) -> int:
     free = [n for n, word in words.names.items() if words.filters.drop(joined([word]))]
     graph = ReferenceGraph.read(args.graph, free)
     with atomic_folder(args.out) as folder:
-        found = [_set(config, args, graph, words, name, folder) for name in names]
+        found = [_set(config, args, graph, words, name) for name in names]
         _write_page(config, args, folder, found)
     for each in found:
-        parts = [f"{row['errors']} by {kind}" for kind, row in each.causes.items() if row["errors"]]
+        parts = [f"{row['errors']} by {kind}" for kind, row in each.why.items() if row["errors"]]
         said = ", ".join(parts) or "none"
         print(f"{each.name}: {each.total.errors} errors: {said}", file=sys.stderr)
     return 0
@@ -74,21 +83,23 @@ def _write_page(
 ) -> None:
     """index.html and errors.json; `why` a run diverged that has no errors."""
     synthetic = config.corpus.kind == "builtin"
-    made = page(name=config.name, run=args.score.name, synthetic=synthetic, found=found, why=why)
+    made = page(
+        name=config.name,
+        run=args.score.name,
+        synthetic=synthetic,
+        found=found,
+        why=why,
+        minutes=args.audio_minutes,
+    )
     (folder / "index.html").write_text(made, "utf-8")
     report = {each.name: each.as_json() for each in found}
     (folder / "errors.json").write_text(json.dumps(report, indent=1) + "\n", "utf-8")
 
 
 def _set(
-    config: Config,
-    args: argparse.Namespace,
-    graph: ReferenceGraph,
-    words: Words,
-    name: str,
-    folder: Path,
+    config: Config, args: argparse.Namespace, graph: ReferenceGraph, words: Words, name: str
 ) -> SetErrors:
-    data = DataDir.read(args.data / name)
+    data = DataDir.read(args.data / name, audio=False)
     scored = sentences.read(args.score / name)
     scaling = read_tuned(args.score / "tuned.json").scaling(words)
     utterances = utterances_of(scored, data)
@@ -102,22 +113,32 @@ def _set(
     )
     scorer.share()
     there = set(scorer.utterances())
+    decode = args.decode / name
     why = causes(
-        Judge(graph, scorer, scaling),
+        Judge(graph, scorer, scaling, Timer.read(decode, words, data)),
         data,
         words,
-        found_costs(args.decode / name, data, scaling, set(wrong)),
-        read_json(args.decode / name / "decode.json").get("partial", []),
+        found_costs(decode, data, scaling, set(wrong)),
+        read_json(decode / "decode.json").get("partial", []),
         [utterance for utterance in dict.fromkeys(wrong) if utterance in there],
         args.jobs,
     )
-    found = errors.analyse(name, scored, data, utterances, dict(why), args.listed)
+    found = SetErrors(name, scored, data, utterances, dict(why), args.listed)
     pipes = getattr(config.corpus, "allow_pipes", False)
-    with AudioReader(data, config.features.sample_rate, allow_pipes=pipes) as reader:
-        return errors.with_audio(found, reader, folder)
+    reader = AudioReader(data, config.features.sample_rate, allow_pipes=pipes)
+    with reader:
+        return found.heard(reader, minutes=args.audio_minutes)
 
 
-def page(*, name: str, run: str, synthetic: bool, found: list[SetErrors], why: str = "") -> str:
+def page(
+    *,
+    name: str,
+    run: str,
+    synthetic: bool,
+    found: list[SetErrors],
+    why: str = "",
+    minutes: float = MINUTES,
+) -> str:
     """The page as text: of a run of the config `name`, or why that diverged."""
     return render(
         _TEMPLATE,
@@ -126,6 +147,8 @@ def page(*, name: str, run: str, synthetic: bool, found: list[SetErrors], why: s
         synthetic=synthetic,
         sets=found,
         diverged=why,
-        top=errors.TOP,
-        kinds=[k for k in CAUSES if any(each.causes[k]["sentences"] for each in found)],
+        minutes=minutes,
+        top=TOP,
+        patterns=pattern,
+        kinds=[k for k in CAUSES if any(each.why[k]["sentences"] for each in found)],
     )
