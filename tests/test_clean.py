@@ -74,6 +74,7 @@ class Place:
             f"decode/{key}/dev/lat.1.gz",
             f"score/{key}/tuned.json",
             f"errors/{key}/page.html",
+            f"compared/{key}/page.html",
             f"tracked/{key}.training.json",
             f"logs/train.{key}.log",
             f"logs/train.{key}/rank0.log",
@@ -112,7 +113,7 @@ def test_without_remove_it_lists(place: Place, capsys: pytest.CaptureFixture[str
     before = place.files()
     assert main(["clean", "--config", str(file)]) == 0
     shown = capsys.readouterr().out
-    size = 11_000 + 2 * (place.checkpoints(former) / "config.yaml").stat().st_size
+    size = 12_000 + 2 * (place.checkpoints(former) / "config.yaml").stat().st_size
     assert f"1 runs that no config names, {size / 1000:.0f} kB" in shown
     assert former in shown and now not in shown
     assert "nothing was removed" in shown

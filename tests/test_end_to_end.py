@@ -99,6 +99,7 @@ def test_new_language_model_text_reruns_what_hangs_on_it(workflow: Workflow) -> 
     text.write_text(before + before.splitlines()[0] + "\n")
     planned = workflow.planned()
     wanted = {"lm", "graph", "decode", "tune", "score", "error_analysis", "report"}
+    wanted |= {"compare_errors"}
     assert wanted <= planned <= {*wanted, "checked", "index", "track_scores", "track", "all"}
     assert workflow.run().returncode == 0
 
@@ -106,6 +107,7 @@ def test_new_language_model_text_reruns_what_hangs_on_it(workflow: Workflow) -> 
 def test_a_changed_setting_reruns_what_hangs_on_it(workflow: Workflow) -> None:
     assert not workflow.planned()
     after_tune = {"score", "error_analysis", "report", "index", "track_scores", "track", "all"}
+    after_tune |= {"compare_errors"}
     after_graph = {"decode", "tune", *after_tune}
     assert workflow.planned("graph={self_loop_scale: 0.2}") == {"graph", *after_graph}
     wider = "scoring={word_penalties: [0.0, 0.5]}"

@@ -169,11 +169,15 @@ def test_index_leads_to_the_pages_of_errors(config: Config) -> None:
     (Path(config.results) / "demo" / folder).mkdir(parents=True)
     (Path(config.results) / "demo" / folder / "index.html").write_text("")
     base = Path(config.results) / "demo"
+    for run in ("single", "ssgd-4"):  # the first run is not compared with itself
+        (base / "compared" / run_key(config, run)).mkdir(parents=True)
+        (base / "compared" / run_key(config, run) / "index.html").write_text("")
+    beside = f"compared/{run_key(config, 'ssgd-4')}/index.html"
     index = str(base / INDEX)
     assert cli.main(["report", "--config", str(base / "config.yaml"), "--index", index]) == 0
     parser = Resources()
     parser.feed((base / INDEX).read_text())
-    assert parser.fetched == [f"{folder}/index.html"]
+    assert parser.fetched == [f"{folder}/index.html", beside]
     write(Findings.of(config), base / "wer.md")
     parser = Resources()
     parser.feed((base / "report.html").read_text())

@@ -126,7 +126,7 @@ def scored(*names: str, runs: tuple[str, ...] = RUNS) -> set[str]:
     """Decoding and scoring of these sets, and what is shown of all."""
     each = {f"{rule}.{run}.{s}" for rule in ("decode", "score") for run in runs for s in names}
     shown = {f"{rule}.{run}" for rule in ("error_analysis", "track_scores") for run in runs}
-    return each | shown | LAST
+    return each | shown | {f"compare_errors.{run}" for run in runs if run != RUNS[0]} | LAST
 
 
 def tuned(runs: tuple[str, ...] = RUNS) -> set[str]:
@@ -320,7 +320,8 @@ def test_other_rows_of_the_same_runs_are_shown_again(tmp_path: Path) -> None:
     config = {"name": "x", "corpus": write_corpus(tmp_path), "training": {"runs": apart}}
     workflow = StandIn(tmp_path, config).made()
     assert workflow.planned() == set()
-    assert workflow.planned(training={"runs": apart[::-1]}) == LAST
+    beside_another = {"compare_errors.x-s1"}  # the first run is not compared with itself
+    assert workflow.planned(training={"runs": apart[::-1]}) == LAST | beside_another
     assert workflow.planned(training={"runs": [{"name": "x", "seeds": [1, 2]}]}) == LAST
 
 

@@ -119,7 +119,7 @@ def test_a_run_may_be_trained_alone(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr[-2000:]
     counts = dict(re.findall(r"^(\w+) +(\d+)$", ran.stdout + ran.stderr, re.MULTILINE))
     wanted = {"train": 5, "track_training": 5, "decode": 9, "tune": 3, "score": 9,
-              "track_scores": 3, "error_analysis": 3}  # fmt: skip
+              "track_scores": 3, "error_analysis": 3, "compare_errors": 2}  # fmt: skip
     assert {name: int(counts.get(name, 0)) for name in wanted} == wanted
 
 

@@ -109,6 +109,10 @@ STAGES: dict[str, tuple[str, str]] = {
         "hadpsgd.reports.errors_command",
         "a page of a run's errors with audio; search errors against model errors",
     ),
+    "compare-errors": (
+        "hadpsgd.reports.pairs_command",
+        "a page of two runs' errors side by side, with audio",
+    ),
     "beam-curve": (
         "hadpsgd.reports.beam_command",
         "word error rate against real-time factor over search beams, as a picture",

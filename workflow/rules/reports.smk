@@ -81,11 +81,37 @@ rule error_analysis:
         " 2> {log:q}"
 
 
+# Every run's errors beside those of the first one.
+rule compare_errors:
+    input:
+        data=expand(f"{OUT}/corpus/data/{{set}}", set=CONFIG.tests),
+        first=expand(f"{OUT}/score/{{run}}/{{set}}", run=DECODED[:1], set=CONFIG.tests),
+        score=expand(f"{OUT}/score/{{{{run}}}}/{{set}}", set=CONFIG.tests),
+    output:
+        f"{OUT}/compared/{{run}}/index.html",
+    log:
+        f"{OUT}/logs/compared.{{run}}.log",
+    conda:
+        "../../envs/hadpsgd.yaml"
+    resources:
+        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        runtime=lambda wildcards, attempt: 60 * attempt,
+    params:
+        config=config_file,
+        data=lambda wildcards, input: Path(input.data[0]).parent,
+        first=lambda wildcards, input: Path(input.first[0]).parent,
+        score=lambda wildcards, input: Path(input.score[0]).parent,
+    shell:
+        "hadpsgd compare-errors --config {params.config:q} {params.first:q} {params.score:q}"
+        " --data {params.data:q} --out {output:q} 2> {log:q}"
+
+
 # The page of results again, with links to those of errors.
 rule index:
     input:
         report=rules.report.output,
         errors=expand(f"{OUT}/errors/{{run}}", run=DECODED),
+        compared=expand(f"{OUT}/compared/{{run}}/index.html", run=DECODED[1:]),
     output:
         f"{OUT}/index.html",
     log:

@@ -138,7 +138,8 @@ def _where(found: Found) -> str:
 
 
 def _folder(path: Path) -> str:
-    names = ("runs", "decode", "score", "errors", "tracked", "logs", "benchmarks", "checkpoints")
+    names = ("runs", "decode", "score", "errors", "compared", "tracked", "logs", "benchmarks")
+    names += ("checkpoints",)
     return next(name for name in reversed(path.parts) if name in names)
 
 

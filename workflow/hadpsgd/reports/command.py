@@ -22,6 +22,8 @@ PAGE = "report.html"
 """All on one page, which needs no other file: for MLflow and Snakemake's report."""
 INDEX = "index.html"
 """The same with links to the pages of errors."""
+ERRORS, COMPARED = "errors/{}/index.html", "compared/{}/index.html"
+"""Pages of a run's errors, and of them beside those of the first run that is decoded."""
 FILES = ("stages.md", PAGE, significance.FILE, "curves.png", "seconds.png", "learning_rate.png")
 """What is written beside wer.md."""
 
@@ -55,7 +57,8 @@ def run(args: argparse.Namespace) -> int:
     if args.out:
         write(found, args.out)
     if args.index:
-        write_text(args.index, html.page(found, error_pages(found, args.index.parent)))
+        pages = (error_pages(found, args.index.parent, name) for name in (ERRORS, COMPARED))
+        write_text(args.index, html.page(found, *pages))
     if args.show:
         print(shown(found))
         pages = [folder / name for name in (INDEX, PAGE) if (folder / name).is_file()]
@@ -86,11 +89,12 @@ def write(found: Findings, out: Path) -> None:
     write_text(out, table.page(config, found.rows, found.differences, list(origins), slowed))
 
 
-def error_pages(found: Findings, seen_from: Path) -> dict[str, str]:
-    """Addresses of the pages of errors that are there, by the key of the run."""
-    folder = results_folder(found.config) / "errors"
-    runs = [run for row in found.rows for run in row.runs if run.scores]
-    pages = {run.key: folder / run.key / "index.html" for run in runs}
+def error_pages(found: Findings, seen_from: Path, name: str) -> dict[str, str]:
+    """Addresses of the pages `name` that are there, by the key of the run."""
+    folder = results_folder(found.config)
+    decoded = [run for row in found.rows for run in row.runs if run.run.decode]
+    runs = [run for run in decoded[name == COMPARED :] if run.scores]
+    pages = {run.key: folder / name.format(run.key) for run in runs}
     return {
         key: Path(os.path.relpath(page, seen_from)).as_posix()
         for key, page in pages.items()

@@ -33,13 +33,18 @@ def render(template: str, **values: Any) -> str:
     return environment.get_template(template).render(**values)
 
 
-def page(found: Findings, errors: Mapping[str, str] | None = None) -> str:
+def page(
+    found: Findings,
+    errors: Mapping[str, str] | None = None,
+    compared: Mapping[str, str] | None = None,
+) -> str:
     """The page as text.
 
     Args:
         found: what it shows.
         errors: addresses of pages of errors, by the key of the run; without them the page needs
             and links no other file.
+        compared: of pages of two runs' errors, in the same way.
     """
     config, results, tests, jobs = found.config, found.results, found.tests, found.jobs
     settings = {row.label: _settings(config, row) for row in found.rows if row.run}
@@ -49,7 +54,7 @@ def page(found: Findings, errors: Mapping[str, str] | None = None) -> str:
         synthetic=config.corpus.kind == "builtin",
         virtual=table.VIRTUAL if any(row.simulated for row in found.rows) else "",
         sets=sets(config),
-        rows=_rows(found, found.rows, errors or {}),
+        rows=_rows(found, found.rows, errors or {}, compared or {}),
         tested=significance.table(found.tested, tests) if tests else None,
         note=significance.note(tests) if tests else "",
         counts=table.counts(config, found.rows),
@@ -63,7 +68,10 @@ def page(found: Findings, errors: Mapping[str, str] | None = None) -> str:
 
 
 def _rows(
-    found: Findings, rows: Sequence[ResultRow], errors: Mapping[str, str]
+    found: Findings,
+    rows: Sequence[ResultRow],
+    errors: Mapping[str, str],
+    compared: Mapping[str, str],
 ) -> list[dict[str, Any]]:
     leaders = {name: significance.leaders(test) for name, test in found.tests.items()}
     return [
@@ -80,7 +88,8 @@ def _rows(
                 for name in sets(found.config)
             ],
             "errors": errors.get(row.key, ""),
-            "members": _rows(found, row.members, errors),
+            "compared": compared.get(row.key, ""),
+            "members": _rows(found, row.members, errors, compared),
         }
         for row in rows
     ]

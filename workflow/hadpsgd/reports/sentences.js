@@ -34,10 +34,10 @@ const article = (row, labels) => {
   node.append(header, words);
   return node;
 };
-// of each line of a column: the text and kind that it must have, null for any
+// of each line of a column: the text and kind of edit that it must have; null: any; "!": some kind
 const matches = (row, pattern) => row.columns.some(cells => pattern.every((wanted, line) =>
   !wanted || ((wanted[0] === null || cells[line][0] === wanted[0])
-    && (wanted[1] === null || (cells[line][1] ?? "") === wanted[1]))));
+    && (wanted[1] === null || (wanted[1] === "!" ? cells[line][1] : (cells[line][1] ?? "") === wanted[1])))));
 const says = (row, text) =>
   row.columns.some(cells => cells.some(cell => cell[0].toLowerCase() === text));
 
