@@ -334,7 +334,9 @@ def test_a_browser_lists_the_sentences_and_decodes_the_audio(place: Path, tmp_pa
     })();</script></body>"""
     made = tmp_path / "page.html"
     made.write_text(shown(found(DataDir.read(place))).replace("</body>", check), "utf-8")
-    dom = browser.document(made.as_uri())
+    with browser.page(1200, 1000) as tab:
+        tab.open(made.as_uri(), "document.getElementById('seen')")
+        dom = tab.document()
     seen = json.loads(html.unescape(re.findall(r'<pre id="seen">(.*?)</pre>', dom, re.DOTALL)[0]))
     assert seen["all"] == ["ann-1", "bob-1", "ann-2", "bob-001"]
     assert seen["shortest"] == ["bob-1", "ann-2", "ann-1", "bob-001"]

@@ -160,11 +160,11 @@ def test_counts_add_up_to_those_of_each_run(spoken: list[tuple[list[str], ...]])
             edits = [e for c in pair.columns if (e := getattr(c, side).edit)]
             assert [e.hyp for e in edits if e.hyp] == said
             assert edits == getattr(pair, side).edits
-    one, two = runs.totals
+    counts = runs.totals
     words = runs.words
-    assert sum(words.values()) == one.words == two.words
-    assert words["both right"] + words["first alone right"] == one.correct
-    assert words["both right"] + words["second alone right"] == two.correct
+    assert sum(words.values()) == counts[0].words == counts[1].words
+    assert words["both right"] + words["first alone right"] == counts[0].correct
+    assert words["both right"] + words["second alone right"] == counts[1].correct
     assert sum(r.first for r in runs.changed) == words["first alone right"]
     assert sum(r.second for r in runs.changed) == words["second alone right"]
     assert sum(runs.sentences.values()) == len(spoken)
@@ -194,7 +194,9 @@ def test_a_browser_filters_by_which_run_is_better(place: Path) -> None:
     </script></body>"""
     page = place / "page.html"
     page.write_text(page.read_text().replace("</body>", check))
-    dom = browser.document(page.as_uri())
+    with browser.page(1200, 1000) as tab:
+        tab.open(page.as_uri(), "document.getElementById('seen')")
+        dom = tab.document()
     seen = json.loads(html.unescape(re.findall(r'<pre id="seen">(.*?)</pre>', dom, re.DOTALL)[0]))
     # the whole, three words said, three recognised by each
     assert seen == {

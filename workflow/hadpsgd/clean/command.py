@@ -138,8 +138,8 @@ def _where(found: Found) -> str:
 
 
 def _folder(path: Path) -> str:
-    names = ("runs", "decode", "score", "errors", "compared", "tracked", "logs", "benchmarks")
-    names += ("checkpoints",)
+    made = ("runs", "decode", "score", "errors", "compared", "tracked", "logs", "benchmarks")
+    names = (*made, "checkpoints")
     return next(name for name in reversed(path.parts) if name in names)
 
 

@@ -57,8 +57,8 @@ def run(args: argparse.Namespace) -> int:
     if args.out:
         write(found, args.out)
     if args.index:
-        pages = (error_pages(found, args.index.parent, name) for name in (ERRORS, COMPARED))
-        write_text(args.index, html.page(found, *pages))
+        links = (error_pages(found, args.index.parent, name) for name in (ERRORS, COMPARED))
+        write_text(args.index, html.page(found, *links))
     if args.show:
         print(shown(found))
         pages = [folder / name for name in (INDEX, PAGE) if (folder / name).is_file()]
@@ -92,7 +92,7 @@ def write(found: Findings, out: Path) -> None:
 def error_pages(found: Findings, seen_from: Path, name: str) -> dict[str, str]:
     """Addresses of the pages `name` that are there, by the key of the run."""
     folder = results_folder(found.config)
-    decoded = [run for row in found.rows for run in row.runs if run.run.decode]
+    decoded = [run for row in found.rows for run in row.runs if run.run and run.run.decode]
     runs = [run for run in decoded[name == COMPARED :] if run.scores]
     pages = {run.key: folder / name.format(run.key) for run in runs}
     return {
