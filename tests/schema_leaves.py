@@ -73,6 +73,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "features": {"input": _ALL, "imports": {"fmllr": {"feats": "fmllr/{set}.scp"}}},
         "realign": {"passes": 1},
     },
+    "ldc": {
+        "corpus": {
+            "kind": "ldc",
+            "switchboard": {"audio": "swb", "transcripts": "ms98"},
+            "eval2000": {"audio": "hub5", "transcripts": "hub5"},
+        },
+    },
     "grids": {
         "corpus": {"kind": "builtin"},
         "training": {"grids": [_GRID]},

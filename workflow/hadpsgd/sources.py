@@ -19,6 +19,8 @@ from hadpsgd.config import Config
 from hadpsgd.config.alignment import KaldiAlignment
 from hadpsgd.config.corpus import An4, DataSet, Kaldi
 from hadpsgd.config.imports import FeatureImport
+from hadpsgd.config.ldc import Ldc
+from hadpsgd.corpus.ldc import sources as ldc
 from hadpsgd.errors import UserError
 from hadpsgd.files import plain_or_gzipped, write_text
 
@@ -107,6 +109,8 @@ def _corpus(config: Config, name: str) -> Iterator[Source]:
     match config.corpus:
         case Kaldi() as corpus:
             yield from _data(corpus.sets[name])
+        case Ldc() as corpus:
+            yield from ldc.of_set(corpus, name)
         case An4() as corpus:
             yield from _an4(Path(corpus.path), "test" if name == "test" else "train")
 
@@ -115,6 +119,8 @@ def _dictionary(config: Config, _: str) -> Iterator[Source]:
     match config.corpus:
         case Kaldi() as corpus:
             yield from _files(Path(corpus.dict_dir), DICTIONARY)
+        case Ldc() as corpus:
+            yield from ldc.dictionary(corpus)
         case An4() as corpus:
             yield Path(corpus.path) / "etc" / "an4.dic"
 
@@ -125,6 +131,8 @@ def _lm_text(config: Config, _: str) -> Iterator[Source]:
             yield plain_or_gzipped(Path(corpus.lm_text))
         case Kaldi() as corpus:
             yield from _tables(corpus.train, TRANSCRIPTS)
+        case Ldc() as corpus:
+            yield from ldc.texts(corpus, "train")
         case An4() as corpus:
             yield from _an4(Path(corpus.path), "train", audio=False)
 
@@ -133,6 +141,8 @@ def _dev_text(config: Config, _: str) -> Iterator[Source]:
     match config.corpus:
         case Kaldi() as corpus:
             yield from _tables(corpus.dev, TRANSCRIPTS)
+        case Ldc() as corpus:
+            yield from ldc.texts(corpus, "dev")
         case An4() as corpus:
             yield from _an4(Path(corpus.path), "train", audio=False)
 

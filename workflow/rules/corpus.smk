@@ -3,7 +3,7 @@ LEXICON = f"{OUT}/corpus/dict"
 # Sets and texts need it only where their words are folded to its case.
 FOLDED_BY = LEXICON if CONFIG.corpus.folds_words else []
 CHECKED = f"{OUT}/corpus/checked"
-MADE = CONFIG.corpus.kind != "kaldi"  # audio, too
+MADE = CONFIG.corpus.kind in ("builtin", "an4")  # audio, too
 
 
 rule dictionary:

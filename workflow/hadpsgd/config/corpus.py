@@ -9,12 +9,13 @@ from pydantic import (
     Field,
     GetJsonSchemaHandler,
     SerializerFunctionWrapHandler,
-    field_validator,
     model_serializer,
 )
 from pydantic import model_validator as validator
 
 from hadpsgd.config.base import DECIDES_NOTHING, PathText, Section
+from hadpsgd.config.corpus_base import AnyCorpus
+from hadpsgd.config.ldc import Ldc
 from hadpsgd.config.limits import Limits
 
 
@@ -32,35 +33,6 @@ Patterns = Annotated[
 
 LEXICON_SENTENCES = 2000
 """First sentences of the built-in corpus' text, from which its pronunciations are taken."""
-
-
-class AnyCorpus(Section):
-    """What all kinds share."""
-
-    speeds: list[Annotated[float, Field(ge=0.5, le=2)]] = Field([1.0])
-    """Speeds at which the network is trained on every training utterance, tempo and pitch
-    together; [0.9, 1.0, 1.1] triples a small corpus. 1.0, as it was said, must be among them."""
-
-    @property
-    def folds_words(self) -> bool:
-        """Whether words of transcripts and texts become those of the dictionary."""
-        return False
-
-    @property
-    def speaks_first(self) -> bool:
-        """Whether nobody knows what is said in a set until its speech is made."""
-        return False
-
-    @field_validator("speeds")
-    @classmethod
-    def _own_speed(cls, speeds: list[float]) -> list[float]:
-        if 1.0 not in speeds:
-            raise ValueError("1.0 must be among the speeds")
-        if len(set(speeds)) < len(speeds):
-            raise ValueError("a speed is listed twice")
-        if any(round(speed, 2) != speed for speed in speeds):
-            raise ValueError("two decimals at most")
-        return speeds
 
 
 class Builtin(AnyCorpus):
@@ -173,4 +145,4 @@ class Kaldi(AnyCorpus):
         return {"train": self.train, "dev": self.dev, **self.tests}
 
 
-Corpus = Annotated[Builtin | An4 | Kaldi, Field(discriminator="kind")]
+Corpus = Annotated[Builtin | An4 | Kaldi | Ldc, Field(discriminator="kind")]

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from hadpsgd.config.base import DECIDES_NOTHING, PathText, Section
+from hadpsgd.config.base import DECIDES_IF_GIVEN, DECIDES_NOTHING, PathText, Section
 from hadpsgd.config.limits import Limits
 
 
@@ -121,5 +121,8 @@ class Scoring(Section):
     acronym_map: PathText | None = None
     """Kaldi's acronyms.map: acronyms of the lexicon (u._c._l._a.) become the words that references
     have (u c l a) before scoring."""
+    dotted_acronyms: bool = Field(False, json_schema_extra=DECIDES_IF_GIVEN)
+    """The same by their spelling, without a map: i._b._m. becomes i b m, i._b._m.'s i b m's. For
+    lexicons that write all acronyms so, as `corpus.kind: ldc` does."""
     nist_tools: bool = True
     """Check our counts with NIST's sclite, or hubscr where there is a GLM, if installed."""

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from hadpsgd.config.alignment import KaldiAlignment, Ladder
 from hadpsgd.config.base import deciding
 from hadpsgd.config.corpus import LEXICON_SENTENCES, An4, Builtin, Kaldi
+from hadpsgd.config.ldc import Ldc
 from hadpsgd.config.load import fingerprint
 from hadpsgd.config.schema import Config
 
@@ -102,10 +103,24 @@ def _corpus(config: Config) -> Settings:
             found["dev_text"] = [shared, corpus.dev]
             for name, part in corpus.sets.items():
                 found[f"corpus.{name}"] = [rate, part, shared]
+        case Ldc():
+            found |= _ldc(corpus, rate)
     lang: list[object] = [config.lang]
     if isinstance(config.alignment, KaldiAlignment):
         lang = [config.alignment.lang_dir, config.lang.units]
     return found | {"lang": lang}
+
+
+def _ldc(corpus: Ldc, rate: int) -> Settings:
+    own, dev = corpus.switchboard, corpus.dev_utterances
+    return {
+        "dictionary": [own.transcripts],
+        "lm_text": [own.transcripts, dev],
+        "dev_text": [own.transcripts, dev],
+        "corpus.train": [rate, own, dev, corpus.max_repeats],
+        "corpus.dev": [rate, own, dev],
+        **{f"corpus.{name}": [rate, corpus.eval2000] for name in corpus.tests},
+    }
 
 
 def _features(config: Config) -> Settings:

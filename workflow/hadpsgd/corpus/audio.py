@@ -53,6 +53,12 @@ def open_audio(location: str, *, allow_pipes: bool = False) -> soundfile.SoundFi
     path = Path(location)
     if not path.is_file():
         raise UserError("missing audio file", where=location, fix="Correct wav.scp")
+    if _is_shortened(path):
+        raise UserError(
+            "a Sphere file compressed by shorten, which is not read here",
+            where=location,
+            fix="Unpack it: sph2pipe -f wav NAME.sph NAME.wav; or call sph2pipe in wav.scp",
+        )
     cut = _truncation(path)
     if cut:
         raise UserError(f"truncated audio: {cut}", where=location, fix="Copy it again")
@@ -101,8 +107,7 @@ def _open(source: str | io.BytesIO, location: str) -> soundfile.SoundFile:
         return soundfile.SoundFile(source)
     except soundfile.SoundFileError as error:
         reason = str(error).split(": ", 1)[-1].rstrip(".")
-        fix = "Shortened Sphere files need sph2pipe in wav.scp" if ".sph" in location else ""
-        raise UserError(f"not readable as audio ({reason})", where=location, fix=fix) from None
+        raise UserError(f"not readable as audio ({reason})", where=location) from None
 
 
 def _run_pipe(location: str, allowed: bool) -> bytes:
@@ -119,6 +124,13 @@ def _run_pipe(location: str, allowed: bool) -> bytes:
         status = f"command ended with status {done.returncode} and {len(done.stdout)} bytes"
         raise UserError(f"{status}{': ' + said[0] if said else ''}", where=location)
     return done.stdout
+
+
+def _is_shortened(path: Path) -> bool:
+    """Whether a Sphere header says so (sample_coding ...,embedded-shorten-v2.00)."""
+    with path.open("rb") as stream:
+        head = stream.read(1024)
+    return head.startswith(b"NIST_1A") and b"embedded-shorten" in head.split(b"end_head")[0]
 
 
 def _truncation(path: Path) -> str:
@@ -154,8 +166,6 @@ def _sphere_truncation(head: bytes, size: int) -> str:
         parts = line.split(maxsplit=2)
         if len(parts) == 3 and parts[1].startswith("-"):
             fields[parts[0]] = parts[2]
-    if "embedded" in fields.get("sample_coding", ""):
-        return ""
     try:
         header = int(head.splitlines()[1])
         bytes_each = int(fields["sample_n_bytes"]) * int(fields.get("channel_count", 1))

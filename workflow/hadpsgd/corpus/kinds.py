@@ -17,10 +17,12 @@ from typing import Protocol
 
 from hadpsgd.config import Config
 from hadpsgd.config.corpus import Builtin, Kaldi
+from hadpsgd.config.ldc import Ldc
 from hadpsgd.corpus import an4, kaldi
 from hadpsgd.corpus.builtin import prepare as builtin
 from hadpsgd.corpus.dictdir import read_lexicon
 from hadpsgd.corpus.layout import Layout
+from hadpsgd.corpus.ldc import prepare as ldc
 from hadpsgd.corpus.validate import Checks, Summary, validate_or_fail
 from hadpsgd.errors import UserError
 from hadpsgd.files import explain_os_errors, write_text
@@ -52,7 +54,7 @@ class Kind(Protocol):
 
 
 # by corpus.kind
-KINDS: dict[str, Kind] = {"builtin": builtin, "an4": an4, "kaldi": kaldi}
+KINDS: dict[str, Kind] = {"builtin": builtin, "an4": an4, "kaldi": kaldi, "ldc": ldc}
 
 
 def prepare(config: Config, out: Path, processes: int) -> dict[str, Summary]:
@@ -127,6 +129,8 @@ def _words(config: Config, name: str, made: Layout) -> Summary:
                 max_oov=corpus.max_oov.of(name),
                 max_uncovered=corpus.max_uncovered.of(name),
             )
+        case Ldc():
+            checks = replace(ldc.checks(config, name, checks.lexicon), audio=False)
         case Builtin() as corpus:
             checks = replace(checks, max_oov=1.0 if corpus.held_out_words else 0.0)
     return validate_or_fail(data, checks)

@@ -79,7 +79,7 @@ def read(path: Path) -> list[Segment]:
     latest: dict[tuple[str, str], float] = {}
     for number, line in enumerate(lines_of(path), 1):
         if not is_comment(line):
-            segments.append(_segment(line, f"{path}:{number}"))
+            segments.append(parsed(line, where=f"{path}:{number}"))
             _check_order(segments, latest, f"{path}:{number}")
     if not segments:
         raise UserError("no segments", where=path, fix="Give the reference transcripts")
@@ -107,7 +107,8 @@ def _check_order(
         raise UserError(what, where=where, fix="Sort it: sort -k1,1 -k2,2 -k4,4n")
 
 
-def _segment(line: str, where: str) -> Segment:
+def parsed(line: str, *, where: str) -> Segment:
+    """The segment of a line; raises UserError where it is none."""
     fields = line.split(maxsplit=5)
     try:
         file, channel, speaker, begin, end = fields[:5]

@@ -21,6 +21,8 @@ from hadpsgd.scoring.formats import TimedWord
 HESITATION = "%HESITATION"
 """What NIST's references have for a filled pause."""
 
+_DOTTED = re.compile(r"[a-z]\.(_[a-z]\.)*(s|'s)?", re.IGNORECASE)
+
 
 @dataclass(frozen=True)
 class Filters:
@@ -33,6 +35,8 @@ class Filters:
     dropped: frozenset[str] = frozenset()
     patterns: tuple[str, ...] = ()
     acronyms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    dotted: bool = False
+    """Whether acronyms are known by their spelling too: a._b._c."""
 
     @classmethod
     def of(cls, settings: Scoring) -> Filters:
@@ -43,7 +47,7 @@ class Filters:
         """
         acronyms = read_acronyms(Path(settings.acronym_map)) if settings.acronym_map else {}
         dropped = frozenset(word.lower() for word in settings.dropped_words)
-        return cls(dropped, tuple(settings.filters), acronyms)
+        return cls(dropped, tuple(settings.filters), acronyms, settings.dotted_acronyms)
 
     @cached_property
     def _compiled(self) -> list[re.Pattern[str]]:
@@ -64,7 +68,10 @@ class Filters:
 
     def written(self, word: str) -> tuple[str, ...]:
         """A word that counts as references write it: itself, or an acronym's letters."""
-        return self.acronyms.get(word.lower(), (word,))
+        known = self.acronyms.get(word.lower())
+        if known is None and self.dotted and _DOTTED.fullmatch(word):
+            known = tuple(word.replace(".", "").split("_"))
+        return known or (word,)
 
     def text(self, text: str) -> str:
         """A transcript in the lexicon's words, filtered as hypotheses are: what a set without an

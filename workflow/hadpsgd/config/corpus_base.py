@@ -1,0 +1,38 @@
+"""What all kinds of corpora share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, field_validator
+
+from hadpsgd.config.base import Section
+
+
+class AnyCorpus(Section):
+    """What all kinds share."""
+
+    speeds: list[Annotated[float, Field(ge=0.5, le=2)]] = Field([1.0])
+    """Speeds at which the network is trained on every training utterance, tempo and pitch
+    together; [0.9, 1.0, 1.1] triples a small corpus. 1.0, as it was said, must be among them."""
+
+    @property
+    def folds_words(self) -> bool:
+        """Whether words of transcripts and texts become those of the dictionary."""
+        return False
+
+    @property
+    def speaks_first(self) -> bool:
+        """Whether nobody knows what is said in a set until its speech is made."""
+        return False
+
+    @field_validator("speeds")
+    @classmethod
+    def _own_speed(cls, speeds: list[float]) -> list[float]:
+        if 1.0 not in speeds:
+            raise ValueError("1.0 must be among the speeds")
+        if len(set(speeds)) < len(speeds):
+            raise ValueError("a speed is listed twice")
+        if any(round(speed, 2) != speed for speed in speeds):
+            raise ValueError("two decimals at most")
+        return speeds

@@ -1,0 +1,1 @@
+"""The LDC's telephone corpora, from their own folders."""
