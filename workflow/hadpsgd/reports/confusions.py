@@ -17,7 +17,7 @@ EXAMPLES = 3
 _UNKNOWN_LENGTH = 1e9
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Place:
     """An edit of a sentence, by their numbers."""
 
@@ -93,7 +93,9 @@ def confusions(sentences: Sequence[Sentence]) -> Confusions:
         for place, edit in enumerate(sentences[number].edits):
             if edit.kind != "C":
                 pairs = found[edit.kind]
-                pairs.setdefault((edit.ref, edit.hyp), []).append(Place(number, place))
+                pairs.setdefault((edit.ref, edit.hyp), []).append(
+                    Place(sentence=number, edit=place)
+                )
 
     def ordered(kind: str) -> list[Confusion]:
         rows = [Confusion(ref, hyp, tuple(at)) for (ref, hyp), at in found[kind].items()]

@@ -158,7 +158,7 @@ class SetErrors:
 
     def _clip(self, sentence: Sentence) -> Clip | None:
         number = self._numbers.get(self.utterances.get(sentence.name, ""))
-        return None if number is None else Clip(number, self._begin(sentence))
+        return None if number is None else Clip(number=number, begin=self._begin(sentence))
 
     def _begin(self, sentence: Sentence) -> float:
         return begin_of(self.data.utterances.get(self.utterances.get(sentence.name, "")))
@@ -172,7 +172,10 @@ class SetErrors:
         cause, begin = self.cause(sentence), self._begin(sentence)
         clip, decibels = self._clip(sentence), self._decibels(sentence)
         columns = [
-            [listing.cell(e.ref, e.kind, truth, begin), listing.cell(e.hyp, e.kind, guess, begin)]
+            [
+                listing.cell(e.ref, kind=e.kind, stretch=truth, begin=begin),
+                listing.cell(e.hyp, kind=e.kind, stretch=guess, begin=begin),
+            ]
             for e, (truth, guess) in zip(sentence.edits, self._stretches(sentence), strict=True)
         ]
         return listing.row(

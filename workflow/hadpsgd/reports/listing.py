@@ -15,7 +15,7 @@ Cell = list[Any]
 seconds, how they are known, confidence. Nothing after the text where nothing is known."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Clip:
     """The audio of a sentence: its number on the page, the second at which it begins."""
 
@@ -34,7 +34,7 @@ class Clip:
         return stretch.begin - self.begin, stretch.end - self.begin
 
 
-def cell(text: str | None, kind: str, stretch: Stretch | None, begin: float) -> Cell:
+def cell(text: str | None, *, kind: str, stretch: Stretch | None, begin: float) -> Cell:
     """A word of a sentence whose clip begins at that second of the recording."""
     found: Cell = [text or "", kind if text and kind != "C" else ""]
     if text and stretch:

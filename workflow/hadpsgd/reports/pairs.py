@@ -147,10 +147,10 @@ def _cells(column: Column, begin: float) -> list[listing.Cell]:
             return [""]
         if each.edit.kind == "D":
             return ["", "D"]
-        return listing.cell(each.edit.hyp, each.edit.kind, each.stretch, begin)
+        return listing.cell(each.edit.hyp, kind=each.edit.kind, stretch=each.stretch, begin=begin)
 
     return [
-        listing.cell(column.ref, "", column.said, begin),
+        listing.cell(column.ref, kind="", stretch=column.said, begin=begin),
         side(column.first),
         side(column.second),
     ]

@@ -79,7 +79,7 @@ class Pair:
         return found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WordCount:
     """How often a word of the reference was recognised by one of the runs alone."""
 
@@ -140,7 +140,10 @@ class TwoRuns:
             for column in pair.columns if pair.alike else ():
                 if column.ref and column.first.right != column.second.right:
                     won[column.second.right][column.ref] += 1
-        rows = [WordCount(word, won[0][word], won[1][word]) for word in won[0].keys() | won[1]]
+        rows = [
+            WordCount(word=word, first=won[0][word], second=won[1][word])
+            for word in won[0].keys() | won[1]
+        ]
         return sorted(rows, key=lambda r: (-abs(r.first - r.second), -r.first - r.second, r.word))
 
     @cached_property
