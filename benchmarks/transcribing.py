@@ -99,7 +99,11 @@ def errors(args: argparse.Namespace, bundle: Path, folder: Path) -> list[dict[st
         out, corpus = folder / name, args.results / "corpus"
         reference = corpus / "data" / name / "stm"
         sounds = corpus / "audio" / name
-        run("transcribe", bundle, sounds, "--reference", reference, "--out", out,
+        glm, speakers = reference.parent / "glm", reference.parent / "utt2spk"
+        more: list[object] = ["--glm", glm] if glm.exists() else []
+        if not (reference.parent / "segments").exists():  # a recording is an utterance
+            more += ["--speakers", speakers]
+        run("transcribe", bundle, sounds, "--reference", reference, *more, "--out", out,
             "--jobs", args.jobs)  # fmt: skip
         ours = json.loads((out / "score/wer.json").read_text())
         row: dict[str, Any] = {"set": name, "words": ours["words"]}

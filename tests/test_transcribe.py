@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import tracemalloc
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -23,9 +24,10 @@ from hadpsgd.decoding.search_graph import Indices
 from hadpsgd.errors import UserError
 from hadpsgd.scoring.bundle.bundle import Bundle
 from hadpsgd.scoring.formats import read_ctm
+from hadpsgd.scoring.hypotheses import Recognised
 from hadpsgd.scoring.transcribe.channels import take_apart
 from hadpsgd.scoring.transcribe.left import Left
-from hadpsgd.scoring.transcribe.recognise import Recogniser
+from hadpsgd.scoring.transcribe.recognise import Done, Recogniser
 from hadpsgd.scoring.transcribe.sources import find
 from hadpsgd.scoring.transcribe.speech import speech
 
@@ -155,6 +157,53 @@ def test_recordings_of_a_test_set(
     assert "% of 1 words" in capsys.readouterr().err
     lines.write_text("other yes\n")
     assert transcribe(bundle, tmp_path / "b", mono, "--reference", lines) == 2
+
+
+def test_recordings_of_one_speaker(
+    bundle: Path,
+    sides: tuple[Signal, Signal],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are adapted to together, in one batch, whatever else stands between them."""
+    call, seen = Recogniser.__call__, list[dict[str, set[str]]]()
+
+    def watching(self: Recogniser, data: Path, work: Path, done: Done) -> Iterator[Recognised]:
+        found = defaultdict(set)
+        for each in DataDir.read(data, text=False):
+            found[each.speaker].add(each.recording)
+        seen.append(dict(found))
+        return call(self, data, work, done)
+
+    monkeypatch.setattr(Recogniser, "__call__", watching)
+    monkeypatch.setattr("hadpsgd.scoring.transcribe.batch.SECONDS", 9.0)
+    audio, listed = tmp_path / "audio", tmp_path / "speakers"
+    audio.mkdir()
+    for name, samples in (("a", sides[0][: 4 * RATE]), ("b", sides[1]), ("C 1", sides[0])):
+        soundfile.write(audio / f"{name}.wav", samples[: 5 * RATE], RATE)
+    soundfile.write(audio / "d.wav", np.stack(sides, 1)[: 4 * RATE], RATE)
+    listed.write_text("c_1 jo\na jo\nd-B jo\n")
+    assert transcribe(bundle, tmp_path / "out", audio, "--speakers", listed) == 0
+    assert "1 of 4 recordings are not in" in capsys.readouterr().err
+    together = {"r000000-00", "r000001-00"}
+    assert seen[0]["s-jo"] == together
+    assert sum(map(len, seen)) == 4  # jo, b, and both sides of d, whose B is in another batch
+    speakers = {
+        name: {segment["speaker"] for segment in json.loads(file.read_text())["segments"]}
+        for name in ("a", "b", "C 1", "d")
+        for file in [tmp_path / "out" / f"{name}.json"]
+    }
+    assert speakers == {"a": {"jo"}, "b": {"b-1"}, "C 1": {"jo"}, "d": {"d-A", "jo"}}
+    for text, what in (
+        ("a\n", "speakers:1: not 'NAME SPEAKER'"),
+        ("a jo\nA mo\n", "speakers:2: A has two speakers"),
+        ("x jo\n", "has none of the recordings (C_1, a, b)"),
+    ):
+        listed.write_text(text)
+        assert transcribe(bundle, tmp_path / "out", audio, "--speakers", listed) == 2
+        told = capsys.readouterr().err
+        assert what in told and told.count("\n") == 1
 
 
 def test_every_format_says_the_same(

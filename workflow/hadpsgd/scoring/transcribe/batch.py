@@ -15,6 +15,7 @@ from hadpsgd.scoring.formats import TimedWord
 from hadpsgd.scoring.transcribe.channels import Apart, take_apart
 from hadpsgd.scoring.transcribe.recognise import Done, Recogniser
 from hadpsgd.scoring.transcribe.sources import Source
+from hadpsgd.scoring.transcribe.speakers import Speakers
 from hadpsgd.scoring.transcribe.speech import FRAME, speech
 from hadpsgd.scoring.transcribe.transcript import Segment, Transcript, by_time, channel_names
 
@@ -22,16 +23,33 @@ SECONDS = 3600.0
 """Audio of a batch; a longer recording is one by itself."""
 
 
-def batches(sources: Sequence[tuple[Source, float]]) -> Iterator[list[tuple[Source, float]]]:
-    """Recordings with their seconds, in their order, as many together as a batch has room for."""
-    batch: list[tuple[Source, float]] = []
+def batches(
+    sources: Sequence[tuple[Source, float]], speakers: Speakers
+) -> Iterator[list[tuple[Source, float]]]:
+    """Recordings with their seconds, as many together as a batch has room for.
+
+    Those of a speaker come together, where the first of them stands; they are in one batch but
+    where that has no room for them.
+    """
+    groups: dict[str | Source, list[tuple[Source, float]]] = defaultdict(list)
     for each in sources:
-        if batch and sum(seconds for _, seconds in batch) + each[1] > SECONDS:
+        groups[speakers.group(each[0])].append(each)
+    batch: list[tuple[Source, float]] = []
+    for group in groups.values():
+        if batch and _seconds(batch) + _seconds(group) > SECONDS:
             yield batch
             batch = []
-        batch.append(each)
+        for each in group:
+            if batch and _seconds(batch) + each[1] > SECONDS:
+                yield batch
+                batch = []
+            batch.append(each)
     if batch:
         yield batch
+
+
+def _seconds(batch: Sequence[tuple[Source, float]]) -> float:
+    return sum(seconds for _, seconds in batch)
 
 
 @dataclass(frozen=True)
@@ -44,7 +62,7 @@ class Outcome:
 
 
 def transcribe(
-    recogniser: Recogniser, sources: Sequence[Source], work: Path, done: Done
+    recogniser: Recogniser, sources: Sequence[Source], speakers: Speakers, work: Path, done: Done
 ) -> list[Outcome]:
     """Transcripts of a batch. `work` is a folder for what lies between.
 
@@ -61,12 +79,19 @@ def transcribe(
         if isinstance(apart, Apart)
         for channel, each in enumerate(apart.channels)
     }
+    known = {
+        _side(number, channel): speaker
+        for (number, source), apart in zip(tasks, parts, strict=True)
+        if isinstance(apart, Apart)
+        for channel, name in enumerate(channel_names(len(apart.channels)))
+        if (speaker := speakers.of(source, name))
+    }
     data = work / "data" / "recordings"
-    words = _recognised(recogniser, cuts, data, work, done) if any(cuts.values()) else {}
+    words = _recognised(recogniser, cuts, known, data, work, done) if any(cuts.values()) else {}
     return [
         Outcome(source, None, apart)
         if isinstance(apart, str)
-        else Outcome(source, _transcript(source, number, apart, cuts, words))
+        else Outcome(source, _transcript(source, number, apart, cuts, known, words))
         for (number, source), apart in zip(tasks, parts, strict=True)
     ]
 
@@ -94,13 +119,20 @@ def _utterance(side: str, begin: int, end: int) -> str:
 def _recognised(
     recogniser: Recogniser,
     cuts: dict[str, list[tuple[int, int]]],
+    known: dict[str, str],
     data: Path,
     work: Path,
     done: Done,
 ) -> dict[str, tuple[TimedWord, ...]]:
-    """Words of every utterance; each side is a speaker."""
+    """Words of every utterance; a side whose speaker is not known is one."""
     utterances = {
-        name: Utterance(id=name, speaker=side, recording=side, start=begin * FRAME, end=end * FRAME)
+        name: Utterance(
+            id=name,
+            speaker=f"s-{known[side]}" if side in known else side,
+            recording=side,
+            start=begin * FRAME,
+            end=end * FRAME,
+        )
         for side, segments in cuts.items()
         for begin, end in segments
         for name in [_utterance(side, begin, end)]
@@ -118,6 +150,7 @@ def _transcript(
     number: int,
     apart: Apart,
     cuts: dict[str, list[tuple[int, int]]],
+    known: dict[str, str],
     words: dict[str, tuple[TimedWord, ...]],
 ) -> Transcript:
     names = channel_names(len(apart.channels))
@@ -129,7 +162,7 @@ def _transcript(
             segments[name].append(
                 Segment(
                     channel=name,
-                    speaker=f"{source.key}-{name}",
+                    speaker=known.get(side, f"{source.key}-{name}"),
                     begin=begin * FRAME,
                     end=end * FRAME,
                     words=tuple(replace(word, file=source.key, channel=name) for word in said),

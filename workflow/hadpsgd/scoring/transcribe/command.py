@@ -21,6 +21,7 @@ from hadpsgd.scoring.transcribe.batch import Outcome, batches, transcribe
 from hadpsgd.scoring.transcribe.left import Left
 from hadpsgd.scoring.transcribe.recognise import Recogniser
 from hadpsgd.scoring.transcribe.sources import Source, find
+from hadpsgd.scoring.transcribe.speakers import Speakers
 from hadpsgd.scoring.transcribe.transcript import Transcript
 
 FAILED = 1
@@ -45,6 +46,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="no passes that adapt FMLLR to the speakers: sooner, with more errors",
     )
     parser.add_argument(
+        "--speakers",
+        type=Path,
+        help="lines `NAME SPEAKER`: recordings of one speaker are adapted to together"
+        " (without: each channel of a recording is a speaker)",
+    )
+    parser.add_argument(
         "--reference", type=Path, help="score the words: FILE.stm, or lines `NAME words`"
     )
     parser.add_argument("--glm", type=Path, help="GLM that reference and words pass before")
@@ -62,18 +69,25 @@ def run(args: argparse.Namespace) -> int:
     """Print the text, or write OUT/<name>.<format>; 1 where too many recordings failed."""
     if args.format and not args.out:
         raise UserError("--format is of the files in OUT", fix="Give --out")
-    for given in (args.reference, args.glm):
+    for given in (args.speakers, args.reference, args.glm):
         if given and not given.is_file():
             raise UserError("no such file", where=given)
     sources = find(args.files)
+    speakers = Speakers.read(args.speakers, sources) if args.speakers else Speakers()
     if args.reference and args.out:
         _check_free(args.out / _SCORE, sources)
     bundle = Bundle.open(args.bundle)
     recogniser = Recogniser(bundle=bundle, jobs=args.jobs, fast=args.fast, device=args.device)
     recogniser.check()
     began = time.monotonic()
-    found = _all(recogniser, sources, args)
+    found = _all(recogniser, sources, speakers, args)
     found.say(time.monotonic() - began)
+    if args.speakers and (alone := sum(not speakers.named(each) for each in sources)):
+        print(
+            f"{alone} of {len(sources)} recordings are not in {args.speakers}:"
+            " each channel of those is a speaker",
+            file=sys.stderr,
+        )
     if found.kept:
         _score(args, bundle, found.kept)
     return FAILED if len(found.failed) > args.max_failed * len(sources) else 0
@@ -123,15 +137,21 @@ class _Tally:
             print(f"{len(self.failed)} of {count} recordings failed: {named}", file=sys.stderr)
 
 
-def _all(recogniser: Recogniser, sources: Sequence[Source], args: argparse.Namespace) -> _Tally:
+def _all(
+    recogniser: Recogniser,
+    sources: Sequence[Source],
+    speakers: Speakers,
+    args: argparse.Namespace,
+) -> _Tally:
     """Transcribe and write recordings, batch by batch."""
     tally = _Tally()
     known = [(source, _seconds(source)) for source in sources]
     left = Left(sum(seconds for _, seconds in known), recogniser.steps)
-    for batch in batches(known):
+    for batch in batches(known, speakers):
         left.group(sum(seconds for _, seconds in batch))
         with tempfile.TemporaryDirectory(prefix="hadpsgd-") as work:
-            found = transcribe(recogniser, [source for source, _ in batch], Path(work), left.done)
+            together = [source for source, _ in batch]
+            found = transcribe(recogniser, together, speakers, Path(work), left.done)
         for each, (_, seconds) in zip(found, batch, strict=True):
             if each.transcript is None:
                 left.drop(seconds)

@@ -24,6 +24,7 @@ from hadpsgd.scoring.transcribe import outputs
 from hadpsgd.scoring.transcribe.batch import Outcome, transcribe
 from hadpsgd.scoring.transcribe.recognise import Recogniser
 from hadpsgd.scoring.transcribe.sources import Source
+from hadpsgd.scoring.transcribe.speakers import Speakers
 
 _LOUDEST = 2.0  # of samples from -1 to 1; resampling overshoots by less
 _RATES = range(1000, 400_001)
@@ -57,7 +58,11 @@ class ServedRecogniser:
                     _source(row, work / f"recording {number}")
                     for number, row in enumerate(recordings.to_dict("records"))
                 ]
-                found = transcribe(self._recogniser, sources, work, _untold) if sources else []
+                found = (
+                    transcribe(self._recogniser, sources, Speakers(), work, _untold)
+                    if sources
+                    else []
+                )
                 return [_answer(each) for each in found]
             except UserError as error:
                 line = str(error).replace(f"{work}/", "")
