@@ -40,6 +40,14 @@ SCORED = {
     ("en_4156", "A"): [(0.05, 2.00, "<B_ASIDE> UH-HUH <E_ASIDE>")],
     ("en_4156", "B"): [(3.00, 4.00, "IGNORE_TIME_SEGMENT_IN_SCORING"), (4.5, 5.95, "BYE")],
 }
+FISHER = [
+    "0.50 1.50 A: hi [laugh] bob",
+    "1.20 2.00 B: i._b._m. [breath] uh-huh",
+    "2.10 3.00 A: (( bye )) bob",
+    "3.10 4.00 B: [[skip]]",
+    "",
+    "4.10 5.00 A: uh-huh",
+]
 _GLM = ['* name "own"', "* format = 'NIST1'", "* copy_no_hit = 'T'", "[uh] => %HESITATION"]
 
 
@@ -99,7 +107,27 @@ class Ldc:
         lines = [f"{word} {phones}" for word, phones in WORDS.items()]
         write_lines(self.transcripts / "sw-ms98-dict.text", ["# a dictionary", "", *lines])
         self.eval2000(both)
+        for part, call in ((1, "fe_03_00001"), (2, "fe_03_05852")):
+            write_sphere(self.root / f"LDC200{3 + part}S13/fe_03_p{part}_sph1/000/{call}.sph", both)
+            path = self.fisher(call)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_lines(path, [f"# {call}.sph", "# Transcribed by us", "", *FISHER])
         return self
+
+    def fisher(self, call: str) -> Path:
+        """Where the transcript of a call of Fisher lies."""
+        part = 1 if call < "fe_03_05850" else 2
+        folder = self.root / f"LDC200{3 + part}T19/fe_03_p{part}_tran/data/trans"
+        return folder / call[6:9] / f"{call}.txt"
+
+    @property
+    def fisher_folders(self) -> dict[str, list[str]]:
+        """`corpus.fisher` of both parts."""
+        parts = (1, 2)
+        return {
+            "audio": [str(self.root / f"LDC200{3 + part}S13") for part in parts],
+            "transcripts": [str(self.root / f"LDC200{3 + part}T19") for part in parts],
+        }
 
     def eval2000(self, both: np.ndarray) -> None:
         """Speech and pem, stm and GLM."""

@@ -78,6 +78,29 @@ CONFIGS: dict[str, dict[str, Any]] = {
             "kind": "ldc",
             "switchboard": {"audio": "swb", "transcripts": "ms98"},
             "eval2000": {"audio": "hub5", "transcripts": "hub5"},
+            "fisher": {"audio": ["fsh1", "fsh2"], "transcripts": ["fsh"]},
+        },
+    },
+    "lhotse": {
+        "corpus": {
+            "kind": "lhotse",
+            "train": {"recordings": "train_rec.jsonl", "supervisions": "train_sup.jsonl"},
+            "dev": {"cuts": "dev.jsonl"},
+            "tests": {
+                "eval": {"recordings": "eval_rec.jsonl", "supervisions": "eval_sup.jsonl"},
+                "other": {"cuts": "other.jsonl"},
+            },
+            "dict_dir": "dict",
+        },
+    },
+    "cuts": {
+        "corpus": {
+            "kind": "lhotse",
+            "train": {"cuts": "train.jsonl"},
+            "dev": {"recordings": "dev_rec.jsonl", "supervisions": "dev_sup.jsonl"},
+            "tests": {"eval": {"cuts": "eval.jsonl"}},
+            "dict_dir": "dict",
+            "lm_text": "text",
         },
     },
     "grids": {

@@ -116,6 +116,35 @@ def test_repeats_are_kept_so_many_times(ldc: Ldc) -> None:
     assert (ldc.root.parent / "out/lm/train.txt").read_text().count("uh-huh") == 5
 
 
+def test_fisher_is_trained_on_too(ldc: Ldc, capsys: pytest.CaptureFixture[str]) -> None:
+    assert prepare(ldc, fisher=ldc.fisher_folders) == 0
+    said = {name: text for name, text in texts(ldc, "train").items() if name.startswith("fe_")}
+    one = {
+        "fe_03_00001-A-000050-000150": "hi [laughter] bob",
+        "fe_03_00001-A-000409-000500": "uh-huh",
+        "fe_03_00001-B-000120-000200": "i._b._m. [noise] uh-huh",
+    }
+    assert said == {**one, **{k.replace("00001", "05852"): text for k, text in one.items()}}
+    assert "skipped: 4 of 10 utterances are not sure" in capsys.readouterr().err
+    assert len(texts(ldc, "train")) == 18 and len(texts(ldc, "dev")) == 2
+    assert "i._b._m. [noise]" in (ldc.root.parent / "out/lm/train.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("number", "line", "what"),
+    [(1, "# fe_03_00002.sph", "not `# fe_03_00001.sph`"), (4, "1.0 A: hi", "not `begin end A:")],
+)
+def test_bad_lines_of_fisher_are_named(
+    ldc: Ldc, capsys: pytest.CaptureFixture[str], number: int, line: str, what: str
+) -> None:
+    path = ldc.fisher("fe_03_00001")
+    lines = path.read_text().splitlines()
+    lines[number - 1] = line
+    write_lines(path, lines)
+    assert prepare(ldc, fisher=ldc.fisher_folders) == 2
+    assert f"{path}:{number}: {what}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("line", "what"),
     [

@@ -20,6 +20,7 @@ from hadpsgd.config.alignment import KaldiAlignment
 from hadpsgd.config.corpus import An4, DataSet, Kaldi
 from hadpsgd.config.imports import FeatureImport
 from hadpsgd.config.ldc import Ldc
+from hadpsgd.config.lhotse import Lhotse, Manifests
 from hadpsgd.corpus.ldc import sources as ldc
 from hadpsgd.errors import UserError
 from hadpsgd.files import plain_or_gzipped, write_text
@@ -109,6 +110,8 @@ def _corpus(config: Config, name: str) -> Iterator[Source]:
     match config.corpus:
         case Kaldi() as corpus:
             yield from _data(corpus.sets[name])
+        case Lhotse() as corpus:
+            yield from _manifests(corpus.sets[name], audio=True)
         case Ldc() as corpus:
             yield from ldc.of_set(corpus, name)
         case An4() as corpus:
@@ -117,7 +120,7 @@ def _corpus(config: Config, name: str) -> Iterator[Source]:
 
 def _dictionary(config: Config, _: str) -> Iterator[Source]:
     match config.corpus:
-        case Kaldi() as corpus:
+        case Kaldi() | Lhotse() as corpus:
             yield from _files(Path(corpus.dict_dir), DICTIONARY)
         case Ldc() as corpus:
             yield from ldc.dictionary(corpus)
@@ -127,10 +130,12 @@ def _dictionary(config: Config, _: str) -> Iterator[Source]:
 
 def _lm_text(config: Config, _: str) -> Iterator[Source]:
     match config.corpus:
-        case Kaldi() as corpus if corpus.lm_text:
+        case Kaldi() | Lhotse() as corpus if corpus.lm_text:
             yield plain_or_gzipped(Path(corpus.lm_text))
         case Kaldi() as corpus:
             yield from _tables(corpus.train, TRANSCRIPTS)
+        case Lhotse() as corpus:
+            yield from _manifests(corpus.train)
         case Ldc() as corpus:
             yield from ldc.texts(corpus, "train")
         case An4() as corpus:
@@ -141,6 +146,8 @@ def _dev_text(config: Config, _: str) -> Iterator[Source]:
     match config.corpus:
         case Kaldi() as corpus:
             yield from _tables(corpus.dev, TRANSCRIPTS)
+        case Lhotse() as corpus:
+            yield from _manifests(corpus.dev)
         case Ldc() as corpus:
             yield from ldc.texts(corpus, "dev")
         case An4() as corpus:
@@ -246,6 +253,17 @@ def _data(part: DataSet) -> Iterator[Source]:
     named = NamedFiles()  # by commands, whose text counts with the table that has it
     for place in locate(folder, _recordings(part)).values():
         yield from named(place) if place.endswith("|") else [Path(place)]
+
+
+def _manifests(part: Manifests, *, audio: bool = False) -> Iterator[Source]:
+    """Manifests of a set, and the audio that they name."""
+    yield from map(Path, part.files)
+    if audio:
+        from hadpsgd.corpus.manifests import read
+
+        with suppress(UserError):  # the stage says what is wrong
+            places = read(part, Path()).data.recordings.values()
+            yield from (Path(place) for place in dict.fromkeys(places))
 
 
 def _tables(part: DataSet, names: Sequence[str]) -> Iterator[Source]:

@@ -14,8 +14,9 @@ from pydantic import (
 from pydantic import model_validator as validator
 
 from hadpsgd.config.base import DECIDES_NOTHING, PathText, Section
-from hadpsgd.config.corpus_base import AnyCorpus
+from hadpsgd.config.corpus_base import AnyCorpus, SetName
 from hadpsgd.config.ldc import Ldc
+from hadpsgd.config.lhotse import Lhotse
 from hadpsgd.config.limits import Limits
 
 
@@ -69,10 +70,6 @@ class An4(AnyCorpus):
     """Folder with `etc/` and `wav/`."""
     dev_speakers: int = Field(8, ge=1)
     """Training speakers held out as the development set."""
-
-
-SetName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
-"""It is part of the names of files, and of the commands that make them."""
 
 
 class DataSet(Section):
@@ -145,4 +142,4 @@ class Kaldi(AnyCorpus):
         return {"train": self.train, "dev": self.dev, **self.tests}
 
 
-Corpus = Annotated[Builtin | An4 | Kaldi | Ldc, Field(discriminator="kind")]
+Corpus = Annotated[Builtin | An4 | Kaldi | Ldc | Lhotse, Field(discriminator="kind")]

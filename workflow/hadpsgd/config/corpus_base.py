@@ -8,6 +8,9 @@ from pydantic import Field, field_validator
 
 from hadpsgd.config.base import Section
 
+SetName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+"""It is part of the names of files, and of the commands that make them."""
+
 
 class AnyCorpus(Section):
     """What all kinds share."""

@@ -16,6 +16,7 @@ from hadpsgd.config.alignment import KaldiAlignment, Ladder
 from hadpsgd.config.base import deciding
 from hadpsgd.config.corpus import LEXICON_SENTENCES, An4, Builtin, Kaldi
 from hadpsgd.config.ldc import Ldc
+from hadpsgd.config.lhotse import Lhotse
 from hadpsgd.config.load import fingerprint
 from hadpsgd.config.schema import Config
 
@@ -95,7 +96,7 @@ def _corpus(config: Config) -> Settings:
             for name in ("train", "dev"):
                 found[f"corpus.{name}"] = [rate, _without(corpus, "speeds")]
             found["corpus.test"] = [rate, _without(corpus, "dev_speakers", "speeds")]
-        case Kaldi():
+        case Kaldi() | Lhotse():
             own_keys = ("train", "dev", "tests", "dict_dir", "lm_text", "speeds")
             shared = _without(corpus, *own_keys)
             found["dictionary"] = [corpus.dict_dir]
@@ -112,12 +113,12 @@ def _corpus(config: Config) -> Settings:
 
 
 def _ldc(corpus: Ldc, rate: int) -> Settings:
-    own, dev = corpus.switchboard, corpus.dev_utterances
+    own, dev, more = corpus.switchboard, corpus.dev_utterances, corpus.fisher
     return {
         "dictionary": [own.transcripts],
-        "lm_text": [own.transcripts, dev],
+        "lm_text": [own.transcripts, dev, more and more.transcripts],
         "dev_text": [own.transcripts, dev],
-        "corpus.train": [rate, own, dev, corpus.max_repeats],
+        "corpus.train": [rate, own, dev, more, corpus.max_repeats],
         "corpus.dev": [rate, own, dev],
         **{f"corpus.{name}": [rate, corpus.eval2000] for name in corpus.tests},
     }

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from hadpsgd.config.base import DECIDES_NOTHING, PathText, Section
 from hadpsgd.config.corpus_base import AnyCorpus
+from hadpsgd.config.imports import Paths
 from hadpsgd.config.limits import Limits
 
 
@@ -19,6 +20,15 @@ class Switchboard(Section):
     transcripts: PathText
     """Folder of Mississippi State's corrected transcripts (swb_ms98_transcriptions), with its
     dictionary sw-ms98-dict.text."""
+
+
+class Fisher(Section):
+    """Fisher English, one part or both."""
+
+    audio: Paths
+    """Folders of the speech (LDC2004S13, LDC2005S13): recordings are found at any depth."""
+    transcripts: Paths
+    """Folders of the transcripts (LDC2004T19, LDC2005T19)."""
 
 
 class Eval2000(Section):
@@ -37,6 +47,8 @@ class Ldc(AnyCorpus):
     kind: Literal["ldc"]
     """The LDC's folders."""
     switchboard: Switchboard
+    fisher: Fisher | None = None
+    """More training speech, and text for the language model."""
     eval2000: Eval2000
     dev_utterances: int = Field(4000, ge=1)
     """First utterances of Switchboard, in the order of their ids, that are the development set."""

@@ -36,10 +36,7 @@ _PHONE_LISTS = ("silence_phones.txt", "nonsilence_phones.txt", "optional_silence
 
 def dictionary(config: Config, layout: Layout) -> None:
     """Check and copy the user's dictionary."""
-    folder = Path(_corpus(config).dict_dir)
-    if not isinstance(config.alignment, KaldiAlignment):  # whose lang folder has them
-        refuse_silence_probabilities(folder)
-    _copy_dict(folder, layout)
+    copy_dictionary(config, Path(_corpus(config).dict_dir), layout)
 
 
 def data(
@@ -73,7 +70,7 @@ def text(config: Config, made: Layout, name: str) -> Iterator[str]:
     lexicon = read_lexicon(made.lexicon) if corpus.folds_words else ()
     case = Case(kind=corpus.case, lexicon=lexicon)
     if name == "train" and corpus.lm_text is not None:
-        return map(case.text, _sentences(Path(corpus.lm_text)))
+        return map(case.text, sentences_of(Path(corpus.lm_text)))
     part = corpus.sets[name]
     return (case.text(u.text) for u in part_of(DataDir.read(part.data), part.recordings))
 
@@ -101,7 +98,10 @@ def _copy_set(part: DataSet, case: Case, folder: Path) -> None:
     write_table(folder / "spk2utt", {s: " ".join(ids) for s, ids in data.speakers.items()})
 
 
-def _copy_dict(source: Path, layout: Layout) -> None:
+def copy_dictionary(config: Config, source: Path, layout: Layout) -> None:
+    """Check a dict folder or a lexicon and copy it; raises UserError for its faults."""
+    if not isinstance(config.alignment, KaldiAlignment):  # whose lang folder has them
+        refuse_silence_probabilities(source)
     if not source.exists():
         raise UserError(
             "no such dictionary", where=source, fix="Set corpus.dict_dir to a folder or lexicon.txt"
@@ -122,7 +122,7 @@ def _copy_dict(source: Path, layout: Layout) -> None:
         write_lexicon(layout.lexicon, read_lexicon(lexicon_file(source)).words)
 
 
-def _sentences(path: Path) -> Iterator[str]:
+def sentences_of(path: Path) -> Iterator[str]:
     """Lines of a text, spaces normalised, empty ones left out; streams."""
     empty = True
     for _, words in sentences(path):

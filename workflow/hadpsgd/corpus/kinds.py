@@ -18,7 +18,8 @@ from typing import Protocol
 from hadpsgd.config import Config
 from hadpsgd.config.corpus import Builtin, Kaldi
 from hadpsgd.config.ldc import Ldc
-from hadpsgd.corpus import an4, kaldi
+from hadpsgd.config.lhotse import Lhotse
+from hadpsgd.corpus import an4, kaldi, lhotse
 from hadpsgd.corpus.builtin import prepare as builtin
 from hadpsgd.corpus.dictdir import read_lexicon
 from hadpsgd.corpus.layout import Layout
@@ -54,7 +55,13 @@ class Kind(Protocol):
 
 
 # by corpus.kind
-KINDS: dict[str, Kind] = {"builtin": builtin, "an4": an4, "kaldi": kaldi, "ldc": ldc}
+KINDS: dict[str, Kind] = {
+    "builtin": builtin,
+    "an4": an4,
+    "kaldi": kaldi,
+    "ldc": ldc,
+    "lhotse": lhotse,
+}
 
 
 def prepare(config: Config, out: Path, processes: int) -> dict[str, Summary]:
@@ -129,6 +136,8 @@ def _words(config: Config, name: str, made: Layout) -> Summary:
                 max_oov=corpus.max_oov.of(name),
                 max_uncovered=corpus.max_uncovered.of(name),
             )
+        case Lhotse():
+            checks = replace(lhotse.checks(config, name, checks.lexicon), audio=False)
         case Ldc():
             checks = replace(ldc.checks(config, name, checks.lexicon), audio=False)
         case Builtin() as corpus:

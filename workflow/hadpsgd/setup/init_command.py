@@ -58,9 +58,10 @@ def run(args: argparse.Namespace) -> int:
             raise UserError("no answer") from None
     if args.lhotse:
         raise UserError(
-            "lhotse manifests are not read here",
+            "init reads no lhotse manifests",
             where=args.lhotse,
-            fix="Run `lhotse kaldi export RECORDINGS SUPERVISIONS DIR`, then --kaldi DIR",
+            fix="Write corpus.kind: lhotse into a config (docs/corpora.md); or run"
+            " `lhotse kaldi export RECORDINGS SUPERVISIONS DIR`, then --kaldi DIR",
         )
     name = _name(args)
     out, data = args.out or Path(f"{name}.yaml"), args.data or Path("data") / name

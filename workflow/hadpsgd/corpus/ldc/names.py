@@ -4,6 +4,7 @@ from __future__ import annotations
 
 SWITCHBOARD = r"sw\d{5}"
 """Recordings of Switchboard-1, a regular expression."""
+FISHER, FISHER_TRANSCRIPTS = r"fe_03_\d{5}", "fe_03_*.txt"
 TRANSCRIPTS = "*-trans.text"
 DICTIONARY = "sw-ms98-dict.text"
 TESTS = {"swb": "sw_", "ch": "en_"}

@@ -1,5 +1,6 @@
-"""`corpus.kind: ldc`: Switchboard trains, its first utterances are dev, Hub5 2000 tests.
+"""`corpus.kind: ldc`: Switchboard and Fisher train, Switchboard's first utterances are dev.
 
+Hub5 2000 tests.
 Texts are written into the corpus folder, audio stays where it is.
 """
 
@@ -13,7 +14,7 @@ from hadpsgd.config.ldc import Ldc
 from hadpsgd.corpus.datadir import Utterance
 from hadpsgd.corpus.layout import Layout
 from hadpsgd.corpus.ldc import dictionary as ms98
-from hadpsgd.corpus.ldc import eval2000, names, switchboard
+from hadpsgd.corpus.ldc import eval2000, fisher, names, switchboard
 from hadpsgd.corpus.ldc.calls import sides
 from hadpsgd.corpus.ldc.folders import one, recordings
 from hadpsgd.corpus.validate import Checks, Summary, validate_or_fail
@@ -48,13 +49,15 @@ def data(
         calls = recordings([place], names.SWITCHBOARD)
         said = _said(corpus, name)
         if name == "train":
+            if corpus.fisher:
+                calls |= recordings(map(Path, corpus.fisher.audio), names.FISHER)
             said = [*switchboard.without_repeats(said, corpus.max_repeats)]
         sides(folder, said, calls, limit=limit, threads=processes, where=place).write(folder)
     return validate_or_fail(folder, checks(config, name, lexicon, processes))
 
 
 def text(config: Config, made: Layout, name: str) -> Iterator[str]:
-    """The transcripts of Switchboard, repeated ones too."""
+    """The transcripts of a set, repeated ones too."""
     del made
     return (utterance.text for utterance in _said(_corpus(config), name))
 
@@ -77,7 +80,7 @@ def _corpus(config: Config) -> Ldc:
 
 
 def _said(corpus: Ldc, name: str) -> list[Utterance]:
-    """Utterances of Switchboard that belong to train or dev."""
+    """Utterances of train or dev."""
     folder = Path(corpus.switchboard.transcripts)
     _, acronyms = ms98.read(folder)
     every = switchboard.utterances(folder, acronyms)
@@ -87,4 +90,7 @@ def _said(corpus: Ldc, name: str) -> list[Utterance]:
             where=folder,
         )
     first = corpus.dev_utterances
-    return every[:first] if name == "dev" else every[first:]
+    if name == "dev":
+        return every[:first]
+    more = fisher.utterances(map(Path, corpus.fisher.transcripts)) if corpus.fisher else []
+    return [*every[first:], *more]

@@ -18,6 +18,8 @@ def of_set(corpus: Ldc, name: str) -> Iterator[Path]:
         yield from texts(corpus, name)
         with suppress(UserError):
             yield from recordings([Path(corpus.switchboard.audio)], names.SWITCHBOARD).values()
+            if corpus.fisher and name == "train":
+                yield from recordings(map(Path, corpus.fisher.audio), names.FISHER).values()
         return
     audio, transcripts = Path(corpus.eval2000.audio), Path(corpus.eval2000.transcripts)
     for folder, file in ((audio, names.PEM), (transcripts, names.STM), (transcripts, names.GLM)):
@@ -33,9 +35,10 @@ def dictionary(corpus: Ldc) -> Iterator[Path]:
 
 def texts(corpus: Ldc, name: str) -> Iterator[Path]:
     """Transcripts of train or dev, and the dictionary, which tells what is an acronym."""
-    del name
     yield from dictionary(corpus)
     yield from _files(Path(corpus.switchboard.transcripts), names.TRANSCRIPTS)
+    for folder in corpus.fisher.transcripts if corpus.fisher and name == "train" else ():
+        yield from _files(Path(folder), names.FISHER_TRANSCRIPTS)
 
 
 def _files(folder: Path, pattern: str) -> Iterator[Path]:

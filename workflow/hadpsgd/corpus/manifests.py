@@ -1,0 +1,167 @@
+"""lhotse's manifests as data directories: recordings and supervisions, or cuts, as JSON lines.
+
+Formats: lhotse's Recording (sources with channels), SupervisionSegment and MonoCut, as its
+`to_file` writes them. lhotse itself is not needed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hadpsgd.config.lhotse import Manifests
+from hadpsgd.corpus.datadir import DataDir, Utterance
+from hadpsgd.corpus.stm import lines_of
+from hadpsgd.errors import UserError
+
+_ROUND = 6
+"""Decimals of a second; lhotse's sums of floats have more."""
+
+
+@dataclass
+class Read:
+    """A data directory in the making."""
+
+    data: DataDir
+    silent: list[str] = field(default_factory=list)
+    """Supervisions without text, which are left out."""
+
+    @property
+    def total(self) -> int:
+        """Supervisions that were there."""
+        return len(self.data.utterances) + len(self.silent)
+
+
+def read(manifests: Manifests, folder: Path) -> Read:
+    """Read a set.
+
+    Args:
+        manifests: where it stands.
+        folder: the data directory that it will be.
+
+    Raises:
+        UserError: a manifest is missing or a line is not what it should be (file and line are
+            named), a recording is missing, is no file, or is changed on the fly.
+    """
+    found = _Set(Read(DataDir(folder, {})))
+    if manifests.cuts is not None:
+        for where, cut in _lines(Path(manifests.cuts)):
+            found.cut(cut, where)
+    else:
+        assert manifests.recordings is not None and manifests.supervisions is not None
+        for where, recording in _lines(Path(manifests.recordings)):
+            found.recording(recording, where)
+        for where, supervision in _lines(Path(manifests.supervisions)):
+            found.supervision(supervision, where, offset=0.0)
+    data = found.made.data
+    if not data.utterances:
+        raise UserError("no supervision with text", where=manifests.files[-1])
+    data.utterances = dict(sorted(data.utterances.items()))
+    return found.made
+
+
+def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    for number, line in enumerate(lines_of(path), 1):
+        where = f"{path}:{number}"
+        try:
+            item = json.loads(line)
+        except ValueError:
+            item = None
+        if not isinstance(item, dict):
+            fix = "Give lhotse's JSON lines (.jsonl or .jsonl.gz)"
+            raise UserError("no JSON object in this line", where=where, fix=fix)
+        yield where, item
+
+
+class _Set:
+    """Takes lines of manifests in."""
+
+    def __init__(self, made: Read) -> None:
+        self.made = made
+        self._channels: dict[str, dict[int, tuple[str, int]]] = {}
+
+    def recording(self, item: dict[str, Any], where: str) -> None:
+        name = _get(item, "id", str, where)
+        if name in self._channels:
+            raise UserError(f"a second recording {name}", where=where)
+        if item.get("transforms"):
+            what = f"recording {name} is changed on the fly (transforms)"
+            raise UserError(what, where=where, fix="Save the audio: lhotse's save_audios")
+        self._channels[name] = found = {}
+        for source in _get(item, "sources", list, where):
+            kind = _get(source, "type", str, where)
+            if kind != "file":
+                what = f"recording {name} is of the kind '{kind}'"
+                raise UserError(what, where=where, fix="Give files: lhotse's save_audios")
+            place = str(Path(_get(source, "source", str, where)).absolute())
+            for index, channel in enumerate(_get(source, "channels", list, where)):
+                found[channel] = (place, index)
+
+    def cut(self, item: dict[str, Any], where: str) -> None:
+        if item.get("type") != "MonoCut":
+            what = f"a cut of the kind '{item.get('type')}'"
+            raise UserError(what, where=where, fix="Give cuts of one recording: MonoCut")
+        recording = _get(item, "recording", dict, where)
+        if recording.get("id") not in self._channels:
+            self.recording(recording, where)
+        begin = _number(item, "start", where)
+        for supervision in _get(item, "supervisions", list, where):
+            self.supervision(supervision, where, offset=begin)
+
+    def supervision(self, item: dict[str, Any], where: str, *, offset: float) -> None:
+        name, recording = (_get(item, key, str, where) for key in ("id", "recording_id"))
+        channel = item.get("channel", 0)
+        channel = channel[0] if isinstance(channel, list) and len(channel) == 1 else channel
+        known = self._channels.get(recording)
+        if known is None or channel not in known:
+            what = f"no recording '{recording}'" + (f" with channel {channel}" if known else "")
+            raise UserError(f"supervision {name}: {what}", where=where)
+        begin, seconds = offset + _number(item, "start", where), _number(item, "duration", where)
+        side = recording if len(known) == 1 else f"{recording}-{_letter(channel)}"
+        speaker = str(item.get("speaker") or side)
+        utterance = name if name.startswith(speaker) else f"{speaker}-{name}"
+        if any(letter.isspace() for letter in utterance):
+            raise UserError(f"white space in '{utterance}'", where=where, fix="Rename it")
+        words = " ".join(str(item.get("text") or "").split())
+        data = self.made.data
+        if utterance in data.utterances:
+            raise UserError(f"a second supervision {name}", where=where)
+        if not words:
+            self.made.silent.append(utterance)
+            return
+        place, index = known[channel]
+        data.recordings[side] = place
+        if len(known) > 1:
+            data.channels[side] = recording, _letter(channel)
+        if (gender := str(item.get("gender") or "")[:1].lower()) in ("f", "m"):
+            data.gender[speaker] = gender
+        data.utterances[utterance] = Utterance(
+            id=utterance,
+            speaker=speaker,
+            recording=side,
+            text=words,
+            start=max(round(begin, _ROUND), 0.0),
+            end=round(begin + seconds, _ROUND),
+            channel=index,
+        )
+
+
+def _letter(channel: int) -> str:
+    return "AB"[channel] if channel < 2 else str(channel + 1)
+
+
+def _get(item: dict[str, Any], key: str, kind: type[Any], where: str) -> Any:
+    value = item.get(key)
+    if not isinstance(value, kind):
+        raise UserError(f"no `{key}` here, or of another type than {kind.__name__}", where=where)
+    return value
+
+
+def _number(item: dict[str, Any], key: str, where: str) -> float:
+    value = item.get(key)
+    if not isinstance(value, int | float):
+        raise UserError(f"no number `{key}` here", where=where)
+    return float(value)
