@@ -18,8 +18,11 @@ ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
 
 
-@pytest.mark.parametrize("name", ["swb300", "swb2000"])
-def test_the_recipe_of_the_papers(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "learners", "batch"),
+    [("swb300", 64, 8192), ("swb2000", 64, 8192), ("swb300_one_gpu", 1, 256)],
+)
+def test_the_recipe_of_the_papers(name: str, learners: int, batch: int) -> None:
     config = load(ROOT / f"config/{name}.yaml")
     assert config.features.input == ["fmllr", "ivector", "logmel"]
     assert config.model.model_dump() == {
@@ -28,10 +31,13 @@ def test_the_recipe_of_the_papers(name: str) -> None:
     assert isinstance(config.alignment, Ladder)
     assert config.alignment.sat.leaves == 32_000 and config.egs.frames == 21
     run = config.training.members[-1]
-    assert (run.strategy, run.learners, run.super_learner) == ("hadpsgd", 64, 8)
+    strategy = ("hadpsgd", 64, 8) if learners > 1 else ("single", 1, 1)
+    assert (run.strategy, run.learners, run.super_learner) == strategy
     training, rate = config.training, config.training.learning_rate
-    assert (training.batch, training.epochs, rate.warmup_epochs) == (8192, 16, 10)
-    assert rate.base * training.batch / rate.base_batch == pytest.approx(3.2)
+    warmup = 10 if learners > 1 else 0
+    assert (training.batch, training.epochs, rate.warmup_epochs) == (batch, 16, warmup)
+    peak = rate.base * training.batch / rate.base_batch
+    assert peak == pytest.approx(0.1 * batch / 256) and rate.anneal_after == 10
 
 
 def test_2000_hours_are_planned_for_a_cluster(tmp_path: Path) -> None:
