@@ -1,4 +1,4 @@
-"""Failures of five kinds, one after the other, in a run of 4 super-learners of 2.
+"""Failures of five kinds, one after the other, in a run of super-learners (4 of 2, or others).
 
     python benchmarks/failures.py --failures 50
 
@@ -35,9 +35,6 @@ from hadpsgd.decentralized.core.events import Event, Join, Mix, blocks_of, ledge
 from hadpsgd.decentralized.record.record import blocks, events_of, read
 from hadpsgd.decentralized.topology.schedules import create
 
-LEARNERS, SIZE = 8, 2
-NODES = LEARNERS // SIZE
-RUN = "hadpsgd-4x2"
 KINDS = {
     "killed": signal.SIGKILL,
     "segmentation fault": signal.SIGSEGV,
@@ -68,6 +65,8 @@ signal.signal(signal.SIGRTMIN, lose_connections)
 """Every Python process of the run reads this at its start (`sitecustomize`)."""
 PATIENCE = 300.0
 STEPS_PER_EPOCH = 10
+PART = 5
+"""Subsequences of a learner's minibatch."""
 
 
 @dataclass
@@ -78,24 +77,40 @@ class Race:
     epochs: int
     limit: float
     member_death: str
+    nodes: int
+    """Super-learners."""
+    size: int
+    """Learners of each."""
+
+    @property
+    def learners(self) -> int:
+        """Processes."""
+        return self.nodes * self.size
+
+    @property
+    def name(self) -> str:
+        """Of the run."""
+        return f"hadpsgd-{self.nodes}x{self.size}"
 
     def start(self, failures: int) -> subprocess.Popen[bytes]:
         """The launcher."""
-        write_egs(self.folder / "egs/train", 40 * STEPS_PER_EPOCH, 1)
+        batch = PART * self.learners
+        write_egs(self.folder / "egs/train", batch * STEPS_PER_EPOCH, 1)
         write_egs(self.folder / "egs/dev", 100, 2)
         (self.folder / "sitecustomize.py").write_text(INJECTED)
         run = {
             "strategy": "hadpsgd",
-            "learners": LEARNERS,
-            "super_learner": SIZE,
-            "name": RUN,
-            "injected": {"slow_learners": dict.fromkeys(range(LEARNERS), 20.0)},
+            "learners": self.learners,
+            "super_learner": self.size,
+            "name": self.name,
+            "injected": {"slow_learners": dict.fromkeys(range(self.learners), 20.0)},
         }
         config = write_config(
             self.folder,
             [run],
             epochs=self.epochs,
-            learning_rate={"base": 0.1, "base_batch": 40, "anneal_after": self.epochs},
+            batch=batch,
+            learning_rate={"base": 0.1, "base_batch": batch, "anneal_after": self.epochs},
             silence_limit=self.limit,
             member_death=self.member_death,
         )
@@ -109,19 +124,20 @@ class Race:
 
     def command(self, stage: str) -> list[str]:
         """Of a stage, on this run."""
-        of_run = ["--config", str(self.folder / "config.yaml"), "--run-id", RUN]
+        of_run = ["--config", str(self.folder / "config.yaml"), "--run-id", self.name]
         egs = ["--egs", str(self.folder / "egs/train")]
         return [sys.executable, "-m", "hadpsgd", stage, *of_run, *egs]
 
     def events(self) -> dict[int, list[Event]]:
         """Of all records, as far as they are whole now."""
-        schedule = create("ring", learners=NODES, seed=3)
+        schedule = create("ring", learners=self.nodes, seed=3)
         [folder] = (self.folder / "results/checkpoints/tiny").iterdir()
-        return {n: events_of(read(folder / f"record/node-{n}.bin", schedule)) for n in range(NODES)}
+        files = {n: folder / f"record/node-{n}.bin" for n in range(self.nodes)}
+        return {n: events_of(read(file, schedule)) for n, file in files.items()}
 
     def done(self, node: int) -> int:
         """Blocks in a node's record."""
-        schedule = create("ring", learners=NODES, seed=3)
+        schedule = create("ring", learners=self.nodes, seed=3)
         files = self.folder.glob(f"results/checkpoints/tiny/*/record/node-{node}.bin")
         return sum(len(blocks(file, schedule, node=node)) for file in files)
 
@@ -177,7 +193,7 @@ class Seconds:
 
 def strike(race: Race, launcher: subprocess.Popen[bytes], kind: str, victim: int) -> Seconds:
     """Do it to a rank, and wait until its super-learner is whole again."""
-    node = victim // SIZE
+    node = victim // race.size
     pid, came = ranks_of(launcher.pid)[victim], race.came(victim)
     said = race.said().count(" died (")
     begin = time.monotonic()
@@ -235,7 +251,7 @@ def report(race: Race) -> None:
     """Print what the records say, and the held-out loss at the end."""
     events = race.events()
     done = Counter(block for found in events.values() for block in blocks_of(found))
-    total = race.epochs * STEPS_PER_EPOCH * NODES
+    total = race.epochs * STEPS_PER_EPOCH * race.nodes
     mixes, alone, wrong = one_sided(events)
     joins = sum(isinstance(event, Join) for found in events.values() for event in found)
     loss = json.loads((race.folder / "out/summary.json").read_text())["heldout_loss"]
@@ -256,9 +272,9 @@ def run(race: Race, failures: int, seed: int) -> None:
     draws = np.random.default_rng(seed)
     try:
         if failures:
-            wait_for_blocks(race, launcher, range(NODES))
+            wait_for_blocks(race, launcher, range(race.nodes))
         for number, kind in enumerate(itertools.islice(itertools.cycle(KINDS), failures), 1):
-            victim = int(draws.integers(LEARNERS))
+            victim = int(draws.integers(race.learners))
             after = strike(race, launcher, kind, victim)
             print(
                 f"  {number:2}: rank {victim} {kind}: noticed after {after.noticed:.1f} s, "
@@ -277,6 +293,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--failures", type=int, default=50)
     parser.add_argument("--epochs", type=int, help="of 10 steps; 15 for each failure if not given")
+    parser.add_argument("--super-learners", type=int, default=4, metavar="N")
+    parser.add_argument("--size", type=int, default=2, help="learners of a super-learner")
     parser.add_argument("--silence-limit", type=float, default=10.0)
     parser.add_argument("--member-death", choices=("leave", "wait", "continue"), default="leave")
     parser.add_argument("--seed", type=int, default=0)
@@ -286,7 +304,8 @@ def main() -> None:
         for name, failures in ((f"{args.failures} fail", args.failures), ("nothing fails", 0)):
             print(f"{name}:", flush=True)
             folder = Path(scratch, name.replace(" ", "-"))
-            race = Race(folder, epochs, args.silence_limit, args.member_death)
+            how = args.silence_limit, args.member_death, args.super_learners, args.size
+            race = Race(folder, epochs, *how)
             run(race, failures, args.seed)
             report(race)
 

@@ -8,8 +8,8 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import dense
@@ -27,6 +27,8 @@ from hadpsgd.decentralized.core.events import Event, Join, Mix, Update, ledger_f
 from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.core.sums import mean_of
+from hadpsgd.decentralized.elastic.helpers import Helper, Word, may_help
+from hadpsgd.decentralized.elastic.membership import ExcludedError
 from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.decentralized.network.link import Link
 from hadpsgd.decentralized.record.record import Entry, Recorder, events_of, read
@@ -104,14 +106,44 @@ def file_of(plan: Plan, node: int) -> Path:
     return plan.folder / f"node-{node}.bin"
 
 
-def learner(rank: int, plan: Plan) -> Done:  # noqa: ARG001
-    """One process."""
+def learner(rank: int, plan: Plan) -> Done | None:  # noqa: ARG001
+    """One process; of a super-learner that has lost a member, it helps the first one meanwhile."""
     signal.signal(LOSE_CONNECTIONS, lambda *_: lose_connections())
     if plan.die_after_bytes:
         die_in_mid_message(plan.die_after_bytes)
     meeting = rendezvous.meet(
         learners=plan.learners, size=plan.size, agree_on="same", seconds=PATIENCE
     )
+    while True:
+        try:
+            return takes_part(meeting, plan)
+        except (LostMemberError, ExcludedError):
+            if not (plan.reduces and may_help(meeting.place)):
+                raise
+        word = helps(meeting, plan)
+        if not word.life:
+            return None
+        meeting = replace(meeting, life=word.life, returning=True)
+
+
+def helps(meeting: rendezvous.Meeting, plan: Plan) -> Word:
+    """Until new members have come, or the run ends."""
+    helper, model = Helper(meeting), make_model(torch.float64)
+
+    def take(member: int, of: Sequence[int]) -> tuple[float, int]:
+        time.sleep(plan.pause)
+        (step,) = of
+        with (plan.folder / f"helped-{meeting.place.rank}").open("a") as stream:
+            stream.write(f"{member} {step}\n")
+        loss = model.loss(*batch(plan.members(meeting.place.node)[member], step, torch.float64))
+        loss.backward()
+        return float(loss.detach()), 1
+
+    return helper.serve(Learner(flatten(model, shards=plan.learners), Sgd(momentum=0.9)), take)
+
+
+def takes_part(meeting: rendezvous.Meeting, plan: Plan) -> Done:
+    """As a learner."""
     node = meeting.place.node
     model = make_model(torch.float64, seed=node if plan.still else 0)
     engine = assembly.build(
@@ -163,18 +195,18 @@ def learner(rank: int, plan: Plan) -> Done:  # noqa: ARG001
 def step(engine: DecentralizedEngine, plan: Plan, model: BLSTM) -> None:
     """One gradient; again, of all members, if they are lost meanwhile."""
 
-    def backward(member: int) -> float:
+    def backward(member: int) -> tuple[float, int]:
         time.sleep(plan.pause)
         if plan.still:
-            return 0.0
+            return 0.0, 1
         learner = plan.members(engine.place.node)[member]
         loss = model.loss(*batch(learner, engine.steps, torch.float64))
         loss.backward()
-        return float(loss.detach())
+        return float(loss.detach()), 1
 
     while True:
         try:
-            engine.take(backward)
+            engine.take(backward, [engine.steps])
             engine.step(rate(engine.steps), last=engine.steps + 1 == plan.steps)
             return
         except LostMemberError as lost:

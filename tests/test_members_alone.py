@@ -1,4 +1,4 @@
-"""Members of super-learners killed: the first member goes on for all of them."""
+"""Members of super-learners killed: the first member goes on for all of them, others help it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def crews() -> Iterator[list[Crew]]:
 def leave_alone(
     crew: Crew, node: int, strike: Callable[[Crew, int], object], *, lives: int = 0
 ) -> int:
-    """Strike the last member until the first one goes on alone; how many lives there were before.
+    """Strike the last member until the first one goes on; how many lives there were before.
 
     Struck within a round that a partner counts, or while the members put one together that was
     broken off, the first one ends, too, and both come again.
@@ -60,9 +60,8 @@ def leave_alone(
     members = crew.plan.members(node)
     for life in range(lives + 1, lives + 9):
         strike(crew, members[-1])
-        crew.wait(list(members[1:]))
-        for rank in members[1:]:
-            assert crew.done.pop(rank).error
+        crew.wait([members[-1]])
+        assert crew.done.pop(members[-1]).error
         file = file_of(crew.plan, node)
         grown = file.stat().st_size + 30
         deadline = time.monotonic() + PATIENCE
@@ -74,10 +73,22 @@ def leave_alone(
             return life - 1
         error = crew.done.pop(members[0]).error
         assert "TornError" in error or f"rank {members[0]} lost ranks" in error
+        crew.wait(list(members[1:-1]))
+        for rank in members[1:-1]:
+            assert "first member of the super-learner" in crew.done.pop(rank).error
         for rank in members:
             crew.start(rank, join=life)
         crew.wait_until_all_mix()
     pytest.fail("no first member goes on alone")
+
+
+def helped(plan: Plan, rank: int, gradients: int) -> list[tuple[int, int]]:
+    """(member, step) of the gradients that a rank took for its first member, so many at least."""
+    file, deadline = plan.folder / f"helped-{rank}", time.monotonic() + PATIENCE
+    while not file.exists() or file.read_text().count("\n") < gradients:
+        assert time.monotonic() < deadline, f"rank {rank} does not help"
+        time.sleep(0.01)
+    return [(int(a), int(b)) for a, b in map(str.split, file.read_text().splitlines())]
 
 
 def lose_connections(crew: Crew, rank: int) -> None:
@@ -134,7 +145,7 @@ def test_reduced_super_learners_mix_give_die_and_are_whole_again(
     assert joins == {0: lives[0], 1: lives[1]}
 
 
-def test_of_three_the_second_ends_and_without_the_first_all_end(
+def test_of_three_the_second_helps_the_first_until_the_end_and_without_it_all_end(
     tmp_path: Path, crews: list[Crew]
 ) -> None:
     plan = Plan(tmp_path, learners=6, size=3, steps=10**6, pause=0.02, reduces=True)
@@ -148,9 +159,11 @@ def test_of_three_the_second_ends_and_without_the_first_all_end(
     assert all(crew.done.pop(rank).error for rank in (3, 4, 5))
     crew.wait_until_all_mix()
     leave_alone(crew, 0, Crew.kill)
+    assert {member for member, _ in helped(plan, 1, 5)} == {1, 2}
     crew.enough()
-    nodes = of_nodes(plan, crew.results())
-    assert nodes[0].alive == (0,)
+    results = crew.results()
+    nodes = of_nodes(plan, results)
+    assert nodes[0].alive == (0,) and not results.keys() - {0} and 1 in crew.done
     check(plan, nodes)
     check_bits(nodes, replayed(plan)[0])
 

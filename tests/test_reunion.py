@@ -29,10 +29,11 @@ def times_whole_again(crew: Crew, node: int) -> int:
 
 
 def make_whole(crew: Crew, node: int, life: int) -> None:
-    """Start new members, and wait until they take part."""
+    """Start new members for those that are missing, and wait until they take part."""
     before = times_whole_again(crew, node)
     for rank in crew.plan.members(node)[1:]:
-        crew.start(rank, join=life, returns=True)
+        if rank not in crew.running:
+            crew.start(rank, join=life, returns=True)
     deadline = time.monotonic() + PATIENCE
     while times_whole_again(crew, node) == before:
         assert time.monotonic() < deadline, crew.ended()

@@ -83,11 +83,11 @@ class Settings(Section):
         "leave", json_schema_extra=DECIDES_NOTHING
     )
     """When a member of a super-learner fails: the super-learner leaves as a whole, as
-    `lost_learner` says (leave); or its first member takes part in mixing, and waits until new
-    processes for the others have its weights and momentum (wait); or until then it goes on with the
-    gradients of all of them, which takes it as many times as long (continue). If the first member
-    fails, or waits for longer than `site.rendezvous_seconds`, the super-learner leaves. For hadpsgd
-    among adpsgd on processors, with wire float32."""
+    `lost_learner` says (leave); or its first member takes part in mixing, and all wait until new
+    processes have its weights and momentum (wait); or until then those that are left share out the
+    minibatches of all members, which takes as much longer (continue). If the first member fails, or
+    waits for longer than `site.rendezvous_seconds`, the super-learner leaves. For hadpsgd among
+    adpsgd on processors, with wire float32."""
     silence_limit: float = Field(30.0, ge=0, json_schema_extra=DECIDES_NOTHING)
     """Seconds without a sign of life after which `hadpsgd launch` ends the process of a learner
     (stopped, or hanging); `lost_learner` says what then. For a gradient that does not end, 10 times

@@ -177,7 +177,9 @@ def assemble(config: Config, run_id: str, *, egs: Path, dev_egs: Path, out: Path
         virtual = _virtual(settings, minibatches, plan.steps, checkpoints.folder, feed(train))
         engine = virtual.simulation().nodes[0].engine
     else:
-        engine = _engine(settings, module, meeting, plan.steps, checkpoints.folder, by_host=by_host)
+        engine = engine_of(
+            settings, module, meeting, plan.steps, checkpoints.folder, by_host=by_host
+        )
     return Job(
         settings=settings,
         out=out,
@@ -235,7 +237,7 @@ def record_file(folder: Path, node: int) -> Path:
     return folder / "record" / f"node-{node}.bin"
 
 
-def _engine(
+def engine_of(
     settings: RunSettings,
     module: nn.Module,
     meeting: Meeting,
@@ -244,6 +246,7 @@ def _engine(
     *,
     by_host: bool,
 ) -> Engine:
+    """The engine of this rank; see `assembly.build`."""
     run, seed, sgd = settings.run, settings.seed, sgd_of(settings.training)
     skip = settings.training.not_finite == "skip"
     if run.strategy == "ddp":

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from enum import IntEnum
 from typing import Any
 
 from hadpsgd.decentralized.core.engine import LostMemberError
-from hadpsgd.training import pulse, turn
+from hadpsgd.decentralized.elastic.membership import ExcludedError
+from hadpsgd.training import helping, pulse, turn
+from hadpsgd.training.backward import backward
 from hadpsgd.training.board import Board
 from hadpsgd.training.checkpoints import Saved
 from hadpsgd.training.evaluation import evaluate
@@ -28,11 +31,25 @@ class End(IntEnum):
 
 
 def train(job: Job) -> End:
-    """Train until the last step or an interruption; resumes from the newest checkpoint."""
-    engine, settings = job.engine, job.settings.training
+    """Train until the last step or an interruption; resumes from the newest checkpoint.
+
+    A member whose super-learner has lost another one helps its first one until that is replaced.
+    """
     saved, ended = resume(job)
-    if ended:
-        return End.DONE
+    while not ended:
+        try:
+            return run(job, saved)
+        except (LostMemberError, ExcludedError) as lost:
+            word = helping.help_first(job, lost)
+        if not word.life:
+            return End.DONE if word.finished else End.REQUEUE
+        saved, ended = resume(job)
+    return End.DONE
+
+
+def run(job: Job, saved: Saved | None) -> End:
+    """From where `resume` has brought this learner."""
+    engine, settings = job.engine, job.settings.training
     work = work_of(job, saved)
     steps_per_epoch = job.steps_per_epoch
     metrics = Metrics(job.out, rank=engine.place.rank, step=work.progress)
@@ -49,7 +66,7 @@ def train(job: Job) -> End:
     meter = Meter(engine)
     interrupt = Interrupt(engine.request_stop)
     written = time.monotonic()
-    with interrupt, engine, work:
+    with closing(progress), interrupt, engine, work:
         lr = 0.0
         while not (work.over or engine.over):
             pulse.works()
@@ -84,7 +101,6 @@ def train(job: Job) -> End:
         job.checkpoints.settle()
         if engine.complete:
             progress.finish()
-        progress.close()
     return End.DONE if work.over else End.REQUEUE
 
 
@@ -101,28 +117,25 @@ def step(job: Job, work: Work, piece: Piece, lr: float, meter: Meter) -> bool:
 
     False if the run stops before that: others are waited for.
     """
-    engine, frames = job.engine, 0
+    engine, first = job.engine, piece.rank - job.engine.place.member
 
-    def take(member: int) -> float:
-        nonlocal frames
-        loss, more = backward(job, piece, member)
-        frames += more
-        return loss
+    def take(member: int) -> tuple[float, int]:
+        example = piece.example if first + member == piece.rank else None
+        return backward(job, step=piece.step, rank=first + member, example=example)
 
     while True:
         if engine.alone:
             let_in(job, work)
             if engine.over:
                 return False
-        frames = 0
         try:
-            loss = engine.take(take)
+            loss, frames = engine.take(take, (piece.step, first))
             pulse.waits()
             report = engine.step(lr, last=piece.last, block=piece.block)
             break
         except LostMemberError as lost:
             engine.go_alone(lost)
-            say(f"{job.run.id}: {engine.place} is alone: the other members are lost")
+            say(f"{job.run.id}: {engine.place} goes on: other members are lost")
     meter.add(loss=loss, frames=frames, report=report)
     return True
 
@@ -140,7 +153,7 @@ def let_in(job: Job, work: Work) -> None:
     while not engine.over:
         if life := engine.let_in():
             work.welcome(life)
-            say(f"{job.run.id}: {engine.place} is alone no more")
+            say(f"{job.run.id}: {engine.place} goes on with new members")
             return
         if job.settings.training.member_death != "wait":
             return
@@ -150,20 +163,6 @@ def let_in(job: Job, work: Work) -> None:
         engine.rest()
         if engine.paused and not engine.over:
             save(job)
-
-
-def backward(job: Job, piece: Piece, member: int) -> tuple[float, int]:
-    """Of a member's minibatch: this one's, but for who goes on alone; its loss, and its frames."""
-    engine, place = job.engine, job.engine.place
-    pulse.works()
-    begin = time.monotonic()
-    rank = piece.rank + member - place.member
-    own = member == place.member
-    x, y = piece.example if own else job.feed.example(step=piece.step, rank=rank)
-    loss = job.gradients.take(x, y, rank=rank, step=piece.step)
-    seconds = time.monotonic() - begin
-    time.sleep(job.injection.pause(learner=place.rank, step=engine.steps, seconds=seconds))
-    return loss, y.numel()
 
 
 def evaluate_epochs(job: Job, progress: Progress, passed: int) -> None:

@@ -94,8 +94,8 @@ class Ranks:
         alone: let the others go on without one that died; if not, all end.
         needs_all: why all end, where the strategy cannot go on without one.
         size: ranks of a super-learner. It ends as a whole when one of them dies, and joins so.
-        reduces: but its first rank, if that lives, goes on alone until new ones come to it.
-        waits: that one does nothing but wait for them.
+        reduces: but if its first rank lives, those that live go on until new ones come to it.
+        waits: they do nothing but wait for them.
         descriptors: open files that they keep open, too.
         silence: seconds after which one that gives no sign of life is ended (`Vigil`; 0: never).
     """
@@ -132,7 +132,7 @@ class Ranks:
         self.vigil = Vigil(silence)
         self.ranks: dict[int, Rank] = {}
         self.waiting: dict[int, Rank] = {}
-        """Those that are to come to the first rank of their super-learner, which is alone."""
+        """Those that are to come to the first rank of their super-learner, which lacks others."""
         self._started = 0
         self.stopping = False
         """Whether a signal, or bad input of one, asked them to stop."""
@@ -263,18 +263,23 @@ class Ranks:
 
     def _fall(self, rank: Rank, status: int, how: str) -> None:
         """The others go on without it, and without its super-learner; newcomers join, if wanted."""
+        if rank.number in self.waiting:  # it died with another one, and is replaced already
+            return
         died, it = f"rank {rank.number} died ({how})", "it"
-        colleagues = self._colleagues(rank)
-        if self._reduce(rank, colleagues):
-            node = rank.number // self.size
-            how = "waits for new ones" if self.waits else "alone"
-            say(f"{died}: the others go on, of its super-learner rank {node * self.size} {how}")
+        colleagues, node = self._colleagues(rank), rank.number // self.size
+        if self._reduces(rank):
+            there = [one for one in self._numbers(node) if self._lives_on(one)]
+            others = f"rank {', '.join(map(str, there))}"
+            how = "wait for new ones" if len(there) > 1 else "waits for new ones"
+            how = how if self.waits else "go on" if len(there) > 1 else "alone"
+            say(f"{died}: the others go on, of its super-learner {others} {how}")
+            self._dismiss(self._waiting_of(node))
             self._prepare(node, give_up=self._always_alike(rank, status))
             return
-        self._dismiss(self._waiting_of(rank.number // self.size))
+        self._dismiss(self._waiting_of(node))
         if colleagues:
-            first, it = rank.number // self.size, "the super-learner"
-            died += f", and super-learner {first} with it"
+            it = "the super-learner"
+            died += f", and super-learner {node} with it"
         alike = self._always_alike(rank, status)
         for colleague in colleagues:
             self._end(colleague)
@@ -291,29 +296,33 @@ class Ranks:
         else:
             say(f"{died}: the others go on without {it}")
 
-    def _reduce(self, dead: Rank, colleagues: Sequence[Rank]) -> bool:
-        """Leave its super-learner to the first rank, if that one lives."""
+    def _reduces(self, dead: Rank) -> bool:
+        """Whether its super-learner goes on without it: its first rank lives."""
         first = self.ranks.get(dead.number // self.size * self.size)
         if first is None or first is dead or not self.reduces:
             return False
         if self.waits and not self.replacements:
             return False
-        if first.process.poll() is not None or time.monotonic() < first.joins_until:
-            return False
-        for colleague in colleagues:
-            if colleague is not first:
-                self._end(colleague)
-        return not self.refused
+        return self._lives_on(first.number) and time.monotonic() >= first.joins_until
+
+    def _lives_on(self, number: int) -> bool:
+        """Whether a rank's process runs."""
+        return number in self.ranks and self.ranks[number].process.poll() is None
+
+    def _numbers(self, node: int) -> range:
+        """Ranks of a super-learner."""
+        return range(node * self.size, (node + 1) * self.size)
 
     def _prepare(self, node: int, *, give_up: bool) -> None:
         """Start those that are to come to a super-learner's first rank, if that is wanted."""
-        numbers = range(node * self.size, (node + 1) * self.size)
+        numbers = self._numbers(node)
         if self.replacements and not give_up:
             self.replacements -= 1
             life = 1 + self._lives.get(numbers[0], 0)
             self._lives |= dict.fromkeys(numbers, life)
             for number in numbers[1:]:
-                self._start(number, life=life, returns=True)
+                if not self._lives_on(number):
+                    self._start(number, life=life, returns=True)
         elif self.waits:
             first = self.ranks[numbers[0]]
             first.silent = "nobody comes for whom it waits"

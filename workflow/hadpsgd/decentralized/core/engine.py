@@ -22,6 +22,9 @@ from torch import Tensor, nn
 from hadpsgd.decentralized.core.observation import Observation
 from hadpsgd.decentralized.core.place import Place
 
+Backward = Callable[[int], tuple[float, int]]
+"""Adds the gradient of the minibatch of a member of the super-learner; its loss, its frames."""
+
 
 class NotFiniteError(ArithmeticError):
     """A gradient is NaN or infinite."""
@@ -107,8 +110,8 @@ class Engine(Protocol):
     def observe(self) -> Observation:
         """What there was to see of the mixes since the last call."""
 
-    def take(self, backward: Callable[[int], float]) -> float:
-        """Leave the gradient for `step`; its loss. `backward` takes the number of a member."""
+    def take(self, backward: Backward, of: Sequence[int] = ()) -> tuple[float, int]:
+        """Leave the gradient for `step`; its loss, its frames. `of` tells others what it is of."""
 
     def go_alone(self, lost: LostMemberError) -> None:
         """The other members were lost in `take` or `step`: both are to be done again.
@@ -119,7 +122,7 @@ class Engine(Protocol):
 
     @property
     def alone(self) -> bool:
-        """Whether this member of a super-learner goes on without the others."""
+        """Whether this first member of a super-learner has lost others, and goes on."""
 
     def let_in(self) -> int:
         """Alone and between gradients: let new members in; which life they are, 0: nobody came."""

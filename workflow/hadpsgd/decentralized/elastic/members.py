@@ -9,9 +9,10 @@ though its members hear of the change at different moments:
   theirs. A member that has all shards of the mix knows that no other member lacks this one's: those
   who were broken off while they gathered shards finish it among themselves.
 
-Where that is wanted, a super-learner whose members die is reduced to its first one, which goes on
-alone: it takes the gradients of all members' minibatches, and exchanges all shards. So its updates
-are those that they would have made together, bit for bit, and nothing else knows of it. What it
+Where that is wanted, a super-learner of which members die is reduced to its first one, which goes
+on alone: it takes the gradients of all members' minibatches, with those that are left (`helpers`),
+and exchanges all shards. So its updates are those that they would have made together, bit for bit,
+and nothing else knows of it. What it
 was exchanging when it lost them does not count: it lacks their shards. If a partner counts it all
 the same, the first member ends, too, and the super-learner leaves. New members come to it as
 `reunion` says.
@@ -268,7 +269,7 @@ class ElasticMemberMixer(MemberMixer):
 
     @override
     def go_alone(self, lost: LostMemberError) -> None:
-        """The first member does, if the membership allows it."""
+        """The first member does, if the membership allows it; others may help (`helpers`)."""
         exchange = self.exchange
         if exchange.place.member or not exchange.membership.reduces:
             raise lost

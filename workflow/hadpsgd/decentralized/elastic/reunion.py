@@ -1,7 +1,8 @@
-"""How new members come to the first member of a super-learner, which went on alone.
+"""How new members come to the first member of a super-learner, which went on without others.
 
 1. The new ones say that they are there, and wait. The first one looks for them between gradients,
-   and calls them when all are there (`Reunion.there`, `let_in`).
+   and calls them when all are there (`Reunion.there`, `let_in`). Those of the former members that
+   help it (`helpers`) are there, and come back with the new ones, as these do.
 2. All make a new process group, and wait for each other in it. Nothing has changed by then: if a
    new member dies, the first one stays alone.
 3. The first one's communication thread proposes a change of the membership, which says that the
@@ -16,13 +17,16 @@ nothing of it is in the record.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from hadpsgd.decentralized.core.engine import LostMemberError
+from hadpsgd.decentralized.core.engine import Backward, LostMemberError
 from hadpsgd.decentralized.core.learner import Learner
+from hadpsgd.decentralized.core.sums import mean_of
+from hadpsgd.decentralized.elastic.helpers import Helpers
 from hadpsgd.decentralized.elastic.members import ElasticMemberMixer
 from hadpsgd.decentralized.elastic.membership import OVER, TooLateError
 from hadpsgd.decentralized.network.collectives import Group, losses
@@ -73,11 +77,30 @@ class Reunion:
         self.mixer = mixer
         self.group = group
         self._life = meeting.life
+        self._helpers = Helpers(meeting, learner)
+
+    def left(self) -> None:
+        """As the first member: the others are lost; those that live may help."""
+        self._helpers.open(self._life)
+
+    def take(self, backward: Backward, of: Sequence[int]) -> tuple[float, int]:
+        """As the first member, without others: the mean of all members' gradients.
+
+        See `Helpers.take`.
+        """
+        rows, loss, frames = self._helpers.take(backward, of)
+        mean_of(rows, self.learner.gradient)
+        return loss, frames
+
+    def close(self, *, finished: bool | None) -> None:
+        """See `Helpers.close`."""
+        self._helpers.close(finished=finished)
 
     def there(self) -> int:
         """As the first member: which life the new members are, if all are there; else 0."""
-        store = self.meeting.prefixed("reunion")
-        keys = [_there(rank) for rank in self.meeting.place.others]
+        store, place = self.meeting.prefixed("reunion"), self.meeting.place
+        helping = self._helpers.look()
+        keys = [_there(rank) for rank in place.others if rank % place.size not in helping]
         if not store.check(keys):
             return 0
         lives = {int(store.get(key)) for key in keys}
@@ -89,6 +112,7 @@ class Reunion:
         One of them died meanwhile, or the run ends.
         """
         self._life = life
+        self._helpers.call(life)
         learner, mixer, place = self.learner, self.mixer, self.meeting.place
         self.meeting.prefixed("reunion").set(_called(place.node, life=life), "")
         try:
@@ -100,6 +124,8 @@ class Reunion:
                 self.group.renew(dist.group.WORLD)
                 dist.barrier()
         except LostMemberError:
+            self.group.abandon()
+            self.left()
             return False
         if not mixer.reunite():
             return False
@@ -116,6 +142,7 @@ class Reunion:
                 self._pass_on([state])
         except LostMemberError as lost:
             mixer.go_alone(lost)
+            self.left()
             return False
         return True
 

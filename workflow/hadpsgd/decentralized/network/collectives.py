@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
 from hadpsgd.decentralized.core.buffers import ALIGN, Flat, Slot
 from hadpsgd.decentralized.core.engine import LostMemberError
@@ -27,6 +29,8 @@ APART_PIECES = 8
 host more messages only cost the cores that compute (10 to 15 % of the steps with 3 MB)."""
 PIECE_BYTES = 2**18
 """But a piece between hosts is not smaller."""
+NEVER = 2**30
+"""Tag of a message that nobody sends."""
 
 
 class Begun:
@@ -120,11 +124,16 @@ class Group:
         return torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
 
     def abandon(self) -> None:
-        """A rank is lost: wait until nothing can write into buffers any more.
+        """A rank is lost: let go of the group, on processors; nothing writes into buffers any more.
 
-        What was begun with the lost rank fails; with one that lives it may go on until that one
-        ends, or lets go of the group. The group is of no use any more.
+        What was begun fails, at the others, too: gloo closes all connections of a group when
+        something is not received in time.
         """
+        for rank in set(range(self.size)) - {self.rank}:
+            with contextlib.suppress(RuntimeError, ValueError):  # it is closed, or let go of
+                never = dist.irecv(torch.empty(1), group=self.group, group_src=rank, tag=NEVER)
+                assert never is not None
+                never.wait(timedelta(milliseconds=1))
         while self._begun:
             with contextlib.suppress(LostMemberError):
                 self._begun.popleft().wait()
@@ -263,6 +272,7 @@ class Reducer:
         """Whether the next gradient is shared."""
         self._buckets: list[Averaging] = []
         self._owners: dict[Tensor, list[int]] = {}
+        self._hooks: list[RemovableHandle] = []
         self._slots: dict[Tensor, Slot] = {}
         self._passes: Counter[Tensor] = Counter()
         """Backward passes that have reached a parameter."""
@@ -286,7 +296,8 @@ class Reducer:
                 if part.start < slot.stop + offset and slot.start + offset < part.stop
             ]
             self._slots[slot.parameter] = slot
-            slot.parameter.register_post_accumulate_grad_hook(self._ready)
+            hook = slot.parameter.register_post_accumulate_grad_hook(self._ready)
+            self._hooks.append(hook)
         self._reset()
 
     def finish(self, everybody_here: Callable[[], None] = lambda: None) -> None:
@@ -311,6 +322,11 @@ class Reducer:
             # the gradient's norm is read next: wait here, so that the time counts as exposed
             torch.cuda.current_stream(self._buckets[0].buffer.device).synchronize()
         self._reset()
+
+    def close(self) -> None:
+        """Backward passes of the module share nothing any more."""
+        for hook in self._hooks:
+            hook.remove()
 
     def abandon(self) -> None:
         """The group is lost: nothing is shared from here on; backward may begin anew."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -13,7 +13,12 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from hadpsgd.decentralized.core.engine import LostMemberError, NotFiniteError, Report
+from hadpsgd.decentralized.core.engine import (
+    Backward,
+    LostMemberError,
+    NotFiniteError,
+    Report,
+)
 from hadpsgd.decentralized.core.heap import keep_freed_memory
 from hadpsgd.decentralized.core.observation import Observation
 from hadpsgd.decentralized.core.sgd import Sgd
@@ -120,7 +125,7 @@ class DdpEngine:
         """All learners have one model."""
         return Observation()
 
-    def take(self, backward: Callable[[int], float]) -> float:
+    def take(self, backward: Backward, of: Sequence[int] = ()) -> tuple[float, int]:  # noqa: ARG002
         """This rank's gradient."""
         return backward(self.place.member)
 

@@ -11,12 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from hadpsgd.decentralized.core.coordination import living
-from hadpsgd.decentralized.core.engine import LostMemberError, NotFiniteError, Report
+from hadpsgd.decentralized.core.engine import (
+    Backward,
+    LostMemberError,
+    NotFiniteError,
+    Report,
+)
 from hadpsgd.decentralized.core.events import Join
 from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.observation import Observation
 from hadpsgd.decentralized.core.place import Place, ranks_of
-from hadpsgd.decentralized.core.sums import mean_of
 from hadpsgd.decentralized.core.threads import Clock
 from hadpsgd.decentralized.network.collectives import Reducer
 from hadpsgd.decentralized.record.record import Recorder
@@ -32,7 +36,13 @@ class Joins(Protocol):
 
 
 class Reunites(Protocol):
-    """How new members come to the one of a super-learner that goes on alone (see `elastic`)."""
+    """How a super-learner goes on by its first member, and new ones come to it (see `elastic`)."""
+
+    def left(self) -> None: ...
+
+    def take(self, backward: Backward, of: Sequence[int]) -> tuple[float, int]: ...
+
+    def close(self, *, finished: bool | None) -> None: ...
 
     def there(self) -> int: ...
 
@@ -105,6 +115,11 @@ class DecentralizedEngine:
         trace: TracebackType | None,
     ) -> None:
         self.mixer.close()
+        if self._reunion is not None:
+            if error is not None:  # who waits for this one hears of it
+                self.reducer.abandon()
+            self._reunion.close(finished=self.mixer.finished if error is None else None)
+        self.reducer.close()
         self._close()
 
     @property
@@ -137,23 +152,17 @@ class DecentralizedEngine:
         """Whether this member of a super-learner goes on without the others."""
         return self.mixer.alone
 
-    def take(self, backward: Callable[[int], float]) -> float:
-        """Leave the gradient for `step`; its loss. `backward` takes the number of a member.
+    def take(self, backward: Backward, of: Sequence[int] = ()) -> tuple[float, int]:
+        """Leave the gradient for `step`; its loss, and the frames that were seen.
 
-        A member that goes on alone takes the gradients of all, and sums them in their order.
+        A first member that has lost others takes the gradients of all, with those that help it:
+        `of` tells them which. They are summed in the order of the members.
         """
-        if not self.alone:
+        if self._reunion is None or not self.alone:
             return backward(self.place.member)
         if self.reducer.active:  # the others were lost between gradients
             self._leave_others()
-        rows, losses = [], []
-        for member in range(self.place.size):
-            self.learner.flat.clear()
-            losses.append(backward(member))
-            self.learner.collect()
-            rows.append(self.learner.gradient.clone())
-        mean_of(rows, self.learner.gradient)
-        return sum(losses) / len(losses)
+        return self._reunion.take(backward, of)
 
     def go_alone(self, lost: LostMemberError) -> None:
         """After `take` or `step` raised that: the gradient is to be taken again.
@@ -198,6 +207,8 @@ class DecentralizedEngine:
     def _leave_others(self) -> None:
         """Nothing of the gradient that was begun with them counts."""
         self.reducer.abandon()
+        if self._reunion is not None:
+            self._reunion.left()
         self._wants_pause |= self._put[0]
         self._wants_stop |= self._put[1]
         self.learner.collect()

@@ -1,0 +1,101 @@
+"""Super-learners of three and more lose members: those that are left help the first one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from crews import Crew, Plan, check, check_bits, of_nodes, records, replayed
+from test_members_alone import crews, helped, leave_alone, lose_connections
+from test_reunion import make_whole, updates
+
+from hadpsgd.decentralized.core.events import Join
+from hadpsgd.decentralized.elastic.helpers import shared_out
+
+__all__ = ["crews"]
+
+
+def start(plan: Plan, crews: list[Crew]) -> Crew:
+    """All, under way."""
+    crew = Crew(plan)
+    crews.append(crew)
+    for rank in range(plan.learners):
+        crew.start(rank)
+    crew.under_way(60)
+    return crew
+
+
+def finish(crew: Crew, *, joins: int) -> None:
+    """All that run come to the end; weights, momentum and records are as ever."""
+    plan = crew.plan
+    running = sorted(crew.running)
+    crew.enough()
+    results = crew.results()
+    assert sorted(results) == running
+    nodes = of_nodes(plan, results)
+    check(plan, nodes)
+    check_bits(nodes, replayed(plan)[0])
+    assert sum(isinstance(event, Join) for event in records(plan)[0]) == joins
+
+
+def takes(plan: Plan, shares: dict[int, set[int]]) -> None:
+    """Wait until ranks take the gradients of these members: all have noticed who is there."""
+    for rank, members in shares.items():
+        found = helped(plan, rank, 6)
+        while {member for member, _ in found[-6:]} != members:
+            found = helped(plan, rank, len(found) + 1)
+
+
+@pytest.mark.parametrize(
+    ("size", "there", "shares"),
+    [
+        (3, [0, 2], {0: [0], 2: [2, 1]}),
+        (4, [0, 1, 2], {0: [0], 1: [1], 2: [2, 3]}),
+        (4, [0, 3], {0: [0, 2], 3: [3, 1]}),
+        (3, [0], {0: [0, 1, 2]}),
+    ],
+)
+def test_each_minibatch_is_somebodys(
+    size: int, there: list[int], shares: dict[int, list[int]]
+) -> None:
+    assert shared_out(size, there) == shares
+
+
+def test_of_four_the_last_dies_and_the_second_and_both_are_replaced(
+    tmp_path: Path, crews: list[Crew]
+) -> None:
+    """Each update is the mean over all members' minibatches, bit for bit, whoever is there."""
+    plan = Plan(tmp_path, learners=8, size=4, steps=10**6, pause=0.1, reduces=True)
+    crew = start(plan, crews)
+    lives = leave_alone(crew, 0, Crew.kill)
+    takes(plan, {1: {1}, 2: {2, 3}})
+    crew.kill(1)
+    assert crew.done.pop(1).error == "died"
+    takes(plan, {2: {1, 2}})
+    make_whole(crew, 0, lives + 1)
+    finish(crew, joins=lives)
+
+
+def test_the_others_wait_with_the_first_one(tmp_path: Path, crews: list[Crew]) -> None:
+    plan = Plan(tmp_path, learners=6, size=3, steps=10**6, pause=0.1, reduces=True, waits=True)
+    crew = start(replace(plan, pause_every=9), crews)
+    lives = leave_alone(crew, 0, Crew.kill)
+    before = updates(plan, 0)
+    crew.wait_until_all_mix()
+    assert updates(plan, 0) == before and not (tmp_path / "helped-1").exists()
+    make_whole(crew, 0, lives + 1)
+    while updates(plan, 0) < before + 5:
+        crew.wait_until_all_mix()
+    finish(crew, joins=lives)
+
+
+def test_who_is_lost_to_the_others_but_lives_is_let_go(tmp_path: Path, crews: list[Crew]) -> None:
+    """All others help at first, and nobody would ever take the places of nobody."""
+    plan = Plan(tmp_path, learners=6, size=3, steps=10**6, pause=0.1, reduces=True)
+    crew = start(plan, crews)
+    lives = leave_alone(crew, 0, lose_connections)
+    crew.wait([1])
+    assert "LostMemberError" in crew.done.pop(1).error
+    make_whole(crew, 0, lives + 1)
+    finish(crew, joins=lives)

@@ -1,0 +1,300 @@
+"""Members of a super-learner that has lost others: they help its first one.
+
+The first member alone mixes and writes the record (`members`). The others let go of their engines
+and connect to it. For each gradient it sends them its weights, and they send back the gradients of
+their minibatches, and of some of those whose members are missing. It sums all of them in the order
+of the members: the update is the one that all members would have made, bit for bit, whoever is
+there. What one that is lost was to do, the first member does itself.
+
+When new members have come, the helpers come back with them, as if they were new (`reunion`). If
+nobody is missing, connections alone were lost: then the helpers are let go, so that others are
+started in their places.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from hadpsgd.decentralized.core.engine import Backward, LostMemberError
+from hadpsgd.decentralized.core.learner import Learner
+from hadpsgd.decentralized.core.place import Place
+from hadpsgd.decentralized.elastic.membership import OVER, TooLateError
+from hadpsgd.decentralized.network.rendezvous import Meeting
+
+LOOK_SECONDS = 0.05
+CONNECT_SECONDS = 3.0
+LONGEST = 2**16
+"""Bytes of a word: who says more is a stranger."""
+_LENGTH = struct.Struct("!I")
+
+
+class Takes(Protocol):
+    """Adds the gradient of a member's minibatch; its loss, its frames. `of`: which minibatches."""
+
+    def __call__(self, member: int, of: Sequence[int]) -> tuple[float, int]: ...
+
+
+def may_help(place: Place) -> bool:
+    """Whether a member can be of help when it has lost another one: not the first of two alone."""
+    return place.size > 2 and place.member > 0
+
+
+def shared_out(size: int, there: Sequence[int]) -> dict[int, list[int]]:
+    """Who takes the gradients of which members: each its own, and those of the missing in turn.
+
+    The first member comes last: it has the sum to make.
+    """
+    shares = {member: [member] for member in sorted(there)}
+    helpers = sorted(there, reverse=True)
+    missing = [member for member in range(size) if member not in shares]
+    for number, member in enumerate(missing):
+        shares[helpers[number % len(helpers)]].append(member)
+    return shares
+
+
+class Helpers:
+    """The first member's side; all calls come from its compute thread.
+
+    Args:
+        meeting: of all processes.
+        learner: of the first member.
+    """
+
+    def __init__(self, meeting: Meeting, learner: Learner) -> None:
+        self.meeting = meeting
+        self.learner = learner
+        self._listener: socket.socket | None = None
+        self._links: dict[int, socket.socket] = {}
+
+    def open(self, life: int) -> None:
+        """The others of this life of the super-learner are lost: let those that live connect."""
+        if self._listener is not None or self.meeting.place.size == 2:
+            return
+        self._listener = socket.create_server((self.meeting.host, 0))
+        self._listener.setblocking(False)
+        address = self.meeting.host, self._listener.getsockname()[1]
+        store = self.meeting.prefixed("helping")
+        store.set(_key(self.meeting.place, life), json.dumps(address))
+
+    def look(self) -> set[int]:
+        """The members that help: those who have come since the last look, too."""
+        while self._listener is not None:
+            try:
+                link = self._listener.accept()[0]
+            except BlockingIOError:
+                break
+            link.settimeout(CONNECT_SECONDS)
+            try:
+                member = int(_hear(link)["member"])
+            except (OSError, ValueError, KeyError):  # a stranger
+                link.close()
+                continue
+            link.settimeout(self.meeting.timeout.total_seconds())
+            self._links[member] = link
+        # who has not been asked says nothing: what comes is its end
+        ended, _, _ = select.select(list(self._links.values()), [], [], 0)
+        for member in [m for m, link in self._links.items() if link in ended]:
+            self._drop(member)
+        if len(self._links) == self.meeting.place.size - 1:
+            for member in list(self._links):
+                self._drop(member)
+        return set(self._links)
+
+    def take(self, backward: Backward, of: Sequence[int]) -> tuple[list[Tensor], float, int]:
+        """The gradients of all members' minibatches in their order, their mean loss, their frames.
+
+        Args:
+            backward: takes one here.
+            of: tells the helpers which minibatches.
+        """
+        size = self.meeting.place.size
+        shares = shared_out(size, [0, *self.look()])
+        asked = [m for m in shares if m and self._ask(m, shares[m], of)]
+        found = {member: self._own(member, backward) for member in shares[0]}
+        for helper in asked:
+            found |= self._answer(helper, shares[helper])
+        found |= {m: self._own(m, backward) for m in range(size) if m not in found}
+        rows, losses, frames = zip(*(found[m] for m in range(size)), strict=True)
+        return list(rows), sum(losses) / size, sum(frames)
+
+    def call(self, life: int) -> None:
+        """New members are there: let the helpers come back with them."""
+        for member, link in self._links.items():
+            with contextlib.suppress(OSError):
+                _say(link, {"life": life})
+            self._links[member].close()
+        self._links.clear()
+        self._close()
+
+    def close(self, *, finished: bool | None) -> None:
+        """This is the end; `finished`: whether all is done; None: this member fails."""
+        self.look()
+        for member, link in list(self._links.items()):
+            if finished is not None:
+                with contextlib.suppress(OSError):
+                    _say(link, {"life": 0, "finished": finished})
+            self._drop(member)
+        self._close()
+
+    def _close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    def _drop(self, member: int) -> None:
+        self._links.pop(member).close()
+
+    def _own(self, member: int, backward: Backward) -> tuple[Tensor, float, int]:
+        return _gradient(self.learner, backward, member)
+
+    def _ask(self, helper: int, members: Sequence[int], of: Sequence[int]) -> bool:
+        """Whether it has heard."""
+        try:
+            _say(self._links[helper], {"members": members, "of": list(of)}, self.learner.model)
+        except OSError:
+            self._drop(helper)
+            return False
+        return True
+
+    def _answer(self, helper: int, members: Sequence[int]) -> dict[int, tuple[Tensor, float, int]]:
+        """Its gradients; none if it is lost."""
+        found = {}
+        try:
+            for member in members:
+                told = _hear(self._links[helper])
+                row = torch.empty_like(self.learner.gradient)
+                _fill(self._links[helper], row)
+                found[member] = row, float(told["loss"]), int(told["frames"])
+        except OSError:
+            self._drop(helper)
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Word:
+    """The first member's last one to a helper."""
+
+    life: int
+    """Of the super-learner to which it comes back; 0: the run ends."""
+    finished: bool = False
+    """Whether all is done then."""
+
+
+class Helper:
+    """A helper's side: connects to the first member of its super-learner.
+
+    Args:
+        meeting: of all processes.
+
+    Raises:
+        LostMemberError: the first member is lost, too.
+        TooLateError: the run is over.
+    """
+
+    def __init__(self, meeting: Meeting) -> None:
+        place = meeting.place
+        store, others = meeting.prefixed("helping"), meeting.prefixed("mixing")
+        first = meeting.lookup("address")(place.rank - place.member)
+        deadline = time.monotonic() + meeting.timeout.total_seconds()
+        key = _key(place, meeting.life)
+        try:
+            while not store.check([key]):
+                if first is None or time.monotonic() > deadline:
+                    raise TimeoutError
+                socket.create_connection(first, CONNECT_SECONDS).close()
+                time.sleep(LOOK_SECONDS)
+            address = tuple(json.loads(store.get(key)))
+            self._link = socket.create_connection(address, CONNECT_SECONDS)
+            self._link.settimeout(None)  # it may wait for new members, or pause
+            _say(self._link, {"member": place.member})
+        except OSError:
+            if others.check([OVER]):
+                raise TooLateError(f"the run ended without learner {place.rank}") from None
+            raise LostMemberError("the first member of the super-learner is lost, too") from None
+
+    def serve(self, learner: Learner, take: Takes) -> Word:
+        """Do as the first member says, until it has no use for this one.
+
+        Args:
+            learner: whose weights it fills.
+            take: backward of a member's minibatch, of what the first one says.
+
+        Raises:
+            LostMemberError: the first member is lost, or lets this one go.
+        """
+        try:
+            with self._link:
+                while "life" not in (told := _hear(self._link)):
+                    with torch.no_grad():
+                        _fill(self._link, learner.model)
+                    learner.show()
+                    for member in told["members"]:
+                        row, loss, frames = _gradient(learner, partial(take, of=told["of"]), member)
+                        _say(self._link, {"loss": loss, "frames": frames}, row)
+        except OSError as error:
+            raise LostMemberError(
+                f"the first member of the super-learner is gone: {error}"
+            ) from None
+        return Word(**told)
+
+
+def _gradient(learner: Learner, backward: Backward, member: int) -> tuple[Tensor, float, int]:
+    """Of one minibatch, in a buffer of its own; loss and frames."""
+    learner.flat.clear()
+    loss, frames = backward(member)
+    learner.collect()
+    return learner.gradient.clone(), loss, frames
+
+
+def _key(place: Place, life: int) -> str:
+    return f"{place.node}/{life}"
+
+
+def _say(link: socket.socket, word: dict[str, Any], tensor: Tensor | None = None) -> None:
+    """A word, and the tensor that belongs to it (on a processor)."""
+    told = json.dumps(word).encode()
+    link.sendall(_LENGTH.pack(len(told)) + told)
+    if tensor is not None:
+        link.sendall(_bytes(tensor))
+
+
+def _hear(link: socket.socket) -> dict[str, Any]:
+    """A word.
+
+    Raises:
+        OSError: the other side is gone.
+    """
+    length = bytearray(_LENGTH.size)
+    _receive(link, memoryview(length))
+    told = bytearray(min(*_LENGTH.unpack(length), LONGEST))
+    _receive(link, memoryview(told))
+    return dict(json.loads(told))
+
+
+def _fill(link: socket.socket, tensor: Tensor) -> None:
+    """The tensor that belongs to the word before it."""
+    _receive(link, _bytes(tensor))
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    return tensor.detach().numpy().data.cast("B")
+
+
+def _receive(link: socket.socket, into: memoryview) -> None:
+    while into:
+        count = link.recv_into(into)
+        if not count:
+            raise ConnectionResetError("it has ended")
+        into = into[count:]
