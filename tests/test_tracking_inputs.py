@@ -23,9 +23,9 @@ pytestmark = pytest.mark.usefixtures("no_tracking_uri")
 FRAMES = {"train": (36000, 54000), "dev": (3000, 6000), "swb": (700, 800, 900), "ch": (600,)}
 
 
-def finished(results: Path, folder: Path) -> Config:
+def finished(results: Path, folder: Path, *, register_model: bool = False) -> Config:
     """A results folder with one run, trained and scored, and its data; MLflow lies in `folder`."""
-    tracking = {"uri": f"sqlite:///{folder}/mlflow.db", "register_model": False}
+    tracking = {"uri": f"sqlite:///{folder}/mlflow.db", "register_model": register_model}
     config = make_config(results, tracking=tracking)
     base = results / config.name
     for name, frames in FRAMES.items():
@@ -90,6 +90,32 @@ def test_data_sets_with_digests_and_sizes(mlflow_folder: Path) -> None:
     (base / "corpus/data/ch/text").write_text("u0 A C\n")
     digests = {each.dataset.digest for each in run_in(config).inputs.dataset_inputs}
     assert len(digests) == len(FRAMES) + 1  # another ch
+
+
+def test_a_model_names_the_sets_that_it_was_measured_on(mlflow_folder: Path) -> None:
+    """The column Dataset of MLflow's pages of models; a set of two contents is not told."""
+    config = finished(mlflow_folder / "results", mlflow_folder, register_model=True)
+    run = run_in(config)
+    [output] = run.outputs.model_outputs
+    model = client(config).get_logged_model(output.model_id)
+    told = {each.key: (each.dataset_name, each.dataset_digest) for each in model.metrics}
+    digests = {name: digest for name, (_, digest, _) in sets(run).items()}
+    assert {key for key in told if key.startswith("WER/")} == {"WER/dev", "WER/swb", "WER/ch"}
+    for key, (name, digest) in told.items():
+        measured = "builtin/dev" if key.startswith("final/") else f"builtin/{key[4:]}"
+        assert (name, digest) == (measured, digests[measured]), key
+    (mlflow_folder / "results/demo/corpus/data/ch/text").write_text("u0 A C\n")
+    counts = mlflow_folder / "results/demo/graph/num_pdfs"  # another model
+    counts.parent.mkdir()
+    counts.write_text("1\n")
+    model_id = max(
+        run_in(config).outputs.model_outputs,
+        key=lambda each: client(config).get_logged_model(each.model_id).creation_timestamp,
+    ).model_id
+    assert model_id != model.model_id
+    again = client(config).get_logged_model(model_id).metrics
+    known = {each.key for each in again if each.dataset_name}
+    assert {each.key for each in again} == told.keys() and told.keys() - known == {"WER/ch"}
 
 
 def test_user_and_description(mlflow_folder: Path) -> None:

@@ -27,7 +27,9 @@ CHECKSUM_TAG = "model.checksum"
 """Of a run: of all that its model was made from."""
 _FORMER_TAG = "model.sha256"  # of runs that a former version sent: of final.pt
 _NO_NAME = str.maketrans(dict.fromkeys("/:.%\"'", "_"))  # what MLflow refuses in names of models
-_SHOWN = ("WER/", "final/")  # metrics that a model shows, too
+_WER, _FINAL = "WER/", "final/"
+_SHOWN = (_WER, _FINAL)  # metrics that a model shows, too
+_HELD_OUT = "dev"  # the set of the latter
 
 
 def register(
@@ -136,19 +138,37 @@ def _log(client: Any, run: Any, kind: Kind, name: str) -> Any:
         client.finalize_logged_model(model_id, "FAILED")
         raise
     client.log_outputs(run_id, [LoggedModelOutput(model_id, step=0)])
-    _show_metrics(client, run, model_id)
+    _show_metrics(client, client.get_run(run_id), model_id)
     return client.finalize_logged_model(model_id, "READY")
 
 
 def _show_metrics(client: Any, run: Any, model_id: str) -> None:
-    """Word error rates of the run are those of its model."""
+    """Word error rates of the run are those of its model, each with the set it was measured on.
+
+    By that set MLflow's pages tell a model's data sets.
+    """
     from mlflow.entities import Metric
 
+    sets = _sets(run)
     names = [name for name in run.data.metrics if name.startswith(_SHOWN)]
     points = [
         max(client.get_metric_history(run.info.run_id, name), key=lambda p: (p.step, p.timestamp))
         for name in names
     ]
-    rows = [Metric(p.key, p.value, p.timestamp, p.step, model_id=model_id) for p in points]
+    rows = []
+    for point in points:
+        on = sets.get(_HELD_OUT if point.key.startswith(_FINAL) else point.key.removeprefix(_WER))
+        measured = (on.name, on.digest) if on else (None, None)
+        rows.append(
+            Metric(point.key, point.value, point.timestamp, point.step, model_id, *measured)
+        )
     if rows:
         client.log_batch(run.info.run_id, metrics=rows)
+
+
+def _sets(run: Any) -> dict[str, Any]:
+    """MLflow's Dataset by the name of the set; not those that changed: which one was it?"""
+    found: dict[str, list[Any]] = {}
+    for each in run.inputs.dataset_inputs if run.inputs else ():
+        found.setdefault(each.dataset.name.rpartition("/")[2], []).append(each.dataset)
+    return {name: sets[0] for name, sets in found.items() if len(sets) == 1}
