@@ -72,9 +72,9 @@ def groups(
         if whole
         else (group_name(place.node, life=meeting.life), place.member, place.size)
     )
-    process_group(name, meeting, rank=rank, size=size, by_host=by_host)
+    connections = process_group(name, meeting, rank=rank, size=size, by_host=by_host)
     apart = meeting.apart(range(place.rank - rank, place.rank - rank + size))
-    first = Group(dist.group.WORLD, apart=apart, by_host=by_host)
+    first = Group(dist.group.WORLD, apart=apart, by_host=by_host, connections=connections)
     second = alone
     if strategy.mixes and strategy.synchronous:
         made = keep(dist.new_group(timeout=meeting.timeout))

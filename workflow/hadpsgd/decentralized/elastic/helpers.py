@@ -17,12 +17,11 @@ import contextlib
 import json
 import select
 import socket
-import struct
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -32,12 +31,10 @@ from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.place import Place
 from hadpsgd.decentralized.elastic.membership import OVER, TooLateError
 from hadpsgd.decentralized.network.rendezvous import Meeting
+from hadpsgd.decentralized.network.words import fill, hear, say
 
 LOOK_SECONDS = 0.05
 CONNECT_SECONDS = 3.0
-LONGEST = 2**16
-"""Bytes of a word: who says more is a stranger."""
-_LENGTH = struct.Struct("!I")
 
 
 class Takes(Protocol):
@@ -97,7 +94,7 @@ class Helpers:
                 break
             link.settimeout(CONNECT_SECONDS)
             try:
-                member = int(_hear(link)["member"])
+                member = int(hear(link)["member"])
             except (OSError, ValueError, KeyError):  # a stranger
                 link.close()
                 continue
@@ -133,7 +130,7 @@ class Helpers:
         """New members are there: let the helpers come back with them."""
         for member, link in self._links.items():
             with contextlib.suppress(OSError):
-                _say(link, {"life": life})
+                say(link, {"life": life})
             self._links[member].close()
         self._links.clear()
         self._close()
@@ -144,7 +141,7 @@ class Helpers:
         for member, link in list(self._links.items()):
             if finished is not None:
                 with contextlib.suppress(OSError):
-                    _say(link, {"life": 0, "finished": finished})
+                    say(link, {"life": 0, "finished": finished})
             self._drop(member)
         self._close()
 
@@ -162,7 +159,7 @@ class Helpers:
     def _ask(self, helper: int, members: Sequence[int], of: Sequence[int]) -> bool:
         """Whether it has heard."""
         try:
-            _say(self._links[helper], {"members": members, "of": list(of)}, self.learner.model)
+            say(self._links[helper], {"members": members, "of": list(of)}, self.learner.model)
         except OSError:
             self._drop(helper)
             return False
@@ -173,9 +170,9 @@ class Helpers:
         found = {}
         try:
             for member in members:
-                told = _hear(self._links[helper])
+                told = hear(self._links[helper])
                 row = torch.empty_like(self.learner.gradient)
-                _fill(self._links[helper], row)
+                fill(self._links[helper], row)
                 found[member] = row, float(told["loss"]), int(told["frames"])
         except OSError:
             self._drop(helper)
@@ -205,7 +202,8 @@ class Helper:
 
     def __init__(self, meeting: Meeting) -> None:
         place = meeting.place
-        store, others = meeting.prefixed("helping"), meeting.prefixed("mixing")
+        self.meeting = meeting
+        store = meeting.prefixed("helping")
         first = meeting.lookup("address")(place.rank - place.member)
         deadline = time.monotonic() + meeting.timeout.total_seconds()
         key = _key(place, meeting.life)
@@ -218,11 +216,9 @@ class Helper:
             address = tuple(json.loads(store.get(key)))
             self._link = socket.create_connection(address, CONNECT_SECONDS)
             self._link.settimeout(None)  # it may wait for new members, or pause
-            _say(self._link, {"member": place.member})
+            say(self._link, {"member": place.member})
         except OSError:
-            if others.check([OVER]):
-                raise TooLateError(f"the run ended without learner {place.rank}") from None
-            raise LostMemberError("the first member of the super-learner is lost, too") from None
+            raise self._why() from None
 
     def serve(self, learner: Learner, take: Takes) -> Word:
         """Do as the first member says, until it has no use for this one.
@@ -233,21 +229,26 @@ class Helper:
 
         Raises:
             LostMemberError: the first member is lost, or lets this one go.
+            TooLateError: the run is over.
         """
         try:
             with self._link:
-                while "life" not in (told := _hear(self._link)):
+                while "life" not in (told := hear(self._link)):
                     with torch.no_grad():
-                        _fill(self._link, learner.model)
+                        fill(self._link, learner.model)
                     learner.show()
                     for member in told["members"]:
                         row, loss, frames = _gradient(learner, partial(take, of=told["of"]), member)
-                        _say(self._link, {"loss": loss, "frames": frames}, row)
-        except OSError as error:
-            raise LostMemberError(
-                f"the first member of the super-learner is gone: {error}"
-            ) from None
+                        say(self._link, {"loss": loss, "frames": frames}, row)
+        except OSError:
+            raise self._why() from None
         return Word(**told)
+
+    def _why(self) -> RuntimeError:
+        """What it means that there is no connection to the first member."""
+        if self.meeting.prefixed("mixing").check([OVER]):
+            return TooLateError(f"the run ended without learner {self.meeting.place.rank}")
+        return LostMemberError("the first member of the super-learner is lost, or lets this one go")
 
 
 def _gradient(learner: Learner, backward: Backward, member: int) -> tuple[Tensor, float, int]:
@@ -260,41 +261,3 @@ def _gradient(learner: Learner, backward: Backward, member: int) -> tuple[Tensor
 
 def _key(place: Place, life: int) -> str:
     return f"{place.node}/{life}"
-
-
-def _say(link: socket.socket, word: dict[str, Any], tensor: Tensor | None = None) -> None:
-    """A word, and the tensor that belongs to it (on a processor)."""
-    told = json.dumps(word).encode()
-    link.sendall(_LENGTH.pack(len(told)) + told)
-    if tensor is not None:
-        link.sendall(_bytes(tensor))
-
-
-def _hear(link: socket.socket) -> dict[str, Any]:
-    """A word.
-
-    Raises:
-        OSError: the other side is gone.
-    """
-    length = bytearray(_LENGTH.size)
-    _receive(link, memoryview(length))
-    told = bytearray(min(*_LENGTH.unpack(length), LONGEST))
-    _receive(link, memoryview(told))
-    return dict(json.loads(told))
-
-
-def _fill(link: socket.socket, tensor: Tensor) -> None:
-    """The tensor that belongs to the word before it."""
-    _receive(link, _bytes(tensor))
-
-
-def _bytes(tensor: Tensor) -> memoryview:
-    return tensor.detach().numpy().data.cast("B")
-
-
-def _receive(link: socket.socket, into: memoryview) -> None:
-    while into:
-        count = link.recv_into(into)
-        if not count:
-            raise ConnectionResetError("it has ended")
-        into = into[count:]

@@ -120,8 +120,8 @@ class Reunion:
                 if dist.is_initialized():
                     dist.destroy_process_group()
                 name = group_name(place.node, life=life)
-                process_group(name, self.meeting, rank=place.member, size=place.size)
-                self.group.renew(dist.group.WORLD)
+                made = process_group(name, self.meeting, rank=place.member, size=place.size)
+                self.group.renew(dist.group.WORLD, made)
                 dist.barrier()
         except LostMemberError:
             self.group.abandon()

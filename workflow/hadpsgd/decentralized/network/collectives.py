@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import torch
 import torch.distributed as dist
@@ -20,6 +19,7 @@ from torch.utils.hooks import RemovableHandle
 from hadpsgd.decentralized.core.buffers import ALIGN, Flat, Slot
 from hadpsgd.decentralized.core.engine import LostMemberError
 from hadpsgd.decentralized.core.sums import mean_of
+from hadpsgd.decentralized.network.sockets import Names, shut_down
 from hadpsgd.errors import UserError
 
 BUCKET_BYTES = 8 * 2**20
@@ -29,8 +29,6 @@ APART_PIECES = 8
 host more messages only cost the cores that compute (10 to 15 % of the steps with 3 MB)."""
 PIECE_BYTES = 2**18
 """But a piece between hosts is not smaller."""
-NEVER = 2**30
-"""Tag of a message that nobody sends."""
 
 
 class Begun:
@@ -98,12 +96,19 @@ class Group:
         group: torch's.
         apart: whether its ranks are on several hosts; all ranks say the same.
         by_host: exchange copies of the tensors; all ranks say the same.
+        connections: of the group, to be closed when it is abandoned.
     """
 
     def __init__(
-        self, group: dist.ProcessGroup | None, *, apart: bool = False, by_host: bool = False
+        self,
+        group: dist.ProcessGroup | None,
+        *,
+        apart: bool = False,
+        by_host: bool = False,
+        connections: Collection[tuple[int, Names]] = (),
     ) -> None:
         self.group = group
+        self.connections = connections
         self.apart = apart
         self.by_host = by_host
         self.size = dist.get_world_size(group) if group is not None else 1
@@ -124,23 +129,20 @@ class Group:
         return torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
 
     def abandon(self) -> None:
-        """A rank is lost: let go of the group, on processors; nothing writes into buffers any more.
+        """A rank is lost: let go of the group; nothing writes into buffers any more.
 
-        What was begun fails, at the others, too: gloo closes all connections of a group when
-        something is not received in time.
+        Its connections end, so what was begun fails, at the others, too.
         """
-        for rank in set(range(self.size)) - {self.rank}:
-            with contextlib.suppress(RuntimeError, ValueError):  # it is closed, or let go of
-                never = dist.irecv(torch.empty(1), group=self.group, group_src=rank, tag=NEVER)
-                assert never is not None
-                never.wait(timedelta(milliseconds=1))
+        shut_down(self.connections)
         while self._begun:
             with contextlib.suppress(LostMemberError):
                 self._begun.popleft().wait()
 
-    def renew(self, group: dist.ProcessGroup | None) -> None:
+    def renew(
+        self, group: dist.ProcessGroup | None, connections: Collection[tuple[int, Names]]
+    ) -> None:
         """Another group of as many ranks, after `abandon`."""
-        self.group = group
+        self.group, self.connections = group, connections
 
     def new_tag(self) -> int:
         """For messages that must not be taken for others; all ranks ask in one order."""

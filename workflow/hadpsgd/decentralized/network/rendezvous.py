@@ -11,7 +11,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -19,7 +19,9 @@ import torch
 import torch.distributed as dist
 
 from hadpsgd.decentralized.core.place import Place
+from hadpsgd.decentralized.network import sockets
 from hadpsgd.decentralized.network.connections import Address
+from hadpsgd.decentralized.network.sockets import Names
 from hadpsgd.errors import UserError
 
 RESTARTS = "TORCHELASTIC_RESTART_COUNT"
@@ -190,11 +192,12 @@ def meet(*, learners: int, size: int, agree_on: str, seconds: float = 300.0) -> 
 
 def process_group(
     name: str, meeting: Meeting, *, rank: int, size: int, by_host: bool = False
-) -> None:
+) -> Collection[tuple[int, Names]]:
     """Make torch's default group of this process, under a name of its own in the store.
 
-    `by_host`: without NCCL, also where there are GPUs.
+    `by_host`: without NCCL, also where there are GPUs. Returns its connections (gloo's).
     """
+    before = sockets.found()
     nccl = torch.cuda.is_available() and not by_host
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if nccl else "gloo",
@@ -204,6 +207,7 @@ def process_group(
         timeout=meeting.timeout,
     )
     keep(dist.group.WORLD)
+    return sockets.new_since(before)
 
 
 _KEPT: list[dist.ProcessGroup | None] = []

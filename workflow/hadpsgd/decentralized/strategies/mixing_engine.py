@@ -116,7 +116,7 @@ class DecentralizedEngine:
     ) -> None:
         self.mixer.close()
         if self._reunion is not None:
-            if error is not None:  # who waits for this one hears of it
+            if isinstance(error, RuntimeError):  # who waits for this one hears that it goes
                 self.reducer.abandon()
             self._reunion.close(finished=self.mixer.finished if error is None else None)
         self.reducer.close()

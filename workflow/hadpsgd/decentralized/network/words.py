@@ -1,0 +1,55 @@
+"""Words (JSON) and tensors over a socket that two processes have for themselves, one after another.
+
+For what is rare, or waits for its answer; weights that are mixed go by `tcp`.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from typing import Any
+
+from torch import Tensor
+
+LONGEST = 2**16
+"""Bytes of a word: who says more is a stranger."""
+_LENGTH = struct.Struct("!I")
+
+
+def say(link: socket.socket, word: dict[str, Any], tensor: Tensor | None = None) -> None:
+    """A word, and the tensor that belongs to it (on a processor)."""
+    told = json.dumps(word).encode()
+    link.sendall(_LENGTH.pack(len(told)) + told)
+    if tensor is not None:
+        link.sendall(_bytes(tensor))
+
+
+def hear(link: socket.socket) -> dict[str, Any]:
+    """A word.
+
+    Raises:
+        OSError: the other side is gone.
+    """
+    length = bytearray(_LENGTH.size)
+    _receive(link, memoryview(length))
+    told = bytearray(min(*_LENGTH.unpack(length), LONGEST))
+    _receive(link, memoryview(told))
+    return dict(json.loads(told))
+
+
+def fill(link: socket.socket, tensor: Tensor) -> None:
+    """The tensor that belongs to the word before it."""
+    _receive(link, _bytes(tensor))
+
+
+def _bytes(tensor: Tensor) -> memoryview:
+    return tensor.detach().numpy().data.cast("B")
+
+
+def _receive(link: socket.socket, into: memoryview) -> None:
+    while into:
+        count = link.recv_into(into)
+        if not count:
+            raise ConnectionResetError("it has ended")
+        into = into[count:]
