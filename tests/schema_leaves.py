@@ -39,7 +39,8 @@ _IMPORTS = {
     "ivector": {"ivectors": "ivectors/{set}.scp"},
 }
 _ALL = ["fmllr", "ivector", "logmel"]
-_ONE = {"name": "one", "learning_rate": {"base": 0.3}, "model": {"dropout": 0.1}}
+_ONE = {"name": "one", "learning_rate": {"base": 0.3}, "model": {"dropout": 0.1},
+        "spec_augment": {"time_masks": 0}}  # fmt: skip
 _TWO = {"name": "two", "seeds": [1, 2]}
 _HYBRID = {"strategy": "hadpsgd", "learners": 4, "super_learner": 2}
 _GRID = {

@@ -54,6 +54,7 @@ class TestKaldi:
         dataset.verify()
         counts = dataset.meta["counts"]
         assert (dataset.dim, dataset.num_pdfs, dataset.frames) == (39, 424, 21)
+        assert dataset.bins == 13
         assert len(dataset.meta["shards"]) == 5
         assert counts["frames"] == len(dataset) * 21
         alignments = [ids for _, ids in all_alignments(an4)]

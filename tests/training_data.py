@@ -34,6 +34,7 @@ def write_egs(folder: Path, subsequences: int, seed: int) -> Path:
         "dim": DIM,
         "num_pdfs": PDFS,
         "streams": {"logmel": DIM},
+        "bins": DIM // 2,
         "dtype": "float32",
         "subsequences": subsequences,
         "shards": writer.shards,

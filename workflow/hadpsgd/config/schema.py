@@ -89,6 +89,25 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _masks_fit_the_input(self) -> Config:
+        features = self.features
+        for run in self.training.members:
+            training = effective(self, run).training
+            misfit = training.spec_augment.misfit(
+                features.input,
+                bins=features.logmel.bins,
+                frames=self.egs.frames,
+                normalised=features.normalise != "none",
+            )
+            if misfit:
+                raise ValueError(f"run '{run.id}': training.spec_augment: {misfit}")
+            if training.ivector_dropout and "ivector" not in features.input:
+                raise ValueError(
+                    f"run '{run.id}': training.ivector_dropout needs ivector in features.input"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _fits_the_site(self) -> Config:
         for run in self.training.members:
             try:

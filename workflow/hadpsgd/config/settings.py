@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from hadpsgd.config.base import DECIDES_NOTHING, Section
+from hadpsgd.config.base import DECIDES_IF_GIVEN, DECIDES_NOTHING, Section
+from hadpsgd.config.spec_augment import SpecAugment
 
 
 class Model(Section):
@@ -56,6 +57,9 @@ class Settings(Section):
     """Factor on the weights that is added to the gradient (an L2 penalty)."""
     clip_norm: float = Field(0.0, ge=0)
     """Clip the gradient to this norm; 0 does not."""
+    spec_augment: SpecAugment = Field(SpecAugment(), json_schema_extra=DECIDES_IF_GIVEN)
+    ivector_dropout: float = Field(0.0, ge=0, lt=1, json_schema_extra=DECIDES_IF_GIVEN)
+    """Share of the training examples whose i-vector is replaced by zeros, drawn anew each epoch."""
     precision: Literal["fp32", "tf32", "bf16", "fp64"] = "fp32"
     """Of the model's arithmetic; weights are kept in fp32 (fp64: all in double precision).
     Without a GPU, bf16 takes the fastest of three ways, fp32 among them; a run keeps what its

@@ -12,7 +12,7 @@ import json
 import os
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,10 @@ from hadpsgd.errors import UserError
 
 _OPEN_SHARDS = 256
 _AGAIN = "Run `hadpsgd egs` again"
+
+
+Change = Callable[[NDArray[np.float32], NDArray[np.int64]], None]
+"""Changes features [n, frames, dim] of the examples of these numbers [n] in place."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,8 @@ class Dataset:
         self.dim: int = self.meta["dim"]
         self.num_pdfs: int = self.meta["num_pdfs"]
         self.streams: dict[str, int] = self.meta["streams"]
+        self.bins: int = self.meta.get("bins", 0)
+        """Mel bins of the stream logmel; 0 where it is not there."""
         self.pdf_counts = _read_counts(self.folder / "pdf_counts.npy", self.num_pdfs)
         dtype = np.dtype(self.meta["dtype"])
         shards = self.meta["shards"]
@@ -121,12 +127,12 @@ class Dataset:
 
     def batches(
         self, plan: Plan, *, epoch: int, rank: int = 0, learners: int = 1, start: int = 0,
-        ahead: int = 2,
+        ahead: int = 2, change: Change | None = None,
     ) -> Iterator[Batch]:  # fmt: skip
         """A learner's batches of an epoch from step `start` on.
 
         (epoch, step) is all there is to a position: the same pair gives the same batch. A
-        thread reads `ahead` batches before they are asked for.
+        thread reads `ahead` batches before they are asked for, and changes them.
 
         Raises:
             UserError: fewer subsequences in a step than learners.
@@ -142,28 +148,36 @@ class Dataset:
             plan.part(epoch=epoch, step=step, rank=rank, learners=learners)
             for step in range(start, plan.steps)
         )
-        yield from self._read_ahead(parts, start, ahead)
+        yield from self._read_ahead(parts, start, ahead, change)
 
     def in_order(self, batch: int, *, ahead: int = 2) -> Iterator[Batch]:
         """All subsequences as they are stored (evaluation)."""
         ends = range(0, len(self), batch)
         parts = (np.arange(first, min(first + batch, len(self))) for first in ends)
-        yield from self._read_ahead(parts, 0, ahead)
+        yield from self._read_ahead(parts, 0, ahead, None)
 
     def _read_ahead(
-        self, parts: Iterator[NDArray[np.int64]], start: int, ahead: int
+        self,
+        parts: Iterator[NDArray[np.int64]],
+        start: int,
+        ahead: int,
+        change: Change | None,
     ) -> Iterator[Batch]:
         with ThreadPoolExecutor(1, "egs") as pool:
             waiting: deque[Future[Batch]] = deque()
             for step, part in enumerate(parts, start):
-                waiting.append(pool.submit(self._batch, step, part))
+                waiting.append(pool.submit(self.batch, step, part, change))
                 if len(waiting) > ahead:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
 
-    def _batch(self, step: int, indices: NDArray[np.int64]) -> Batch:
-        return Batch(step, *self.gather(indices))
+    def batch(self, step: int, indices: NDArray[np.int64], change: Change | None = None) -> Batch:
+        """These subsequences as the batch of a step."""
+        features, labels = self.gather(indices)
+        if change is not None:
+            change(features, indices)
+        return Batch(step, features, labels)
 
 
 def _read_meta(path: Path) -> dict[str, Any]:

@@ -218,6 +218,7 @@ def make(
             "frames": frames,
             "dim": fusion.dim,
             "streams": fusion.dims,
+            **({"bins": config.features.logmel.bins} if "logmel" in fusion.dims else {}),
             "dtype": config.egs.dtype,
             "num_pdfs": model.num_pdfs,
             "subsequences": sum(shard["subsequences"] for shard in writer.shards),

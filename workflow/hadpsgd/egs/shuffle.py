@@ -17,7 +17,8 @@ _MULTIPLIER_2 = np.uint64(0xC4CEB9FE1A85EC53)
 _SHIFT = np.uint64(33)
 
 
-def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Scramble each of the values (a bijection)."""
     values = (values ^ (values >> _SHIFT)) * _MULTIPLIER_1
     values = (values ^ (values >> _SHIFT)) * _MULTIPLIER_2
     return values ^ (values >> _SHIFT)
@@ -47,5 +48,5 @@ class Permutation:
     def _once(self, values: NDArray[np.uint64]) -> NDArray[np.uint64]:
         left, right = values >> self._half, values & self._mask
         for key in self._keys:
-            left, right = right, left ^ (_mix(right ^ key) & self._mask)
+            left, right = right, left ^ (mix(right ^ key) & self._mask)
         return (left << self._half) | right

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hadpsgd.egs.dataset import Batch, Dataset, Plan
+from hadpsgd.egs.dataset import Batch, Change, Dataset, Plan
+from hadpsgd.egs.masking import Masks
 from hadpsgd.models.loss import IGNORE
 
 EVALUATION_BATCH = 64
@@ -28,31 +29,44 @@ class Feed:
         learners: int,
         device: torch.device,
         dtype: torch.dtype = torch.float32,
+        masks: Masks | None = None,
     ) -> None:
+        """`masks` are for training: `share` and `dataset` have none."""
         self.dataset = dataset
         self.plan = plan
         self.rank = rank
         self.learners = learners
         self.device = device
         self.dtype = dtype
+        self.masks = masks
 
     def batches(self, start: int) -> Iterator[Example]:
         """Endless, from step `start` of the run on; read ahead by a thread."""
         epoch, within = divmod(start, self.plan.steps)
         while True:
             part = self.dataset.batches(
-                self.plan, epoch=epoch, rank=self.rank, learners=self.learners, start=within
+                self.plan,
+                epoch=epoch,
+                rank=self.rank,
+                learners=self.learners,
+                start=within,
+                change=self._change(epoch),
             )
             for batch in part:
                 yield self.tensors(batch)
             epoch, within = epoch + 1, 0
 
+    def _change(self, epoch: int) -> Change | None:
+        if (masks := self.masks) is None:
+            return None
+        return lambda features, examples: masks(features, epoch=epoch, examples=examples)
+
     def block(self, block: int) -> Batch:
-        """Part `block` mod learners of step `block` // learners of the run, as it is stored."""
+        """Part `block` mod learners of step `block` // learners of the run, not yet on a device."""
         step, part = divmod(block, self.learners)
         epoch, within = divmod(step, self.plan.steps)
         indices = self.plan.part(epoch=epoch, step=within, rank=part, learners=self.learners)
-        return Batch(within, *self.dataset.gather(indices))
+        return self.dataset.batch(within, indices, self._change(epoch))
 
     def example(self, *, step: int, rank: int) -> Example:
         """Any learner's part of any step."""

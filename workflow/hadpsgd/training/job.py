@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from hadpsgd.decentralized.strategies.registry import Choice, Strategy
 from hadpsgd.decentralized.strategies.strategy import check
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
 from hadpsgd.egs.dataset import Dataset, Plan
+from hadpsgd.egs.masking import Masks
 from hadpsgd.errors import UserError
 from hadpsgd.files import sha256
 from hadpsgd.models.blstm import BLSTM
@@ -166,15 +168,17 @@ def assemble(config: Config, run_id: str, *, egs: Path, dev_egs: Path, out: Path
     )
     by_host = device.type == "cuda" and config.site.between_gpus == "host"
 
-    def feed(data: Dataset) -> Feed:
-        return Feed(data, plan, rank=place.rank, learners=run.learners, device=device, dtype=dtype)
+    feed = partial(
+        Feed, plan=plan, rank=place.rank, learners=run.learners, device=device, dtype=dtype
+    )
+    train_feed = feed(train, masks=Masks.of(training, seed, train))
 
     module = LossOf(model)
     virtual: VirtualLearners | None = None
     engine: Engine
     if run.simulated:
-        minibatches = Minibatches(Gradients(module, settings, device, arithmetic=way), feed(train))
-        virtual = _virtual(settings, minibatches, plan.steps, checkpoints.folder, feed(train))
+        minibatches = Minibatches(Gradients(module, settings, device, arithmetic=way), train_feed)
+        virtual = _virtual(settings, minibatches, plan.steps, checkpoints.folder, train_feed)
         engine = virtual.simulation().nodes[0].engine
     else:
         engine = engine_of(
@@ -189,7 +193,7 @@ def assemble(config: Config, run_id: str, *, egs: Path, dev_egs: Path, out: Path
         engine=engine,
         train=train,
         dev=dev,
-        feed=feed(train),
+        feed=train_feed,
         dev_feed=feed(dev),
         checkpoints=checkpoints,
         steps_per_epoch=plan.steps,

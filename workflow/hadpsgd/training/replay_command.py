@@ -22,6 +22,7 @@ from hadpsgd.decentralized.record.replay import Replay
 from hadpsgd.decentralized.strategies.strategy import UNROUNDED
 from hadpsgd.decentralized.topology.schedules import Complete, create
 from hadpsgd.egs.dataset import Dataset, Plan
+from hadpsgd.egs.masking import Masks
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 from hadpsgd.models.blstm import BLSTM
@@ -130,7 +131,15 @@ def replay(settings: RunSettings, egs: Path, saved: Saved, meeting: Meeting) -> 
     flat = flatten(model, shards=run_.learners)
     arithmetic.prepare(model, way)
     gradients = Gradients(LossOf(model), settings, device, arithmetic=way)
-    feed = Feed(dataset, plan, rank=0, learners=run_.learners, device=device, dtype=dtype)
+    feed = Feed(
+        dataset,
+        plan,
+        rank=0,
+        learners=run_.learners,
+        device=device,
+        dtype=dtype,
+        masks=Masks.of(training, seed, dataset),
+    )
 
     blocks = {
         node: shared_blocks(found, node=node, learners=nodes) for node, found in records.items()
