@@ -65,7 +65,7 @@ def test_the_others_go_on_without_one_that_dies(tmp_path: Path) -> None:
         assert done.steps == plan.steps
 
 
-def gone_early(rank: int, plan: Plan) -> Done:
+def gone_early(rank: int, plan: Plan) -> Done | None:
     """A learner; the last one dies before it has connected to anybody."""
     build = assembly.build
 
@@ -107,7 +107,7 @@ def test_a_slow_link_over_tcp() -> None:
         assert np.linalg.norm(result.weights - wanted) < 1e-9 * np.linalg.norm(wanted)
 
 
-def cut_off(rank: int, plan: Plan) -> Done:
+def cut_off(rank: int, plan: Plan) -> Done | None:
     """A learner; number 1 cuts a connection while it sends weights, and lives on."""
     send, left = Link.send, 2_000
 
