@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from hadpsgd.scoring.reference import Reference
 from hadpsgd.scoring.scored import Scored
 from hadpsgd.scoring.transcribe.transcript import Transcript
 
+_NAMED = 5
 _OTHER_NAMES = {"1": "A", "2": "B", "A": "1", "B": "2"}
 """Channels go by numbers or letters."""
 
@@ -38,10 +40,20 @@ def score(reference: Path, found: Sequence[Transcript], keys: Sequence[str], fil
         some = ", ".join(keys[:3])
         raise UserError(f"has none of the recordings ({some})", where=reference)
     named = {(s.file.lower(), s.channel) for s in whole.segments}
+    _tell_of_others(reference, keys, {file for file, _ in named})
     words = [_as_named(word, named) for each in found for word in each.words]
     files = {file for file, _ in named}
     scored = [word for word in words if word.file.lower() in files]
     return Scored.of(whole, in_order(scored), nist_tools=False)
+
+
+def _tell_of_others(reference: Path, keys: Sequence[str], scored: set[str]) -> None:
+    """A name that is written otherwise there would make the error rate that of the others."""
+    others = [key for key in keys if key.lower() not in scored]
+    if others:
+        some = ", ".join(others[:_NAMED]) + ", ..." * (len(others) > _NAMED)
+        what = f"{len(others)} of {len(keys)} recordings are not in it and not scored: {some}"
+        print(f"warning: {reference}: {what}", file=sys.stderr)
 
 
 def _of_lines(
