@@ -18,11 +18,13 @@ from hadpsgd.errors import UserError
 from hadpsgd.gmm import event_map, transition_model
 from hadpsgd.gmm.transition_model import TransitionModel
 from hadpsgd.graph import arrays
+from hadpsgd.graph import compile as compile_module
 from hadpsgd.graph.arrays import ARC, Arrays, assemble
 from hadpsgd.graph.command import of_arpa
 from hadpsgd.graph.compile import Progress, Scales, compile_graph, make_g, read_fst
 from hadpsgd.graph.operations import add_self_loops, push_special, remove_symbols
 from hadpsgd.graph.transitions import Transitions
+from hadpsgd.progress import last_line
 
 ACOUSTIC_SCALE = np.float32(0.0833)
 
@@ -46,6 +48,23 @@ def compiled(kaldi: Path, model: TransitionModel, determinised: bool = True) -> 
     tree = event_map.read(kaldi / "exp/tri3b/tree")
     grammar = read_fst(kaldi / "lang/G.fst")
     return compile_graph(kaldi / "lang", grammar, tree, model, Scales(), Progress(), determinised)
+
+
+def test_a_step_tells_the_time_that_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the shares that steps take; `hadpsgd status` shows the last such line of the log."""
+    clock = iter((100.0, 100.0, 131.0, 183.0, 200.0))
+    monkeypatch.setattr(compile_module.time, "monotonic", lambda: next(clock))
+    progress, log = Progress(), tmp_path / "graph.log"
+    said = []
+    for name in ("G", "LG", "HCLG, minimised", "HCLG"):
+        progress(name, 1000)
+        with log.open("a") as stream:
+            stream.write(capsys.readouterr().err)
+        said.append(last_line(log))
+    assert said[0] == "" and said[1] == "LG: 1,000 states (31.0 s), about 69 s left"
+    assert said[2] == said[3] == "HCLG, minimised: 1,000 states (83.0 s), about 17 s left"
 
 
 def best_paths(
