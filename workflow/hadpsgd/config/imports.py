@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from hadpsgd.config.base import PathText, Section
+from hadpsgd.config.base import DECIDES_NOTHING, PathText, Section
 
 
 def _listed(value: Any) -> Any:
@@ -64,6 +64,9 @@ class IvectorImport(Section):
     """What the vectors belong to."""
     period: int = Field(10, ge=1)
     """Frames between online vectors (Kaldi's ivector_period)."""
+    extractor: PathText | None = Field(None, json_schema_extra=DECIDES_NOTHING)
+    """Folder of the extractor that made them (final.ie, final.dubm, final.mat or lda_mllt.mat,
+    splice_opts), so that `hadpsgd export` can make i-vectors of new recordings."""
 
 
 class Imports(Section):

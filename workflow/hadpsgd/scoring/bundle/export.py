@@ -20,7 +20,7 @@ from hadpsgd.decoding.onnx_file import write_onnx
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
 from hadpsgd.models.build import load_model
-from hadpsgd.scoring.bundle import bundle
+from hadpsgd.scoring.bundle import bundle, imported
 from hadpsgd.scoring.bundle.manifest import FILE, Manifest, Score
 from hadpsgd.scoring.command import read_tuned
 
@@ -29,15 +29,9 @@ PACKAGES = (
     *("kaldi-io", "kaldi-native-fbank", "kaldifst", "kaldi-decoder"),
 )
 """What recognition takes."""
-_LACKING = {
-    "logmel": "a new recording has no such features, and how Kaldi made them is not known here",
-    "mfcc": "a new recording has no such features, and how Kaldi made them is not known here",
-    "fmllr": "the transforms are of the corpus's speakers alone, and a new speaker has none",
-    "ivector": "the i-vectors are of the corpus alone, and their extractor is not in the config",
-}
-"""Why a stream that was imported cannot be computed of a new recording."""
-_GMM = ("final.mdl", "final.mat", "splice_opts", "cmvn_opts")
-_IVECTOR = ("final.ie", "final.dubm", "final.mat", "splice_opts")
+_GMM = ("final.mdl", "final.mat", "splice_opts")
+_IVECTOR = ("final.ie", "final.dubm", "splice_opts")
+_MATRICES = ("final.mat", "lda_mllt.mat")  # of an i-vector extractor; the latter is Kaldi's
 
 
 @dataclass(frozen=True)
@@ -65,14 +59,16 @@ def export(run: Run, out: Path, licence: str, *, onnx: bool = False) -> Manifest
     """Write the bundle OUT, with `onnx` the network as ONNX, too; one that is there is replaced.
 
     Raises:
-        UserError: something of the run is missing or does not fit, its features are imported, or
-            OUT is something else than a bundle; the package onnx is missing.
+        UserError: something of the run is missing or does not fit, its features are imported and
+            cannot be computed of a recording, or OUT is something else than a bundle; the package
+            onnx is missing.
     """
-    _check_imports(run.config)
+    imported.refuse(run.config)
     if out.exists() and not (out / FILE).is_file() and (not out.is_dir() or any(out.iterdir())):
         raise UserError("is there and no bundle", where=out, fix="Name another folder")
     setting = read_tuned(run.scored / "tuned.json")
     _check_model(run)
+    imported.check(run.config, run.out)
     with atomic_folder(out) as folder:
         _copy_parts(run, folder)
         manifest = Manifest(
@@ -95,6 +91,7 @@ def export(run: Run, out: Path, licence: str, *, onnx: bool = False) -> Manifest
 def recognition(config: Config) -> dict[str, Any]:
     """The part of a config that recognition reads, without paths and without limits of sets."""
     features = config.features.model_dump(mode="json", exclude={"imports", "max_skipped"})
+    features["ivector"] = imported.ivector_options(config).model_dump(mode="json")
     features["ivector"].pop("transform")
     content = {
         "name": config.name,
@@ -104,25 +101,11 @@ def recognition(config: Config) -> dict[str, Any]:
         "decoding": config.decoding.model_dump(mode="json", exclude={"max_failed", "gmm"}),
         "scoring": config.scoring.model_dump(mode="json", exclude={"acronym_map"}),
     }
-    if isinstance(config.alignment, Ladder) and config.estimates_fmllr:
-        content["alignment"] = config.alignment.model_dump(mode="json", exclude={"max_failed"})
+    if "fmllr" in config.features.input:
+        own = isinstance(config.alignment, Ladder) and config.estimates_fmllr
+        ladder = config.alignment if own else Ladder(kind="sat")  # imported, it adapts as one
+        content["alignment"] = ladder.model_dump(mode="json", exclude={"max_failed"})
     return content
-
-
-def _check_imports(config: Config) -> None:
-    imports = config.features.imports
-    needed = {*config.features.input} | ({"mfcc"} if _needs_mfcc(config) else set())
-    for stream in sorted(needed):
-        if getattr(imports, stream) is not None:
-            raise UserError(
-                f"features.imports.{stream}: {_LACKING[stream]}",
-                where=f"config {config.name}",
-                fix="Train with features of our own stages to export",
-            )
-
-
-def _needs_mfcc(config: Config) -> bool:
-    return not {"fmllr", "ivector"}.isdisjoint(config.features.input)
 
 
 def _check_model(run: Run) -> None:
@@ -146,10 +129,14 @@ def _copy_parts(run: Run, folder: Path) -> None:
     shutil.copyfile(run.folder / "final.pt", folder / bundle.MODEL)
     shutil.copytree(run.out / "graph", folder / bundle.GRAPH, copy_function=shutil.copyfile)
     if "fmllr" in config.features.input:
-        _copy(run.out / "ali/train", folder / bundle.GMM, needed=_GMM, more=("final.alimdl",))
+        source = imported.gmm_folder(config, run.out)
+        more = ("final.alimdl", "cmvn_opts")
+        _copy(source, folder / bundle.GMM, needed=_GMM, more=more)
     if "ivector" in config.features.input:
-        source = run.out / "ivector/extractor"
-        _copy(source, folder / bundle.IVECTOR, needed=_IVECTOR, more=("cmvn_opts",))
+        source = imported.ivector_folder(config, run.out)
+        matrix = next((name for name in _MATRICES if (source / name).is_file()), _MATRICES[0])
+        needed = (*_IVECTOR, matrix)
+        _copy(source, folder / bundle.IVECTOR, needed=needed, more=("cmvn_opts",))
     if config.scoring.acronym_map:
         shutil.copyfile(config.scoring.acronym_map, folder / bundle.ACRONYMS)
     content = recognition(config)

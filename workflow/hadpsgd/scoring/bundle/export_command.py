@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 from hadpsgd import config, run_folder
+from hadpsgd.config import Config
+from hadpsgd.errors import UserError
 from hadpsgd.scoring.bundle.export import Run, export
 
 
@@ -21,6 +23,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--licence", default="", help="licence of the training data, to be told to users"
     )
     parser.add_argument(
+        "--extractor",
+        help="folder of Kaldi's i-vector extractor, of a run trained with imported i-vectors whose "
+        "config does not name it",
+    )
+    parser.add_argument(
         "--onnx", action="store_true", help="the network as ONNX, too (needs the package onnx)"
     )
 
@@ -31,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     run_folder.check_finished(
         folder, ("config.yaml", "final.pt"), "Only finished runs are exported"
     )
-    trained = Run(folder, config.load(folder / "config.yaml"))
+    trained = Run(folder, _with_extractor(config.load(folder / "config.yaml"), args.extractor))
     manifest = export(trained, args.out, args.licence, onnx=args.onnx)
     size = sum(file.bytes for file in manifest.files.values())
     rates = "".join(
@@ -45,3 +52,17 @@ def run(args: argparse.Namespace) -> int:
         file=sys.stderr,
     )
     return 0
+
+
+def _with_extractor(trained: Config, extractor: str | None) -> Config:
+    """The run's config, which may be older than its import's key `extractor`."""
+    if extractor is None:
+        return trained
+    imports = trained.features.imports
+    if imports.ivector is None:
+        what = "--extractor is for imported i-vectors, and the run imports none"
+        raise UserError(what, where=f"config {trained.name}")
+    ivector = imports.ivector.model_copy(update={"extractor": extractor})
+    imports = imports.model_copy(update={"ivector": ivector})
+    features = trained.features.model_copy(update={"imports": imports})
+    return trained.model_copy(update={"features": features})
