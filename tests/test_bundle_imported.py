@@ -88,7 +88,7 @@ def write_config(kaldi: Path, run: Path, results: Path, **changed: Any) -> None:
     (run / "config.yaml").write_text(json.dumps(settings(kaldi, results, **changed)))
 
 
-class Reached(Exception):
+class ReachedError(Exception):
     """The network's search would begin; one that has learnt nothing makes it long."""
 
 
@@ -98,7 +98,7 @@ def test_a_bundle_computes_kaldis_features(
     """Of audio: i-vectors as Kaldi's, transforms estimated with Kaldi's model."""
 
     def stop(**_: object) -> None:
-        raise Reached
+        raise ReachedError
 
     assert main(["export", str(trained), "--out", str(tmp_path / "bundle")]) == 0
     bundle = Bundle.open(tmp_path / "bundle")
@@ -107,7 +107,7 @@ def test_a_bundle_computes_kaldis_features(
     data = trained.parents[1] / "corpus/data/dev"
     work = tmp_path / "work"
     monkeypatch.setattr(recognise, "NetworkScorer", stop)
-    with pytest.raises(Reached):
+    with pytest.raises(ReachedError):
         list(Recogniser(bundle=bundle)(data, work, lambda *_: None))
     speaker_of = {name: name.split("-")[0] for name in read_data(data).utterances}
     given = IvectorStream(data.parents[2] / "feats/ivector/dev", bundle.config.features, speaker_of)

@@ -80,12 +80,12 @@ def check(config: Config, out: Path) -> None:
         UserError: the model is not that of the graph; computed and imported values differ; `dev`
             has no audio.
     """
-    imports, streams = config.features.imports, {*config.features.input}
+    imports, streams = config.features.imports, set[str](config.features.input)
     if "fmllr" in streams and imports.fmllr is not None:
         _check_gmm(config, out)
     if not streams.isdisjoint({"fmllr", "ivector"}):
         streams.add("mfcc")
-    compared = ("logmel", "mfcc", "ivector")
+    compared: tuple[str, ...] = ("logmel", "mfcc", "ivector")
     found = [name for name in compared if name in streams and getattr(imports, name) is not None]
     if found:
         _compare(config, out, found)
