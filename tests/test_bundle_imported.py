@@ -139,7 +139,7 @@ def test_what_is_not_kaldis_is_refused(
     assert "imports.ivector: what features.ivector" in refused(
         "--extractor", other(kaldi, tmp_path)
     )
-    assert "final.dubm" in refused("--extractor", str(tmp_path))
+    assert "splice_opts: no such file" in refused("--extractor", str(tmp_path))
     write_config(kaldi, trained, results, mfcc={"bins": 15})
     assert "imports.mfcc: what features.mfcc computes of dev's audio" in refused()
     write_config(kaldi, trained, results)

@@ -6,8 +6,10 @@ ones is seen from the audio of a speaker of `dev`, not believed.
 
 from __future__ import annotations
 
+import io
 import tempfile
 from collections.abc import Iterable
+from contextlib import redirect_stderr
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +87,7 @@ def check(config: Config, out: Path) -> None:
         _check_gmm(config, out)
     if not streams.isdisjoint({"fmllr", "ivector"}):
         streams.add("mfcc")
-    compared: tuple[str, ...] = ("logmel", "mfcc", "ivector")
+    compared = ("logmel", "mfcc", "ivector")
     found = [name for name in compared if name in streams and getattr(imports, name) is not None]
     if found:
         _compare(config, out, found)
@@ -110,10 +112,12 @@ def _compare(config: Config, out: Path, streams: list[str]) -> None:
         work = Path(folder)
         for stream in streams:
             base = "mfcc" if stream == "ivector" else stream
-            if not (work / base).exists():
-                extract(base, config, data, work / base, 1)
+            with redirect_stderr(io.StringIO()):  # the stages' own reports
+                if not (work / base).exists():
+                    extract(base, config, data, work / base, 1)
+                if stream == "ivector":
+                    _extract_ivectors(config, out, data, work)
             if stream == "ivector":
-                _extract_ivectors(config, out, data, work)
                 name, kind = NAMES[ivector_options(config).per], _kind(config)
             else:
                 name, kind = "feats", "matrix"
