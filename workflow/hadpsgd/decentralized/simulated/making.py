@@ -157,7 +157,7 @@ def make_node(simulation: Simulation, index: int, flat: Flat, former: Node | Non
         learner,
         strategy,
         mixer,
-        SharedGradient(simulation, index, control),  # type: ignore[arg-type]
+        SharedGradient(simulation, index, control),
         place,
         simulation.clock,
         recorder=writer,

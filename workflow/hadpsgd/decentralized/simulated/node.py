@@ -218,6 +218,13 @@ class SharedGradient:
         sick = [node.index for node in self._simulation.nodes if not math.isfinite(node.loss)]
         return sick or [self._rank]
 
+    def abandon(self) -> None:
+        """Nothing is shared from here on."""
+        self.active = False
+
+    def close(self) -> None:
+        """Nothing holds on to the module."""
+
     def _meet(self, mean: Callable[[], Tensor | None]) -> Any:
         """`mean()`, made once when all have come; the control values become their mean."""
         value, control = self.group.meet(

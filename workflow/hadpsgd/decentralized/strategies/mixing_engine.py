@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,33 +22,11 @@ from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.observation import Observation
 from hadpsgd.decentralized.core.place import Place, ranks_of
 from hadpsgd.decentralized.core.threads import Clock
-from hadpsgd.decentralized.network.collectives import Reducer
 from hadpsgd.decentralized.record.record import Recorder
 from hadpsgd.decentralized.strategies.mixer import Mixer
+from hadpsgd.decentralized.strategies.needs import Joins, Reduces, Reunites
 from hadpsgd.decentralized.strategies.strategy import Strategy
 from hadpsgd.errors import UserError
-
-
-class Joins(Protocol):
-    """How a newcomer gets in."""
-
-    def __call__(self, *, seconds: float, steps: int, version: int) -> None: ...
-
-
-class Reunites(Protocol):
-    """How a super-learner goes on by its first member, and new ones come to it (see `elastic`)."""
-
-    def left(self) -> None: ...
-
-    def take(self, backward: Backward, of: Sequence[int]) -> tuple[float, int]: ...
-
-    def close(self, *, finished: bool | None) -> None: ...
-
-    def there(self) -> int: ...
-
-    def let_in(self, life: int) -> bool: ...
-
-    def come_back(self) -> None: ...
 
 
 class DecentralizedEngine:
@@ -69,7 +47,7 @@ class DecentralizedEngine:
         learner: Learner,
         strategy: Strategy,
         mixer: Mixer,
-        reducer: Reducer,
+        reducer: Reduces,
         place: Place,
         clock: Clock,
         *,
@@ -141,7 +119,7 @@ class DecentralizedEngine:
     def bytes_sent(self) -> int:
         """By this process so far, to super-learners and inside its own."""
         groups = {id(g): g.bytes_sent for g in (self.reducer.group, *self.mixer.exchange.groups)}
-        return self.mixer.exchange.peer_bytes + sum(groups.values())
+        return self.mixer.exchange.peer_bytes + int(sum(groups.values()))
 
     def observe(self) -> Observation:
         """What there was to see of the mixes since the last call."""
