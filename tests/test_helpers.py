@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import json
+import socket
+import struct
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
 from crews import Crew, Plan, check, check_bits, of_nodes, records, replayed
 from test_members_alone import crews, helped, leave_alone, lose_connections
 from test_reunion import make_whole, updates
 
+from hadpsgd.decentralized.core.buffers import flatten
 from hadpsgd.decentralized.core.events import Join
-from hadpsgd.decentralized.elastic.helpers import shared_out
+from hadpsgd.decentralized.core.learner import Learner
+from hadpsgd.decentralized.core.place import Place
+from hadpsgd.decentralized.core.sgd import Sgd
+from hadpsgd.decentralized.elastic.helpers import Helpers, shared_out
+from hadpsgd.decentralized.network.rendezvous import Meeting
 
 __all__ = ["crews"]
+
+
+def frame(told: bytes) -> bytes:
+    """As a word goes over a socket."""
+    return struct.pack("!I", len(told)) + told
 
 
 def start(plan: Plan, crews: list[Crew]) -> Crew:
@@ -99,3 +115,49 @@ def test_who_is_lost_to_the_others_but_lives_is_let_go(tmp_path: Path, crews: li
     assert "LostMemberError" in crew.done.pop(1).error
     make_whole(crew, 0, lives + 1)
     finish(crew, joins=lives)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"GET / HTTP/1.1\r\n\r\n" + b"x" * 2**17,
+        frame(b"[1]"),
+        frame(b'"member"'),
+        frame(b"[" * 60_000),
+        frame(b"\xff\xfe"),
+        frame(b'{"member": [1]}'),
+        frame(b'{"member": 0}'),
+        frame(b'{"member": 3}'),
+        frame(b'{"member": null}'),
+        frame(b'{"members": 1}'),
+        b"",
+    ],
+    ids=lambda words: repr(words[:20]),
+)
+def test_strangers_at_the_door_are_no_helpers(words: bytes) -> None:
+    """Whoever connects to the first member and says something else is let go; helpers come in."""
+    meeting = Meeting(
+        place=Place(rank=0, world=3, size=3),
+        local_world=3,
+        host="127.0.0.1",
+        store=dist.HashStore(),
+        timeout=timedelta(seconds=30),
+    )
+    flat = flatten(torch.nn.Linear(2, 1))
+    helpers = Helpers(meeting, Learner(flat, Sgd()))
+    helpers.open(0)
+    address = tuple(json.loads(meeting.prefixed("helping").get("0/0")))
+    try:
+        with socket.create_connection(address) as stranger:
+            stranger.sendall(words)
+            stranger.shutdown(socket.SHUT_WR)
+            assert helpers.look() == set()
+        with socket.create_connection(address) as helper:
+            helper.sendall(frame(b'{"member": 2}'))
+            assert helpers.look() == {2}
+            with socket.create_connection(address) as again:
+                again.sendall(frame(b'{"member": 2}'))
+                assert helpers.look() == {2}
+        assert helpers.look() == set()
+    finally:
+        helpers.close(finished=True)

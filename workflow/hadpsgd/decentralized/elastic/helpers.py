@@ -93,9 +93,8 @@ class Helpers:
             except BlockingIOError:
                 break
             link.settimeout(CONNECT_SECONDS)
-            try:
-                member = int(hear(link)["member"])
-            except (OSError, ValueError, KeyError):  # a stranger
+            member = self._who(link)
+            if member is None:
                 link.close()
                 continue
             link.settimeout(self.meeting.timeout.total_seconds())
@@ -108,6 +107,15 @@ class Helpers:
             for member in list(self._links):
                 self._drop(member)
         return set(self._links)
+
+    def _who(self, link: socket.socket) -> int | None:
+        """Which member has connected, as it says; None: a stranger."""
+        try:
+            member = hear(link).get("member")
+        except (OSError, ValueError):
+            return None
+        others = range(1, self.meeting.place.size)
+        return member if member in others and member not in self._links else None
 
     def take(self, backward: Backward, of: Sequence[int]) -> tuple[list[Tensor], float, int]:
         """The gradients of all members' minibatches in their order, their mean loss, their frames.

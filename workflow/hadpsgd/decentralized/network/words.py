@@ -30,12 +30,19 @@ def hear(link: socket.socket) -> dict[str, Any]:
 
     Raises:
         OSError: the other side is gone.
+        ValueError: it says something else.
     """
     length = bytearray(_LENGTH.size)
     _receive(link, memoryview(length))
     told = bytearray(min(*_LENGTH.unpack(length), LONGEST))
     _receive(link, memoryview(told))
-    return dict(json.loads(told))
+    try:
+        word = json.loads(told)
+    except RecursionError:
+        raise ValueError("no word: brackets without end") from None
+    if not isinstance(word, dict):
+        raise ValueError("no word")
+    return word
 
 
 def fill(link: socket.socket, tensor: Tensor) -> None:
