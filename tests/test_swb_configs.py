@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from miniature_ldc import Ldc
 
-from hadpsgd.config import load
-from hadpsgd.config.alignment import Ladder
+from hadpsgd.config import check, load
+from hadpsgd.config.alignment import KaldiAlignment, Ladder
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
@@ -40,15 +41,35 @@ def test_the_recipe_of_the_papers(name: str, learners: int, batch: int) -> None:
     assert peak == pytest.approx(0.1 * batch / 256) and rate.anneal_after == 10
 
 
-def test_2000_hours_are_planned_for_a_cluster(tmp_path: Path) -> None:
+def test_the_sections_for_kaldis_alignments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that stand behind # in swb300.yaml, in place of the ones before them."""
+    monkeypatch.setenv("S5C", "/s5c")
+    text = (ROOT / "config/swb300.yaml").read_text()
+    behind = "\n".join(
+        line[2:] for line in text.splitlines() if re.match(r"# (features:|alignment:| )", line)
+    )
+    sections = yaml.safe_load(behind[behind.index("features:") :])
+    assert sections.keys() == {"features", "alignment"}
+    config = check(yaml.safe_load(text) | sections, "swb300.yaml")
+    assert isinstance(config.alignment, KaldiAlignment)
+    assert config.features.imports.fmllr is not None
+    assert config.alignment.folders("train") == ["/s5c/exp/tri4_ali_nodup"]
+
+
+@pytest.mark.parametrize(("name", "runs"), [("swb300", 2), ("swb2000", 1), ("swb300_one_gpu", 1)])
+def test_they_are_planned_for_a_cluster(name: str, runs: int, tmp_path: Path) -> None:
     ldc = Ldc(tmp_path / "ldc").make()
     env = {**os.environ, "LDC": str(ldc.root), "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
     ran = subprocess.run(
         [str(BIN / "snakemake"), "-n", "--quiet", "rules", "--profile", "slurm",
-         "--configfile", "config/swb2000.yaml", "--config", f"results={tmp_path}/results"],
+         "--configfile", f"config/{name}.yaml", "--config", f"results={tmp_path}/results"],
         cwd=ROOT, env=env, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr[-2000:]
-    counts = dict(re.findall(r"^(\w+) +(\d+)$", ran.stdout + ran.stderr, re.MULTILINE))
-    wanted = {"corpus": 4, "dictionary": 1, "sat": 1, "train": 1, "decode": 3, "score": 3}
-    assert {name: int(counts.get(name, 0)) for name in wanted} == wanted
+    said = ran.stdout + ran.stderr
+    counts = dict(re.findall(r"^(\w+) +(\d+)$", said, re.MULTILINE))
+    wanted = {
+        "corpus": 4, "dictionary": 1, "sat": 1, "train": runs, "decode": 3 * runs, "score": 3 * runs
+    }  # fmt: skip
+    assert {rule: int(counts.get(rule, 0)) for rule in wanted} == wanted
+    assert re.search(r"about [\d.e+]+ GiB of disk and [\d.e+]+ hours of a core", said)
