@@ -43,7 +43,7 @@ KINDS = {
     "connections lost": signal.SIGRTMIN,
 }
 INJECTED = """
-import ctypes, os, signal, socket
+import ctypes, os, signal, socket, stat
 
 def hang(*_):
     ctypes.PyDLL(None).sleep(10**6)  # PyDLL keeps Python's lock
@@ -52,6 +52,8 @@ def lose_connections(*_):
     store = int(os.environ["MASTER_PORT"])
     for name in os.listdir("/proc/self/fd"):
         try:
+            if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+                continue
             with socket.socket(fileno=os.dup(int(name))) as found:
                 if found.family == socket.AF_UNIX or found.getpeername()[1] == store:
                     continue

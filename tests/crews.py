@@ -7,6 +7,7 @@ import faulthandler
 import os
 import signal
 import socket
+import stat
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -162,6 +163,8 @@ def takes_part(meeting: rendezvous.Meeting, plan: Plan) -> Done:
         engine.join(PATIENCE)
     rounds, since, longest, pauses = engine.rounds, time.monotonic(), 0.0, 0
     with engine:
+        if engine.steps >= plan.steps:  # the former self has applied all: maybe nobody knows
+            engine.no_more_gradients()
         while not engine.over:
             if enough(meeting):
                 engine.request_stop()
@@ -223,10 +226,13 @@ def enough(meeting: rendezvous.Meeting) -> bool:
 def lose_connections() -> None:
     """All that lead to other learners, under those who use them; the store's stays."""
     for name in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name.name))) as found:
-            inet = found.family != socket.AF_UNIX
-            if inet and found.getpeername()[1] != int(os.environ["MASTER_PORT"]):
-                found.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            if not stat.S_ISSOCK(name.stat().st_mode):
+                continue  # a copy of it would stay open
+            with socket.socket(fileno=os.dup(int(name.name))) as found:
+                inet = found.family != socket.AF_UNIX
+                if inet and found.getpeername()[1] != int(os.environ["MASTER_PORT"]):
+                    found.shutdown(socket.SHUT_RDWR)
 
 
 def die_in_mid_message(after: int) -> None:

@@ -107,7 +107,10 @@ def test_it_is_a_row_of_every_table(tmp_path: Path) -> None:
     assert row[7:] == ["0.08333", "0.5", "not uploaded"]
     assert minus[1].startswith("+3.50 (")  # less the first run's 6.00
     page = (tmp_path / "demo/report.html").read_text()
-    assert f'<th scope="row">{ROW}<small>-</small></th><td>-</td><td>-</td>' in page
+    assert (
+        f'<th scope="row">{ROW}<small>-</small><small>MLflow <code>not uploaded</code></small></th>'
+        '<td>-</td><td class="short">-</td>'
+    ) in page
     assert page.count("9.50 %") == 1 and "What differs between the runs" in page
     tests = json.loads((tmp_path / "demo" / significance.FILE).read_text())
     assert list(tests["swb"]["runs"]) == [*RUNS, ROW]

@@ -54,6 +54,8 @@ OTHER: dict[str, Any] = {
     "learning_rate.warmup_epochs": 2.0,
     "learning_rate.anneal_after": 3.0,
     "learning_rate.anneal_factor": 0.5,
+    "spec_augment": {"frequency_masks": 1},
+    "ivector_dropout": 0.25,
     "model.layers": 2,
     "model.cells": 64,
     "model.projection": 32,
@@ -96,11 +98,12 @@ def test_there_is_another_value_of_every_key() -> None:
 def test_a_run_alone_changes_with_its_key(key: str) -> None:
     """The same as the common key changed for all; nothing before training is touched."""
     runs: list[dict[str, Any]] = [{"name": "a"}, {"name": "b"}]
-    before = config({"runs": runs})
-    after = config({"runs": [runs[0], runs[1] | nested(key, OTHER[key])]})
+    inputs = {"features": {"input": ["logmel", "ivector"]}}  # some keys are of these
+    before = config({"runs": runs}, **inputs)
+    after = config({"runs": [runs[0], runs[1] | nested(key, OTHER[key])]}, **inputs)
     common = nested(key, OTHER[key])
     model = common.pop("model", {})
-    for_all = config({"runs": runs, **common}, model=model)
+    for_all = config({"runs": runs, **common}, model=model, **inputs)
     assert run_key(after, "a") == run_key(before, "a")
     assert (run_key(after, "b") != run_key(before, "b")) == keys_of_a_run()[key]
     assert run_key(after, "b") == run_key(for_all, "b")

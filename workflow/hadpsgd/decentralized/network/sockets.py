@@ -20,8 +20,8 @@ Names = tuple[Any, Any]
 def found() -> dict[int, Names]:
     """The internet sockets of this process, by descriptor."""
     sockets: dict[int, Names] = {}
-    for descriptor in (int(entry.name) for entry in Path("/dev/fd").iterdir()):
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as copy:
+    for descriptor in [int(entry.name) for entry in Path("/dev/fd").iterdir()]:
+        with contextlib.suppress(OSError), _copy(descriptor) as copy:
             if copy.family not in (socket.AF_INET, socket.AF_INET6):
                 continue
             other = None
@@ -29,6 +29,20 @@ def found() -> dict[int, Names]:
                 other = copy.getpeername()
             sockets[descriptor] = copy.getsockname(), other
     return sockets
+
+
+def _copy(descriptor: int) -> socket.socket:
+    """Of a socket, to be closed.
+
+    Raises:
+        OSError: it is none, or gone.
+    """
+    copy = os.dup(descriptor)
+    try:
+        return socket.socket(fileno=copy)
+    except OSError:  # of a file, say: left open, each look at all descriptors would double them
+        os.close(copy)
+        raise
 
 
 def new_since(before: Mapping[int, Names]) -> Collection[tuple[int, Names]]:
@@ -50,5 +64,5 @@ def shut_down(connections: Collection[tuple[int, Names]]) -> None:
     there = found()
     for descriptor, names in connections:
         if there.get(descriptor) == names:
-            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as copy:
+            with contextlib.suppress(OSError), _copy(descriptor) as copy:
                 copy.shutdown(socket.SHUT_RDWR)
