@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hadpsgd import kaldi_io
+from hadpsgd import kaldi_io, memory
+from hadpsgd.cli import main
 from hadpsgd.errors import UserError
 from hadpsgd.gmm import event_map, transition_model
 from hadpsgd.gmm.transition_model import TransitionModel
@@ -350,6 +351,38 @@ def test_a_grammar_without_pronounced_words_is_refused(
     tree = event_map.read(kaldi / "exp/tri3b/tree")
     with pytest.raises(UserError, match="no word of the language model has a pronunciation"):
         compile_graph(kaldi / "lang", grammar, tree, model, Scales(), Progress())
+
+
+def test_what_does_not_fit_is_refused_before_it_is_made(
+    kaldi: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hadpsgd.memory.allowed", lambda: 80 * 2**20)
+    config = tmp_path / "x.yaml"
+    config.write_text("{name: x, corpus: {kind: builtin}}")
+    arguments = [
+        "--config",
+        str(config),
+        "--lang",
+        str(kaldi / "lang"),
+        "--out",
+        str(tmp_path / "g"),
+    ]
+    arguments += ["--ali", str(kaldi / "exp/tri3b"), "--g", str(kaldi / "lang/G.fst")]
+    assert main(["graph", *arguments]) == 2
+    said = capsys.readouterr().err
+    arcs = len(arrays.read(kaldi / "lang/G.fst").arcs)
+    assert f"{arcs:,} arcs takes about 0.1 GiB of memory, and there are 0.1" in said
+    assert "lm.first_pass_threshold" in said and said.count("\n") == 1
+    assert not (tmp_path / "g").exists()
+
+
+def test_memory_is_what_the_tightest_limit_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = memory.allowed()
+    assert 2**26 < here < 2**60
+    monkeypatch.setenv("SLURM_MEM_PER_NODE", "64")
+    assert memory.allowed() == 64 * 2**20
+    monkeypatch.setenv("SLURM_MEM_PER_NODE", "0")  # all of the host
+    assert memory.allowed() == here
 
 
 def test_assemble_sorts_arcs_by_state() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import kaldifst
 
-from hadpsgd import config
+from hadpsgd import config, memory
 from hadpsgd.config.decoding import Graph
 from hadpsgd.corpus.lang.directory import read_symbols
 from hadpsgd.corpus.lang.lexicon_fst import WORD_END, WORD_START
@@ -19,7 +19,14 @@ from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
 from hadpsgd.gmm import event_map, transition_model
 from hadpsgd.graph import arrays
-from hadpsgd.graph.compile import Progress, Scales, compile_graph, make_g, read_fst
+from hadpsgd.graph.compile import (
+    Progress,
+    Scales,
+    compile_graph,
+    make_g,
+    read_fst,
+    refuse_too_large,
+)
 from hadpsgd.graph.spelling import with_spelling
 from hadpsgd.graph.transitions import Transitions
 from hadpsgd.lm.arpa import BOS, EOS, UNK, check, read, unpacked
@@ -58,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
         )
 
     grammar = read_fst(args.g) if args.g else grammar_of(args.first_pass or args.arpa)
+    refuse_too_large(grammar, memory.allowed())
     scales = Scales(transition=settings.transition_scale, self_loop=settings.self_loop_scale)
     graph = compile_graph(
         args.lang, grammar, tree, model, scales, Progress(), settings.determinised

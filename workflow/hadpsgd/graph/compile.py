@@ -28,6 +28,9 @@ class Scales:
     self_loop: float = 0.1
 
 
+_BYTES, _BYTES_AN_ARC = 70 * 2**20, 3100
+"""Of memory when a graph is made, and what an arc of G adds at least: 3,100 to 4,300 bytes were
+measured (docs/benchmarks/decoding.md), and nothing is to be refused that fits."""
 _SHARES = {
     "LG": 0.31,
     "CLG": 0.35,
@@ -108,6 +111,22 @@ def compose_lg(
     kaldifst.determinize_star(lg, use_log=True)
     kaldifst.minimize_encoded(lg)
     return arrays.to_fst(push_special(arrays.from_fst(lg)))
+
+
+def refuse_too_large(grammar: kaldifst.StdVectorFst, allowed: int) -> None:
+    """Before a graph is made: what it takes, roughly, if that is more than `allowed` bytes.
+
+    Raises:
+        UserError: so.
+    """
+    arcs = len(arrays.from_fst(grammar).arcs)
+    needed = _BYTES + _BYTES_AN_ARC * arcs
+    if needed > allowed:
+        raise UserError(
+            f"the graph of a language model with {arcs:,} arcs takes about {needed / 2**30:.1f} GiB"
+            f" of memory, and there are {allowed / 2**30:.1f}",
+            fix="Give it a smaller first pass: lm.first_pass_threshold (1e-7), first_pass_arpa",
+        )
 
 
 def compile_graph(
