@@ -37,7 +37,7 @@ _BLOCK = 1 << 16
 def make(path: Path, size: int, seed: int = 0) -> None:
     """Write an ARPA file of so many n-grams, block by block: their keys alone are held."""
     rng = np.random.default_rng(seed)
-    words = min(85_000, size // 10)
+    words = min(85_000, size // 4)
     counts = [words, *(int(share * (size - words)) for share in SHARES)]
     names = ["<s>", "</s>", *(_name(number) for number in range(words - 2))]
     with path.open("w", encoding="utf-8") as stream:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import zlib
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO, cast
 
 from hadpsgd.errors import UserError
 
@@ -31,6 +32,18 @@ def open_text(path: Path) -> TextIO:
     if is_gzipped(path):
         return gzip.open(path, "rt", encoding="utf-8-sig")
     return Path(path).open(encoding="utf-8-sig")
+
+
+def open_bytes(path: Path) -> BinaryIO:
+    """Open a text file, gzipped or not, as bytes; a byte order mark is passed over.
+
+    Raises:
+        OSError: it cannot be opened or read. Reading may raise EOFError, zlib.error.
+    """
+    stream = cast(BinaryIO, (gzip.open if is_gzipped(path) else open)(path, "rb"))
+    if stream.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
+        stream.seek(0)
+    return stream
 
 
 def is_arpa(path: Path) -> bool:

@@ -1,39 +1,31 @@
-"""ARPA files: read line by line, checked; gzipped or not. Nothing is held but counts and hashes."""
+"""ARPA files: read from top to bottom and checked; gzipped or not."""
 
 from __future__ import annotations
 
 import gzip
-import math
 import re
 import shutil
 import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
-
-import numpy as np
+from typing import BinaryIO
 
 from hadpsgd.errors import UserError
-from hadpsgd.texts import is_gzipped, open_text
+from hadpsgd.lm.blocks import FIX, Block, Ngram
+from hadpsgd.lm.contexts import Contexts
+from hadpsgd.progress import tracked
+from hadpsgd.texts import is_gzipped, open_bytes
+
+__all__ = ["BOS", "EOS", "IMPOSSIBLE", "UNK", "Arpa", "Ngram"]
 
 BOS, EOS, UNK = "<s>", "</s>", "<unk>"
 IMPOSSIBLE = -99.0  # log10 probability of what cannot be
 _COUNT = re.compile(r"^ngram\s+(\d+)\s*=\s*(\d+)$")
 _SECTION = re.compile(r"^\\(\d+)-grams:$")
-_CHUNK = 1 << 20
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ngram:
-    """One line: words, log10 probability, log10 back-off (None where the line has none)."""
-
-    words: tuple[str, ...]
-    log_prob: float
-    backoff: float | None
-    line: int
+_BYTES = 1 << 20
+"""Of a block of lines."""
 
 
 @contextmanager
@@ -51,10 +43,10 @@ def unpacked(path: Path) -> Iterator[Path]:
 
 
 class Arpa:
-    """An ARPA file read from top to bottom: `counts` first, then n-grams by iteration."""
+    """An ARPA file read from top to bottom: `counts` first, then its n-grams in blocks."""
 
-    def __init__(self, path: Path, stream: TextIO) -> None:
-        self.path, self._lines = path, enumerate(stream, 1)
+    def __init__(self, path: Path, stream: BinaryIO) -> None:
+        self.path, self._stream, self._line = path, stream, 0
         self.counts = self._read_counts()
 
     @property
@@ -65,13 +57,14 @@ class Arpa:
     def fail(self, what: str, line: int | None = None) -> UserError:
         """An error that names file and line."""
         where = self.path if line is None else f"{self.path}:{line}"
-        return UserError(what, where=where, fix="Make the language model again")
+        return UserError(what, where=where, fix=FIX)
 
     def _read_counts(self) -> list[int]:
         counts: list[int] = []
         inside = False
-        for number, line in self._lines:
-            line = line.strip()
+        for number, raw in enumerate(iter(self._stream.readline, b""), 1):
+            self._line = number
+            line = raw.decode().strip()
             if line == "\\data\\":
                 inside = True
             elif inside and (match := _COUNT.match(line)):
@@ -93,18 +86,26 @@ class Arpa:
         if not match or int(match[1]) != order:
             raise self.fail(f"'{line}' where \\{order}-grams: belongs", number)
 
-    def __iter__(self) -> Iterator[Ngram]:
+    def blocks(self) -> Iterator[Block]:
+        """Its n-grams, lower orders first.
+
+        Raises:
+            UserError: wrong headings or counts, cut short. What is in the lines is not checked.
+        """
         order, seen = 1, 0
-        for number, line in self._lines:
-            line = line.strip()
-            if not line:
+        for text in _parts(self._stream):
+            number = self._line + 1
+            self._line += text.count(b"\n")
+            if not text.lstrip().startswith(b"\\"):
+                block = Block(
+                    path=self.path, order=order, highest=self.order, first=number, text=text
+                )
+                seen += len(block)
+                if seen <= self.counts[order - 1]:  # else its end says so
+                    yield block
                 continue
-            if not line.startswith("\\"):
-                seen += 1
-                yield self._ngram(line, order, number)
-                continue
-            if seen != self.counts[order - 1]:
-                wanted = self.counts[order - 1]
+            line, wanted = text.strip().decode(), self.counts[order - 1]
+            if seen != wanted:
                 raise self.fail(f"{seen} {order}-grams, \\data\\ says {wanted}", number)
             if line == "\\end\\":
                 if order < self.order:
@@ -116,33 +117,37 @@ class Arpa:
             self._section(line, order, number)
         raise self.fail("cut short: no \\end\\")
 
-    def _ngram(self, line: str, order: int, number: int) -> Ngram:
-        fields = line.split()
-        if not order < len(fields) <= order + 2 or (len(fields) == order + 2 == self.order + 2):
-            raise self.fail(f"'{line}' is not a probability, {order} words, a back-off", number)
-        try:
-            log_prob = float(fields[0])
-            backoff = float(fields[order + 1]) if len(fields) == order + 2 else None
-        except ValueError:
-            raise self.fail(f"'{line}': not a number", number) from None
-        if math.isnan(log_prob) or (backoff is not None and math.isnan(backoff)):
-            raise self.fail(f"'{line}': not a number (NaN)", number)
-        if log_prob > 0.0:
-            raise self.fail(f"'{line}': a probability above 1", number)
-        return Ngram(
-            words=tuple(fields[1 : order + 1]), log_prob=log_prob, backoff=backoff, line=number
-        )
+
+def _parts(stream: BinaryIO) -> Iterator[bytes]:
+    """Whole lines, about a block together; one that begins with a backslash comes alone."""
+    while text := stream.read(_BYTES):
+        text += stream.readline()
+        start, place = 0, text.find(b"\\")
+        while place >= 0:
+            begin = text.rfind(b"\n", 0, place) + 1
+            after = place + 1
+            if not text[begin:place].strip():
+                after = text.find(b"\n", place) + 1 or len(text)
+                if start < begin:
+                    yield text[start:begin]
+                yield text[begin:after]
+                start = after
+            place = text.find(b"\\", after)
+        if start < len(text):
+            yield text[start:]
 
 
-def read(path: Path) -> Iterator[Ngram]:
-    """Yield the n-grams of an ARPA file, lower orders first.
+@contextmanager
+def opened(path: Path) -> Iterator[Arpa]:
+    """An ARPA file, its head read.
 
     Raises:
-        UserError: missing file, damaged or cut archive, wrong counts, NaN, another format.
+        UserError: missing file, damaged or cut archive, not UTF-8, another format; also while it
+            is read.
     """
     try:
-        with open_text(path) as stream:
-            yield from Arpa(Path(path), stream)
+        with open_bytes(path) as stream:
+            yield Arpa(Path(path), stream)
     except FileNotFoundError:
         raise UserError("no such language model", where=path) from None
     except UnicodeDecodeError:
@@ -151,84 +156,42 @@ def read(path: Path) -> Iterator[Ngram]:
         raise UserError(f"a damaged gzip archive ({error})", where=path) from None
 
 
+def read(path: Path) -> Iterator[Ngram]:
+    """Yield the n-grams of an ARPA file, lower orders first.
+
+    Raises:
+        UserError: missing file, damaged or cut archive, wrong counts, NaN, another format.
+    """
+    with opened(path) as file:
+        for block in file.blocks():
+            yield from block.ngrams()
+
+
 def counts(path: Path) -> list[int]:
     """Numbers of n-grams by order, from the head of the file."""
-    try:
-        with open_text(path) as stream:
-            return Arpa(Path(path), stream).counts
-    except FileNotFoundError:
-        raise UserError("no such language model", where=path) from None
-    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
-        raise UserError(f"not an ARPA file ({error})", where=path) from None
-
-
-class Contexts:
-    """Tells whether the first words of every n-gram are an n-gram with a back-off weight.
-
-    Holds a 64-bit hash for each n-gram of the order below, not the n-grams.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._order = 0
-        self._with: list[int] = []
-        self._without: list[int] = []
-        self._known: dict[bool, np.ndarray] = {}
-        self._asked: list[int] = []
-        self._lines: list[int] = []
-
-    def add(self, ngram: Ngram) -> None:
-        """The next n-gram of the file.
-
-        Raises:
-            UserError: an n-gram's context is missing or has no back-off weight.
-        """
-        if len(ngram.words) != self._order:
-            self.finish()
-            self._known = {
-                True: np.unique(np.array(self._with, np.int64)),
-                False: np.unique(np.array(self._without, np.int64)),
-            }
-            self._order, self._with, self._without = len(ngram.words), [], []
-        (self._without if ngram.backoff is None else self._with).append(hash(ngram.words))
-        if self._order > 1:
-            self._asked.append(hash(ngram.words[:-1]))
-            self._lines.append(ngram.line)
-            if len(self._asked) >= _CHUNK:
-                self.finish()
-
-    def finish(self) -> None:
-        """Check what has been collected."""
-        if not self._asked:
-            return
-        asked = np.array(self._asked, np.int64)
-        bad = np.flatnonzero(~np.isin(asked, self._known[True]))
-        if len(bad):
-            line = self._lines[bad[0]]
-            lacking = np.isin(asked[bad[0]], self._known[False])
-            what = "has no back-off weight" if lacking else "is not listed"
-            raise UserError(
-                f"the context of this {self._order}-gram {what}",
-                where=f"{self.path}:{line}",
-                fix="Make the language model again",
-            )
-        self._asked, self._lines = [], []
+    with opened(path) as file:
+        return file.counts
 
 
 def check(path: Path) -> list[int]:
     """Read an ARPA file to its end and check it whole; returns its counts by order.
 
+    Holds 8 bytes for an n-gram of an order and the one above it.
+
     Raises:
         UserError: wrong counts, NaN, probability above 1, a context that is missing or has no
             back-off weight, no <s> or </s>.
     """
-    contexts = Contexts(path)
+    contexts = Contexts()
     marks = {BOS, EOS}
-    for ngram in read(path):
-        if len(ngram.words) == 1:
-            marks.discard(ngram.words[0])
-        contexts.add(ngram)
-    contexts.finish()
+    with opened(path) as file:
+        what = "language model checked"
+        blocks = tracked(file.blocks(), sum(file.counts), what=what, unit="n-grams", weight=len)
+        for block in blocks:
+            columns = block.columns()
+            if block.order == 1:
+                marks -= {word.decode() for word in columns.words[0]}
+            contexts.add(block, columns)
     if marks:
         raise UserError(f"no {sorted(marks)[0]} among its 1-grams", where=path)
-    return counts(path)
+    return file.counts

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hadpsgd.errors import UserError
 from hadpsgd.lm import arpa
+from hadpsgd.lm.blocks import Block, Columns
+from hadpsgd.progress import tracked
 
 Ids = NDArray[np.int64]
 Floats = NDArray[np.floating[Any]]
 NONE = -1
 """Instead of a word: none there, or one that the model lacks. Instead of a row: not listed."""
-_CHUNK = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -113,44 +113,84 @@ class Backoff:
 
     def add_order(self, keys: Ids, log_prob: Floats, backoff: Floats) -> None:
         """The n-grams of the next length, in any order; those of length 1: all words."""
-        order = np.argsort(keys, kind="stable")
-        self.orders.append(Order(keys[order], log_prob[order], backoff[order]))
+        if (keys[1:] < keys[:-1]).any():
+            order = np.argsort(keys, kind="stable")
+            keys, log_prob, backoff = keys[order], log_prob[order], backoff[order]
+        self.orders.append(Order(keys, log_prob, backoff))
 
 
 def load(path: Path) -> Backoff:
     """Read an ARPA file, gzipped or not.
 
+    Takes some 40 bytes an n-gram while the longest are sorted.
+
     Raises:
-        UserError: no file, damaged, or an n-gram of which a word or the context is not listed.
+        UserError: no file, damaged, or an n-gram of which a word or the context is not listed; more
+            n-grams than there is memory for.
     """
-    model = Backoff([])
-    for length, ngrams in groupby(arpa.read(path), key=lambda ngram: len(ngram.words)):
-        if length == 1:
-            listed = list(ngrams)
-            model = Backoff([ngram.words[0] for ngram in listed])
-            parts = [_arrays(listed, np.arange(len(listed)))]
-        else:
-            parts = []
-            while chunk := list(islice(ngrams, _CHUNK)):
-                parts.append(_arrays(chunk, _keys(model, chunk, path)))
-        model.add_order(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    model, ids = Backoff([]), _Ids()
+    with arpa.opened(path) as file:
+        what = "language model read"
+        blocks = tracked(file.blocks(), sum(file.counts), what=what, unit="n-grams", weight=len)
+        for order, of_order in groupby(blocks, key=lambda block: block.order):
+            try:
+                parts = _empty(file.counts[order - 1])
+            except MemoryError:
+                size = f"{16e-9 * sum(file.counts):.1f} GB"
+                raise file.fail(f"its {sum(file.counts)} n-grams take {size} of memory") from None
+            done = 0
+            for block in of_order:
+                columns = block.columns()
+                if order == 1:
+                    ids.add(columns.words[0])
+                rows = slice(done, done + len(block))
+                parts.keys[rows] = _keys(model, ids, block, columns)
+                parts.log_prob[rows] = columns.log_prob
+                parts.backoff[rows] = np.nan_to_num(columns.backoff, nan=0.0)
+                done += len(block)
+            if order == 1:
+                model = Backoff([word.decode() for word in ids.listed])
+            model.add_order(parts.keys, parts.log_prob, parts.backoff)
     return model
 
 
-def _keys(model: Backoff, ngrams: Sequence[arpa.Ngram], path: Path) -> Ids:
-    grams = np.array([[model.ids.get(word, NONE) for word in ngram.words] for ngram in ngrams])
-    contexts = model.rows(grams[:, :-1])
-    lost = np.flatnonzero((contexts < 0) | (grams[:, -1] < 0))
+class _Ids(dict[bytes, int]):
+    """Words in UTF-8, numbered as they come; all others are NONE."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.listed: list[bytes] = []
+
+    def __missing__(self, word: bytes) -> int:
+        return NONE
+
+    def add(self, words: list[bytes]) -> None:
+        """The next words."""
+        self.update(zip(words, range(len(self.listed), len(self.listed) + len(words)), strict=True))
+        self.listed += words
+
+    def of(self, words: list[bytes]) -> Ids:
+        """int64 [words]."""
+        return np.fromiter(map(self.__getitem__, words), np.int64, len(words))
+
+
+def _empty(count: int) -> Order:
+    return Order(
+        np.empty(count, np.int64), np.empty(count, np.float32), np.empty(count, np.float32)
+    )
+
+
+def _keys(model: Backoff, ids: _Ids, block: Block, columns: Columns) -> Ids:
+    """Of the n-grams of a block; neighbours with the same context are looked up once."""
+    last = ids.of(columns.words[-1])
+    if block.order == 1:
+        return np.arange(len(ids.listed) - len(last), len(ids.listed))
+    before = np.stack([ids.of(column) for column in columns.words[:-1]], axis=1)
+    new = np.ones(len(before), bool)
+    new[1:] = (before[1:] != before[:-1]).any(1)
+    contexts = model.rows(before[new])[np.cumsum(new) - 1]
+    lost = np.flatnonzero((contexts < 0) | (last < 0))
     if len(lost):
-        raise UserError(
-            f"a word or the context of this {grams.shape[1]}-gram is not listed",
-            where=f"{path}:{ngrams[lost[0]].line}",
-            fix="Make the language model again",
-        )
-    return contexts * len(model.words) + grams[:, -1]
-
-
-def _arrays(ngrams: Sequence[arpa.Ngram], keys: Ids) -> tuple[Ids, Floats, Floats]:
-    log_prob = np.array([ngram.log_prob for ngram in ngrams], np.float32)
-    backoff = np.array([ngram.backoff or 0.0 for ngram in ngrams], np.float32)
-    return keys, log_prob, backoff
+        what = f"a word or the context of this {block.order}-gram is not listed"
+        raise block.fail(what, block.line(int(lost[0])))
+    return contexts * len(model.words) + last

@@ -9,12 +9,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TextIO
+
+import numpy as np
 
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_file
 from hadpsgd.lm import arpa
+from hadpsgd.lm.contexts import Hasher, among, changes
 from hadpsgd.lm.kneser_ney import estimate
 from hadpsgd.lm.vocabulary import Vocabulary
 from hadpsgd.progress import tracked
@@ -68,14 +72,22 @@ def _lmplz(text: Path, order: int, out: Path) -> None:
 
 
 def closed(path: Path) -> Iterator[arpa.Ngram]:
-    """Its n-grams, each context with a back-off: none is left where nothing is left to give."""
-    contexts = {ngram.words[:-1] for ngram in arpa.read(path)}
-    for ngram in arpa.read(path):
-        if ngram.backoff is None and ngram.words in contexts:
-            ngram = arpa.Ngram(
-                words=ngram.words, log_prob=ngram.log_prob, backoff=arpa.IMPOSSIBLE, line=ngram.line
-            )
-        yield ngram
+    """Its n-grams, each context with a back-off: none is left where nothing is left to give.
+
+    Holds 8 bytes a context.
+    """
+    hasher, parts = Hasher(), []
+    with arpa.opened(path) as file:
+        for block in file.blocks():
+            hashes = hasher(block.columns().words[:-1])
+            parts.append(hashes[changes(hashes)])
+    contexts = np.unique(np.concatenate(parts))
+    with arpa.opened(path) as file:
+        for block in file.blocks():
+            columns = block.columns()
+            open_ = np.isnan(columns.backoff) & among(hasher(columns.words), contexts)
+            for ngram, impossible in zip(block.ngrams(), open_.tolist(), strict=True):
+                yield replace(ngram, backoff=arpa.IMPOSSIBLE) if impossible else ngram
 
 
 def write(path: Path, counts: list[int], ngrams: Iterable[arpa.Ngram]) -> None:

@@ -1,0 +1,122 @@
+"""Language models in blocks: whatever the size of a block, the same bits and the same errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hadpsgd.errors import UserError
+from hadpsgd.lm import arpa, backoff
+from hadpsgd.lm.backoff import Backoff
+
+WORDS = ["<s>", "</s>", "a", "back\\slash", "ç", "word\u00a0space"]
+
+
+def table(seed: int, words: list[str] = WORDS) -> list[list[tuple[str, ...]]]:
+    """n-grams by order: all contexts are listed, in any order."""
+    rng = np.random.default_rng(seed)
+    orders = [[(word,) for word in words]]
+    for share in (0.6, 0.3, 0.3):
+        made = [(*gram, word) for gram in orders[-1] if gram[-1] != "</s>" for word in words[1:]]
+        rng.shuffle(chosen := [gram for gram in made if rng.random() < share])
+        orders.append([tuple(gram) for gram in chosen])
+    return orders
+
+
+def text_of(orders: list[list[tuple[str, ...]]], seed: int = 0) -> str:
+    """As an ARPA file."""
+    rng = np.random.default_rng(seed)
+    contexts = {gram[:-1] for order in orders for gram in order}
+    lines = ["made by hand", "\\data\\", *(f"ngram {n}={len(o)}" for n, o in enumerate(orders, 1))]
+    for number, order in enumerate(orders, 1):
+        lines += ["", f"\\{number}-grams:"]
+        for gram in order:
+            weight = f"\t{-rng.random():.4f}" if gram in contexts else ""
+            probability = f"{np.log10(0.9 * rng.random() / len(WORDS)):.6f}"
+            lines.append(f"{probability}\t{' '.join(gram)}{weight}")
+    return "\n".join([*lines, "", "\\end\\", ""])
+
+
+def bits(model: Backoff) -> list[bytes]:
+    return [getattr(o, n).tobytes() for o in model.orders for n in ("keys", "log_prob", "backoff")]
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 1 << 20])
+def test_files_are_read_alike_in_blocks_of_any_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    path, orders = tmp_path / "lm.arpa", table(1)
+    text = text_of(orders)
+    path.write_text(text, "utf-8")
+    whole = backoff.load(path)
+    monkeypatch.setattr(arpa, "_BYTES", size)
+    found = list(arpa.read(path))
+    assert [ngram.words for ngram in found] == [gram for order in orders for gram in order]
+    lines = text.splitlines()
+    assert all(lines[n.line - 1].split("\t")[1].split(" ") == list(n.words) for n in found)
+    assert arpa.check(path) == [len(order) for order in orders]
+    model = backoff.load(path)
+    assert model.words == WORDS and bits(model) == bits(whole)
+    for number, order in enumerate(orders, 1):
+        listed = [tuple(WORDS[i] for i in gram) for gram in model.grams(number).tolist()]
+        assert sorted(listed) == sorted(order)
+        by_words = {n.words: n for n in found if len(n.words) == number}
+        kept = model.orders[number - 1]
+        wanted = [by_words[gram].log_prob for gram in listed]
+        assert kept.log_prob.tolist() == np.array(wanted, np.float32).tolist()
+        weights = [by_words[gram].backoff or 0.0 for gram in listed]
+        assert kept.backoff.tolist() == np.array(weights, np.float32).tolist()
+
+
+@pytest.mark.parametrize(
+    ("words", "line", "message"),
+    [
+        (3, "-1 a a a a a", "is not a probability, 3 words, a back-off"),
+        (4, "-1 a a a a -0.5", "is not a probability, 4 words, a back-off"),
+        (2, "-1 a", "is not a probability, 2 words, a back-off"),
+        (2, "-1. a a x", ": not a number"),
+        (2, "- a a", ": not a number"),
+        (2, "-1 a a nan", ": not a number (NaN)"),
+        (4, "nan a a a a", ": not a number (NaN)"),
+        (3, "0.1 a a a", "a probability above 1"),
+        (2, "-1 a lost", "a word or the context of this 2-gram is not listed"),
+        (3, "-1 lost a a", "a word or the context of this 3-gram is not listed"),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 1 << 20])
+def test_a_bad_line_is_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    size: int,
+    words: int,
+    line: str,
+    message: str,
+) -> None:
+    """By the number of the first of them, in loading as in reading one by one."""
+    monkeypatch.setattr(arpa, "_BYTES", size)
+    lines = text_of(table(2)).splitlines()
+    heading = lines.index(f"\\{words}-grams:")
+    lines[heading + 3] = lines[heading + 5] = line
+    (tmp_path / "lm.arpa").write_text("\n".join(lines), "utf-8")
+    with pytest.raises(UserError) as error:
+        backoff.load(tmp_path / "lm.arpa")
+    assert f"lm.arpa:{heading + 4}: " in str(error.value) and message in str(error.value)
+    if "not listed" not in message:
+        with pytest.raises(UserError) as same:
+            list(arpa.read(tmp_path / "lm.arpa"))
+        assert str(same.value) == str(error.value)
+
+
+@pytest.mark.parametrize("wanted", [3, 10**15])
+def test_counts_that_do_not_hold_are_told(tmp_path: Path, wanted: int) -> None:
+    """Before memory is taken for as many as there are not."""
+    orders = table(3)
+    path, count = tmp_path / "lm.arpa", len(orders[3])
+    path.write_text(text_of(orders).replace(f"ngram 4={count}", f"ngram 4={wanted}"), "utf-8")
+    with pytest.raises(UserError) as error:
+        backoff.load(path)
+    short = wanted < count
+    said = f"{count} 4-grams, \\data\\ says 3" if short else "n-grams take 16000000.0 GB of memory"
+    assert said in str(error.value)
