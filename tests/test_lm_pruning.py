@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from contextlib import redirect_stderr
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from hadpsgd.lm.backoff import Backoff
 from hadpsgd.lm.prune import prune, pruned_model
 from hadpsgd.lm.vocabulary import Vocabulary
 from hadpsgd.lm.whole import add_order
+from hadpsgd.progress import Progress
 
 
 def total_probability(model: Backoff, history: list[str]) -> float:
@@ -62,8 +64,9 @@ def test_what_kaldingram_prunes(shared: Path, tmp_path: Path, threshold: float) 
 def test_the_loss_is_that_of_perplexity() -> None:
     """By hand: after <s> come a (0.9) and, by backing off, b; without <s> a both come equally."""
     model = Backoff(["<s>", "</s>", "a", "b"])
-    add_order(model, np.arange(4)[:, None], np.array([0.0, 0.2, 0.4, 0.4]))
-    add_order(model, np.array([[0, 2]]), np.array([0.9]))
+    for keys, values in (([0, 1, 2, 3], [0.0, 0.2, 0.4, 0.4]), ([0 * 4 + 2], [0.9])):
+        given = partial(lambda values, rows, _: np.array(values)[rows], values)
+        add_order(model, np.array(keys), given, Progress("made", 5, "n-grams"))
     # p(</s>) (KL divergence of (0.9, 0.1 / 0.6 ...) from (0.2, 0.4, 0.4)), as a perplexity
     rest = 0.1 / 0.6
     kl = 0.9 * np.log(0.9 / 0.4) + 0.4 * rest * np.log(rest) + 0.2 * rest * np.log(rest)

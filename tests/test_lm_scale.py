@@ -6,10 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hadpsgd.errors import UserError
 from hadpsgd.lm import arpa, backoff
 from hadpsgd.lm.backoff import Backoff
+from hadpsgd.lm.mix import merge
+from hadpsgd.lm.prune import pruned_model
+from hadpsgd.lm.whole import ngrams
 
 WORDS = ["<s>", "</s>", "a", "back\\slash", "ç", "word\u00a0space"]
 
@@ -120,3 +125,39 @@ def test_counts_that_do_not_hold_are_told(tmp_path: Path, wanted: int) -> None:
     short = wanted < count
     said = f"{count} 4-grams, \\data\\ says 3" if short else "n-grams take 16000000.0 GB of memory"
     assert said in str(error.value)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 2**16), st.integers(1, 300), st.sampled_from([1e-4, 1e-2, 1e-1]))
+def test_pruned_and_mixed_alike_in_blocks_of_any_size(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, block: int, threshold: float
+) -> None:
+    path = tmp_path_factory.mktemp("lm") / "lm.arpa"
+    models = []
+    for number, words in enumerate((WORDS, [*WORDS[:4], "theirs"])):
+        path.write_text(text_of(table(seed + number, words), seed), "utf-8")
+        models.append(backoff.load(path))
+    pruned = pruned_model(models[0], threshold)
+    assert bits(pruned_model(models[0], threshold, block)) == bits(pruned)
+    mixed = merge(models, [0.6, 0.4])
+    assert bits(merge(models, [0.6, 0.4], block)) == bits(mixed)
+    assert list(ngrams(mixed, block)) == list(ngrams(mixed))
+    # and by definition: all n-grams of both, each with the weighted sum
+    for length in range(1, 5):
+        spelled = [tuple(mixed.words[i] for i in gram) for gram in mixed.grams(length).tolist()]
+        listed = {tuple(m.words[i] for i in g) for m in models for g in m.grams(length).tolist()}
+        assert len(spelled) == len(listed) and set(spelled) == listed
+        wanted = [
+            sum(share * probability(m, g) for m, share in zip(models, (0.6, 0.4), strict=True))
+            for g in spelled
+        ]
+        found = 10.0 ** mixed.orders[length - 1].log_prob.astype(np.float64)
+        assert found == pytest.approx(wanted, rel=3e-6, abs=1e-98)
+
+
+def probability(model: Backoff, gram: tuple[str, ...]) -> float:
+    """0 of a word that the model lacks, and of <s>."""
+    if gram[-1] not in model.ids or gram[-1] == "<s>":
+        return 0.0
+    ids = np.array([[model.id(word) for word in gram]])
+    return float(10.0 ** model.log10(ids[:, :-1], ids[:, -1])[0])

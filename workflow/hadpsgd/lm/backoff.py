@@ -82,11 +82,19 @@ class Backoff:
 
     def grams(self, length: int) -> Ids:
         """All n-grams of a length, int64 [n-grams, length], in the order of their rows."""
-        rows = np.arange(len(self.orders[length - 1].keys))
-        columns = []
+        return self.spelled(length, self.orders[length - 1].keys)
+
+    def spelled(self, length: int, keys: Ids) -> Ids:
+        """The words of n-grams of a length by their keys, int64 [n-grams, length].
+
+        Only those of their contexts need be listed.
+        """
+        columns, rows = [], keys
         for order in range(length, 1, -1):
-            rows, last = np.divmod(self.orders[order - 1].keys[rows], len(self.words))
+            rows, last = np.divmod(rows, len(self.words))
             columns.append(last)
+            if order > 2:
+                rows = self.orders[order - 2].keys[rows]
         return np.stack([rows, *reversed(columns)], axis=1)
 
     def log10(self, histories: Ids, words: Ids) -> NDArray[np.float64]:

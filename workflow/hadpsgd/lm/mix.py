@@ -13,7 +13,8 @@ from hadpsgd.lm.arpa import BOS
 from hadpsgd.lm.backoff import NONE, Backoff, Ids, load
 from hadpsgd.lm.perplexity import events
 from hadpsgd.lm.train import write
-from hadpsgd.lm.whole import add_order, ngrams
+from hadpsgd.lm.whole import BLOCK, add_order, ngrams
+from hadpsgd.progress import Progress
 
 
 def event_probabilities(
@@ -54,15 +55,24 @@ class _Source:
         self.model = model
         self.share = share
         self.to_common = np.array([common.ids[word] for word in model.words])
+        self._size = len(common.words)
         self.own = np.array([*map(model.id, common.words), NONE])
         """By common id; for NONE itself NONE."""
         self.knows = np.array([word in model.ids and word != BOS for word in common.words])
+        self._rows = np.zeros(0, np.int64)
+        """By row of its n-grams of the length that was asked last: rows in the mixture."""
 
-    def grams(self, length: int) -> Ids:
-        """Its n-grams of a length; none if it is of a lower order."""
+    def keys(self, length: int) -> Ids:
+        """Its n-grams of a length, as keys of the mixture, in the order of its rows; maybe none."""
         if length > len(self.model.orders):
-            return np.empty((0, length), np.int64)
-        return self.to_common[self.model.grams(length)]
+            return np.empty(0, np.int64)
+        contexts, last = np.divmod(self.model.orders[length - 1].keys, len(self.model.words))
+        last = self.to_common[last]
+        return last if length == 1 else self._rows[contexts] * self._size + last
+
+    def found(self, length: int, keys: Ids) -> None:
+        """The mixture's n-grams of a length are these, ascending."""
+        self._rows = np.searchsorted(keys, self.keys(length))
 
     def part(self, grams: Ids) -> NDArray[np.float64]:
         """What it adds to the probabilities of n-grams, by back-off where it lacks them."""
@@ -73,18 +83,28 @@ class _Source:
         return found
 
 
-def merge(models: Sequence[Backoff], shares: Sequence[float]) -> Backoff:
+def merge(models: Sequence[Backoff], shares: Sequence[float], block: int = BLOCK) -> Backoff:
     """The interpolation as one back-off model: all their n-grams, back-offs made anew.
 
     For each n-gram, the probability is the weighted sum of what the models give it, by back-off
-    where they lack it.
+    where they lack it. `block`: n-grams at a time; the result is the same.
     """
     merged = Backoff(sorted({word for model in models for word in model.words}))
     sources = [_Source(m, share, merged) for m, share in zip(models, shares, strict=True)]
-    for length in range(1, 1 + max(len(model.orders) for model in models)):
-        grams = np.unique(np.concatenate([s.grams(length) for s in sources]), axis=0)
-        values = np.sum([source.part(grams) for source in sources], axis=0)
-        add_order(merged, grams, values)
+    longest = max(len(model.orders) for model in models)
+    # at most: they have n-grams in common
+    most = sum(len(order.keys) for model in models for order in model.orders)
+    progress = Progress("language models mixed", most, "n-grams")
+
+    def values(_: slice, grams: Ids) -> NDArray[np.float64]:
+        total: NDArray[np.float64] = np.sum([source.part(grams) for source in sources], axis=0)
+        return total
+
+    for length in range(1, 1 + longest):
+        keys = np.unique(np.concatenate([source.keys(length) for source in sources]))
+        for source in sources:
+            source.found(length, keys)
+        add_order(merged, keys, values, progress, block)
     return merged
 
 
@@ -93,7 +113,7 @@ def mix_tuned(
 ) -> dict[str, float]:
     """Tune weights on sentences, write the mixture, return the weights by name.
 
-    Holds the n-grams in memory.
+    Holds the n-grams in memory, some 16 bytes each, and some 40 while the longest are joined.
 
     Raises:
         UserError: a model cannot be read, or the sentences share no word with the models.
