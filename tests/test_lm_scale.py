@@ -22,7 +22,7 @@ WORDS = ["<s>", "</s>", "a", "back\\slash", "ç", "word\u00a0space"]
 def table(seed: int, words: list[str] = WORDS) -> list[list[tuple[str, ...]]]:
     """n-grams by order: all contexts are listed, in any order."""
     rng = np.random.default_rng(seed)
-    orders = [[(word,) for word in words]]
+    orders: list[list[tuple[str, ...]]] = [[(word,) for word in words]]
     for share in (0.6, 0.3, 0.3):
         made = [(*gram, word) for gram in orders[-1] if gram[-1] != "</s>" for word in words[1:]]
         rng.shuffle(chosen := [gram for gram in made if rng.random() < share])
