@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from corpus_data import make_data, write_lines
+from corpus_data import RATE, make_data, write_lines
+from test_corpus_lhotse import Manifests
 
 from hadpsgd.cli import main
 from hadpsgd.config import Config, load
@@ -302,6 +303,47 @@ def test_kaldi_folders_stay_where_they_are(
     assert "no transcript of 'ann-2'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("form", ["supervisions", "cuts"])
+def test_lhotses_manifests_are_split(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    """Recordings and supervisions, in any order, or cuts; sides of a call stay sides."""
+    manifests = Manifests(tmp_path)
+    silent = {**manifests.supervisions[0], "id": "s0", "text": ""}
+    manifests.supervisions.append(silent)
+    both, cuts = manifests.write()
+    files = list(cuts.values()) if form == "cuts" else [both["supervisions"], both["recordings"]]
+    assert init(tmp_path, "--lhotse", *files) == 0
+    assert "1 of 4 supervisions have no text" in capsys.readouterr().err
+    config, _, out = corpus(tmp_path)
+    sets = {name: DataDir.read(out / "data" / name) for name in ("train", "dev", "test")}
+    texts = sorted(u.text for data in sets.values() for u in data.utterances.values())
+    assert texts == ["HELLO bob", "bye", "hi ann"] and config.features.sample_rate == RATE
+    sides = {u.recording for data in sets.values() for u in data.utterances.values()}
+    assert sides == {"call-A", "call-B"}
+    assert not (tmp_path / "data/whole").exists()
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (["s.jsonl"], "s.jsonl: only supervisions. Give recordings and supervisions, or cuts"),
+        (["c.jsonl", "s.jsonl"], "only cuts, supervisions"),
+        (["s.jsonl", "s.jsonl"], "only supervisions"),
+        (["c.jsonl", "c.jsonl"], "two manifests of one kind"),
+        (["lexicon.txt"], "lexicon.txt: no manifest of lhotse's"),
+    ],
+)
+def test_other_manifests_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], files: list[str], message: str
+) -> None:
+    Manifests(tmp_path).write()
+    assert init(tmp_path, "--lhotse", *(str(tmp_path / name) for name in files)) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1 and message in told[0]
+    assert not (tmp_path / "data").exists()
+
+
 def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = table(tmp_path)
     assert init(tmp_path, "--csv", str(path)) == 0
@@ -345,8 +387,8 @@ def test_a_config_that_init_did_not_write_is_kept(
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ((), "give --csv FILE or --kaldi DIR"),
-        (("--lhotse", "r.jsonl.gz"), "lhotse kaldi export"),
+        ((), "give --csv FILE, --kaldi DIR or --lhotse FILE"),
+        (("--lhotse", "r.jsonl.gz"), "r.jsonl.gz: no such file"),
         (("--csv", "none.csv"), "none.csv: cannot be read"),
         (("--kaldi", "nowhere"), "nowhere: no data directory train"),
         (("--csv", "a.csv", "--name", "a b"), "'a b' cannot be a name"),

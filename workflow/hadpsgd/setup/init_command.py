@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from hadpsgd.corpus.validate import Checks, validate_or_fail
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder, sha256, write_text
 from hadpsgd.parallel import add_jobs
-from hadpsgd.setup import from_kaldi, from_table
+from hadpsgd.setup import from_kaldi, from_lhotse, from_table
 from hadpsgd.setup.need import MADE
 from hadpsgd.setup.prepared import Corpus, make_dictionary, told
 from hadpsgd.setup.questions import ask
@@ -30,7 +31,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     source.add_argument(
         "--kaldi", type=Path, help="a Kaldi data directory, or a folder of train, dev and test*"
     )
-    source.add_argument("--lhotse", type=Path, help="says how to bring a lhotse manifest")
+    source.add_argument(
+        "--lhotse",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="manifests of lhotse: recordings and supervisions, or cuts",
+    )
     parser.add_argument("--name", default="", help="of config and results (default: the source's)")
     parser.add_argument(
         "--lexicon",
@@ -51,18 +58,13 @@ def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
     if not (args.csv or args.kaldi or args.lhotse):
         if not sys.stdin.isatty():
-            raise UserError("give --csv FILE or --kaldi DIR", fix="On a terminal it asks")
+            raise UserError(
+                "give --csv FILE, --kaldi DIR or --lhotse FILE...", fix="On a terminal it asks"
+            )
         try:
             ask(args)
         except EOFError:
             raise UserError("no answer") from None
-    if args.lhotse:
-        raise UserError(
-            "init reads no lhotse manifests",
-            where=args.lhotse,
-            fix="Write corpus.kind: lhotse into a config (docs/corpora.md); or run"
-            " `lhotse kaldi export RECORDINGS SUPERVISIONS DIR`, then --kaldi DIR",
-        )
     name = _name(args)
     out, data = args.out or Path(f"{name}.yaml"), args.data or Path("data") / name
     _check_free(out, data, args.force)
@@ -76,10 +78,15 @@ def _name(args: argparse.Namespace) -> str:
     Raises:
         UserError: it cannot be one.
     """
-    source = args.csv.stem if args.csv else args.kaldi.resolve().name
-    name = args.name or re.sub(r"[^A-Za-z0-9_-]+", "_", source).strip("_-")
+    if args.lhotse:
+        stem = args.lhotse[0].name.partition(".")[0]  # of .jsonl.gz
+    else:
+        stem = args.csv.stem if args.csv else args.kaldi.resolve().name
+    name = args.name or re.sub(r"[^A-Za-z0-9_-]+", "_", stem).strip("_-")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
-        raise UserError(f"'{name}' cannot be a name", where="--name", fix="Take letters and digits")
+        raise UserError(
+            f"'{name}' cannot be a name", where="--name", fix="Take letters, digits, - and _"
+        )
     return name
 
 
@@ -115,7 +122,7 @@ def _make(args: argparse.Namespace, name: str, out: Path, data: Path) -> None:
         dictionary = make_dictionary(
             corpus, wanted=args.lexicon, folder=folder / "dict", named=data / "dict"
         )
-        source = str((args.csv or args.kaldi).absolute())
+        source = str((args.csv or args.kaldi or args.lhotse[0]).absolute())
         _check_data(corpus, data, folder)
         text = written(name, corpus, dictionary, cluster=args.cluster, config=out)
         write_text(folder / "config.yaml", text)
@@ -141,13 +148,16 @@ def _corpus(args: argparse.Namespace, folder: Path, data: Path) -> Corpus:
         UserError: there is a fault.
     """
     faults: list[UserError] = []
-    source = args.csv or args.kaldi
+    source = args.csv or args.kaldi or args.lhotse[0]
     if args.csv:
         recordings = from_table.read(args.csv, faults.append, args.jobs)
         _raise(faults, source)
         return from_table.write(recordings, lm_text=args.lm_text, folder=folder, named=data)
+    whole = folder / "whole"
     corpus = from_kaldi.read(
-        from_kaldi.find(args.kaldi),
+        {"": from_lhotse.data_directory(args.lhotse, whole)}
+        if args.lhotse
+        else from_kaldi.find(args.kaldi),
         lm_text=args.lm_text,
         folder=folder,
         named=data,
@@ -156,6 +166,8 @@ def _corpus(args: argparse.Namespace, folder: Path, data: Path) -> Corpus:
         threads=args.jobs,
     )
     _raise(faults, source)
+    if whole.exists():  # its parts are written
+        shutil.rmtree(whole)
     return corpus
 
 

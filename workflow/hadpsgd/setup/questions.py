@@ -12,6 +12,7 @@ from hadpsgd.setup.words import ENGLISH, LETTERS
 SOURCES = {
     "csv": "a table (CSV) of your recordings, with columns file and text",
     "kaldi": "a Kaldi data directory, or a folder of train, dev and test",
+    "lhotse": "a manifest of cuts (of recordings and supervisions: hadpsgd init --lhotse A B)",
 }
 
 
@@ -20,10 +21,10 @@ def ask(args: argparse.Namespace) -> None:
     print("What do you have?")
     for name, what in SOURCES.items():
         print(f"  {name}: {what}")
-    source = _choice("csv or kaldi", list(SOURCES), "csv")
+    source = _choice("csv, kaldi or lhotse", list(SOURCES), "csv")
     while not (path := Path(_answer("Where is it").strip()).expanduser()).exists():
         print(f"  {path}: no such file or folder")
-    setattr(args, source, path)
+    setattr(args, source, [path] if source == "lhotse" else path)
     args.name = args.name or _answer("Name of the config (letters, digits, - and _)", "mine")
     print("Pronunciations: a lexicon (FILE: word phone phone ...), or made here:")
     print(f"  {LETTERS}: every word as it is spelled, any language")

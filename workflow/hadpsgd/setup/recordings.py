@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from hadpsgd.corpus import audio
 from hadpsgd.corpus.resample import resample, to_int16
@@ -109,7 +110,7 @@ def _header(row: Row) -> audio.AudioInfo | UserError:
         return UserError(
             f"{header.channels} channels",
             where=row.file,
-            fix=f"Make it one: ffmpeg -i '{row.file.name}' -ac 1 OUT.wav",
+            fix=f"Make it one: ffmpeg -i {quote(str(row.file))} -ac 1 OUT.wav",
         )
     if header.rate < RATES[0]:
         return UserError(f"{header.rate} Hz; at least {RATES[0]} are needed", where=row.file)
