@@ -60,6 +60,10 @@ class Settings(Section):
     spec_augment: SpecAugment = Field(SpecAugment(), json_schema_extra=DECIDES_IF_GIVEN)
     ivector_dropout: float = Field(0.0, ge=0, lt=1, json_schema_extra=DECIDES_IF_GIVEN)
     """Share of the training examples whose i-vector is replaced by zeros, drawn anew each epoch."""
+    average_last: int = Field(1, ge=1, json_schema_extra=DECIDES_IF_GIVEN)
+    """The final model is the mean of the weights at the ends of so many last epochs, if its loss on
+    held-out data is not worse than that of the last one's (docs/small-data.md); 1 takes the last
+    one's."""
     precision: Literal["fp32", "tf32", "bf16", "fp64"] = "fp32"
     """Of the model's arithmetic; weights are kept in fp32 (fp64: all in double precision).
     Without a GPU, bf16 takes the fastest of three ways, fp32 among them; a run keeps what its

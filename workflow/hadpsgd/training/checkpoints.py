@@ -105,6 +105,15 @@ class Saved:
                 found[node] = part["record_blocks"].numpy().copy()
         return found
 
+    def epochs(self) -> dict[int, dict[int, int]]:
+        """Super-learner -> epoch -> the version of the weights that it kept at its end."""
+        return {
+            node: torch.load(path, map_location="cpu", weights_only=True, mmap=True).get(
+                "epochs", {}
+            )
+            for node, path in self.parts().items()
+        }
+
     def source(self, node: int) -> int:
         """Whose part a super-learner goes on from: its own, or a neighbour's if it was dead."""
         parts = self.parts()

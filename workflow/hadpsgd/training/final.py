@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +19,18 @@ from hadpsgd.egs.dataset import Dataset
 from hadpsgd.files import write_text
 from hadpsgd.models.blstm import BLSTM, Shape
 from hadpsgd.models.build import ModelMeta, SavedShape, save_model
+from hadpsgd.training import averaging
 from hadpsgd.training.checkpoints import Saved
 from hadpsgd.training.evaluation import evaluate, named
 from hadpsgd.training.job import Job
+from hadpsgd.training.metrics import say
 
 
-def consensus(job: Job) -> float:
-    """Load the mean of all learners' last weights into the model; their distance from it."""
+def consensus(job: Job) -> tuple[Tensor, float]:
+    """The mean of all learners' last weights, and their distance from it."""
     job.checkpoints.wait_until_complete(job.meeting.timeout.total_seconds())
     last = job.checkpoints.last
-    mean, distance = average(_Weights(last, sorted(last.parts())))
-    job.engine.load_weights(mean)
-    return distance
+    return average(_Weights(last, sorted(last.parts())))
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,7 @@ def average(weights: Iterable[Tensor]) -> tuple[Tensor, float]:
     Over the L super-learners that lived, summed in their order, in double precision. Gone through
     twice and never held together: 128 learners take the memory of one.
     """
-    mean, count = torch.zeros((), dtype=torch.float64), 0
-    for row in weights:
-        mean = mean.add_(row) if count else row.to(torch.float64, copy=True)
-        count += 1
-    mean /= count
+    mean = averaging.mean(weights)
     squares = [float((row - mean).square().sum()) for row in weights]
     return mean, float(np.sqrt(np.mean(squares)) / mean.norm())
 
@@ -85,10 +83,53 @@ def save(out: Path, model: BLSTM, shape: Shape, examples: Dataset) -> None:
 
 
 def measure(job: Job) -> dict[str, float]:
-    """Load the learners' mean; their distance from it, its score on all held-out examples."""
-    distance = consensus(job)
-    score = named(evaluate(job.model, job.dev_feed.share(rank=0, learners=1)))
-    return {"consensus_distance": distance, **score}
+    """Load the final weights into the model; the learners' distance from their mean, and the score
+    of the final weights on all held-out examples.
+    """
+    last, distance = consensus(job)
+    score = _score(job, last)
+    found = {"consensus_distance": distance, **score}
+    if versions := averaging.by_epoch(job.checkpoints.last.epochs()):
+        found |= _choose(job, last, score, versions)
+    return found
+
+
+def _score(job: Job, weights: Tensor) -> dict[str, float]:
+    """On all held-out examples, of weights that the model has from now on."""
+    job.engine.load_weights(weights)
+    return named(evaluate(job.model, job.dev_feed.share(rank=0, learners=1)))
+
+
+def _choose(
+    job: Job, last: Tensor, score: dict[str, float], versions: dict[int, dict[int, int]]
+) -> dict[str, float]:
+    """Load the mean over the ends of epochs, or the last one's again if that scores better.
+
+    `versions`: what was kept, as that of `Choice`. The score of what is loaded, and of the other.
+    """
+    folder, moment = job.checkpoints.folder, job.checkpoints.last.folder.name
+    choice = averaging.Choice(
+        moment=moment, averaged=False, last=score["heldout_loss"], mean=math.nan, versions=versions
+    )
+    epochs = choice.of_epochs(lambda kept: averaging.load(kept.file(folder)))
+    mean = averaging.mean(chain(epochs, [last]))
+    score_of_mean = _score(job, mean)
+    loss = score_of_mean["heldout_loss"]
+    choice = replace(choice, mean=loss, averaged=loss <= choice.last)
+    choice.write(folder)
+    say(
+        f"{job.run.id}: held-out loss {loss:.4f} of the mean of epochs "
+        f"{min(versions)} to {job.settings.training.epochs}, {choice.last:.4f} of the last one: "
+        f"the {'mean' if choice.averaged else 'last one'} is final"
+    )
+    if not choice.averaged:
+        job.engine.load_weights(last)
+    return {
+        **(score_of_mean if choice.averaged else score),
+        "averaged_epochs": len(versions) + 1 if choice.averaged else 1,
+        "heldout_loss_of_last": choice.last,
+        "heldout_loss_of_mean": loss,
+    }
 
 
 def write(job: Job, seconds: float, measured: dict[str, float]) -> None:

@@ -36,6 +36,7 @@ from hadpsgd.errors import UserError
 from hadpsgd.files import sha256
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.training import arithmetic
+from hadpsgd.training.averaging import Kept
 from hadpsgd.training.checkpoints import Checkpoints
 from hadpsgd.training.data import Feed
 from hadpsgd.training.evaluation import pick_device
@@ -73,6 +74,8 @@ class Job:
     feed: Feed
     dev_feed: Feed
     checkpoints: Checkpoints
+    kept: Kept
+    """This learner's weights at the ends of epochs."""
     steps_per_epoch: int
     device: torch.device
     gradients: Gradients
@@ -196,6 +199,7 @@ def assemble(config: Config, run_id: str, *, egs: Path, dev_egs: Path, out: Path
         feed=train_feed,
         dev_feed=feed(dev),
         checkpoints=checkpoints,
+        kept=Kept(checkpoints.folder, place.node, training, writes=place.member == 0),
         steps_per_epoch=plan.steps,
         device=device,
         gradients=Gradients(engine.module, settings, device, arithmetic=way),

@@ -166,10 +166,11 @@ def let_in(job: Job, work: Work) -> None:
 
 
 def evaluate_epochs(job: Job, progress: Progress, passed: int) -> None:
-    """This learner's share of the held-out scores of epochs that have been passed."""
+    """Of epochs that have been passed: what is kept of weights, this learner's share of scores."""
     if progress.epoch >= passed:
         return
     place = job.engine.place
+    job.kept.passed(range(progress.epoch + 1, passed + 1), job.engine)
     score = evaluate(job.model, job.dev_feed.share(rank=place.rank, learners=place.world))
     for epoch in range(progress.epoch + 1, passed + 1):
         progress.evaluated(score, epoch)
@@ -188,7 +189,8 @@ def state(job: Job) -> dict[str, Any]:
     their work, from the blocks in the record up to here: what is claimed and not done is left.
     """
     engine = job.engine
-    return engine.state_dict() | {"complete": engine.complete, "dead": record_lengths(job)}
+    more = {"complete": engine.complete, "dead": record_lengths(job)}
+    return engine.state_dict() | more | job.kept.state()
 
 
 def record_lengths(job: Job) -> dict[int, int]:
@@ -221,6 +223,7 @@ def resume(job: Job) -> tuple[Saved | None, bool]:
     found = saved.load(source)
     if source == node:
         engine.load_state_dict(found)
+        job.kept.resume(found)
     else:
         length = saved.record_lengths().get(node)
         engine.take_place(found, source=source, record_bytes=length)

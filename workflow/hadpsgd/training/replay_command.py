@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Collection
+from itertools import chain
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from hadpsgd.config import Config, RunSettings, load, settings_of
 from hadpsgd.decentralized.core.buffers import Flat, flatten
@@ -26,7 +29,7 @@ from hadpsgd.egs.masking import Masks
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 from hadpsgd.models.blstm import BLSTM
-from hadpsgd.training import arithmetic, final, memory
+from hadpsgd.training import arithmetic, averaging, final, memory
 from hadpsgd.training.checkpoints import Saved, newest
 from hadpsgd.training.data import Feed
 from hadpsgd.training.evaluation import pick_device
@@ -75,7 +78,8 @@ def run(args: argparse.Namespace) -> int:
     saved = newest(folder)
     if settings.training.precision == "bf16":
         memory.keep()
-    learners = replay(settings, args.egs, saved, meeting)
+    choice = averaging.choice_of(folder, saved.folder.name)
+    learners, kept = replay(settings, args.egs, saved, meeting, choice.needed if choice else set())
     different = compare(saved, learners)
     for node in different:
         say(f"learner {node}: weights differ from the checkpoint's")
@@ -84,15 +88,27 @@ def run(args: argparse.Namespace) -> int:
     if args.out and processes > 1:
         raise UserError("--out needs all learners in one process: leave torchrun away")
     if args.out:
-        _write(config, settings, args.egs, learners, args.out)
+        last = {node: learners[node] for node in sorted(saved.parts())}
+        mean, distance = final.average([learner.weights.cpu() for learner in last.values()])
+        if choice and choice.averaged:
+            epochs = choice.of_epochs(lambda ended: kept[ended.node, ended.version])
+            mean = averaging.mean(chain(epochs, [mean]))
+        _write(config, settings, args.egs, last, args.out, mean=mean, distance=distance)
     if processes > 1:
         dist.barrier()
         dist.destroy_process_group()
     return DIFFERENT if different else 0
 
 
-def replay(settings: RunSettings, egs: Path, saved: Saved, meeting: Meeting) -> dict[int, Learner]:
-    """This process's learners after all that the record says up to a checkpoint.
+def replay(
+    settings: RunSettings,
+    egs: Path,
+    saved: Saved,
+    meeting: Meeting,
+    needed: Collection[tuple[int, int]] = (),
+) -> tuple[dict[int, Learner], dict[tuple[int, int], Tensor]]:
+    """This process's learners after all that the record says up to a checkpoint; and of the
+    (node, version) `needed`, their weights at that version.
 
     Raises:
         UserError: the record loses a gradient, applies one twice or uses what is not there yet.
@@ -171,10 +187,11 @@ def replay(settings: RunSettings, egs: Path, saved: Saved, meeting: Meeting) -> 
         average=strategy.collective,
         owner=lambda node: node % processes,
         process=meeting.place.rank,
+        kept=needed,
     )
     total = sum(map(len, records.values()))
     again.run(lambda n: say(f"{n}/{total} events") if n % TELL_EVERY == 0 else None)
-    return learners
+    return learners, again.kept
 
 
 def _average_gradient(
@@ -199,16 +216,22 @@ def _average_gradient(
 
 
 def _write(
-    config: Config, settings: RunSettings, egs: Path, learners: dict[int, Learner], out: Path
+    config: Config,
+    settings: RunSettings,
+    egs: Path,
+    learners: dict[int, Learner],
+    out: Path,
+    *,
+    mean: Tensor,
+    distance: float,
 ) -> None:
-    """What training leaves, of the replayed learners."""
+    """What training leaves, of the replayed learners and the final weights `mean`."""
     run_, training = settings.run, settings.training
     dataset = Dataset(egs)
     model = BLSTM(
         settings.model, input_dim=dataset.dim, num_pdfs=dataset.num_pdfs, seed=settings.seed
     )
     flat = flatten(model.to(pick_device(training.device, 0)), shards=run_.learners)
-    mean, distance = final.average([learners[node].weights.cpu() for node in sorted(learners)])
     with torch.no_grad():
         flat.weights.copy_(mean)
     out.mkdir(parents=True, exist_ok=True)

@@ -23,6 +23,7 @@ from hadpsgd.decentralized.core.engine import Report
 from hadpsgd.decentralized.core.place import Place
 from hadpsgd.decentralized.core.work import Left
 from hadpsgd.decentralized.simulated.node import Node, Step
+from hadpsgd.training.averaging import Kept
 from hadpsgd.training.board import SharedBoard
 from hadpsgd.training.checkpoints import Checkpoints, Saved, newest_sound
 from hadpsgd.training.evaluation import evaluate
@@ -99,6 +100,8 @@ class Part:
         self.asked = asked
         self.simulation = learners.simulation(self._stepped)
         self.nodes = self.simulation.nodes
+        folder, training = job.checkpoints.folder, job.settings.training
+        self._kept = [Kept(folder, node.index, training) for node in self.nodes]
         self._lines: list[Line] = []
         self._progress = [0] * len(self.nodes)
         """Steps of the run that are done, as far as each node has come across."""
@@ -113,6 +116,7 @@ class Part:
         for node in self.nodes:
             state = saved.load(node.index)
             node.engine.load_state_dict(state)
+            self._kept[node.index].resume(state)
             node.begins = state["virtual_seconds"]
             complete = state["complete"]
             self._progress[node.index] = node.engine.steps
@@ -182,6 +186,7 @@ class Part:
         for node in reversed(self.nodes):  # the first one's last: with it old checkpoints go
             state: dict[str, Any] = node.engine.state_dict()
             state |= {"virtual_seconds": node.ended, "complete": self._complete, "dead": {}}
+            state |= self._kept[node.index].state()
             meeting = replace(job.meeting, place=Place(rank=node.index, world=len(self.nodes)))
             keep = job.settings.training.keep_checkpoints
             checkpoints = Checkpoints(job.checkpoints.folder, meeting, keep)
@@ -235,10 +240,11 @@ class Part:
         self._evaluate(node, passed=passed)
 
     def _evaluate(self, node: Node, *, passed: int) -> None:
-        """The node's share of the held-out scores of epochs that have been passed."""
+        """Of epochs that have been passed: what is kept of weights, the node's share of scores."""
         progress = self._lines[node.index].progress
         if progress.epoch >= passed:
             return
+        self._kept[node.index].passed(range(progress.epoch + 1, passed + 1), node.engine)
         self.simulation.show(node)
         share = self.job.dev_feed.share(rank=node.index, learners=len(self.nodes))
         score = self.learners.minibatches.compute(lambda: evaluate(self.job.model, share))

@@ -107,6 +107,10 @@ class Engine(Protocol):
     def weights(self) -> Tensor:
         """The learner's, flat; stand still while paused."""
 
+    def snapshot(self) -> tuple[Tensor, int]:
+        """A copy of the weights of this moment, pending mixes included; the version that they are
+        in the record, where there is one."""
+
     def observe(self) -> Observation:
         """What there was to see of the mixes since the last call."""
 

@@ -7,7 +7,7 @@ mixes are made of. All walk through the events in one order, which the records a
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -83,6 +83,7 @@ class Replay:
         average: mixes replace weights by the mean of all nodes (D1D, local).
         owner: which process holds a node.
         process: number of this process.
+        kept: (node, version) of weights that are wanted when all is done, of nodes of this process.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Replay:
         average: bool = False,
         owner: Callable[[int], int] = lambda _: 0,
         process: int = 0,
+        kept: Collection[tuple[int, int]] = (),
     ) -> None:
         self.records = records
         self.learners = learners
@@ -102,6 +104,9 @@ class Replay:
         self.average = average
         self.owner = owner
         self.process = process
+        self.kept: dict[tuple[int, int], Tensor] = {}
+        """Copies of the weights that are wanted, as far as they have been made."""
+        self._wanted = frozenset(kept)
         self._uses = Counter(
             (snapshot, owner(node))
             for node, entries in records.items()
@@ -186,6 +191,10 @@ class Replay:
 
     def _made(self, node: int, version: int) -> None:
         """A version of a node: keep it if a mix here needs it, pass it on to those that do."""
+        if node in self.learners and (node, version) in self._wanted:
+            out = torch.empty_like(self.learners[node].weights)
+            self.learners[node].snapshot(out)
+            self.kept[node, version] = out.cpu()
         for sent in (False, True):
             snapshot = node, version, sent
             readers = self._readers.get(snapshot, set())

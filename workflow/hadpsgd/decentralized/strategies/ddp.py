@@ -82,6 +82,10 @@ class DdpEngine:
         """All parameters, one after the other."""
         return parameters_to_vector(self.parameters).detach()
 
+    def snapshot(self) -> tuple[Tensor, int]:
+        """A copy of the weights; the updates so far."""
+        return self.weights.clone(), self.steps
+
     @property
     def moment(self) -> str:
         """Names a pause."""

@@ -115,6 +115,12 @@ class DecentralizedEngine:
         """The learner's, flat."""
         return self.learner.weights
 
+    def snapshot(self) -> tuple[Tensor, int]:
+        """A copy of the weights of this moment, pending mixes included; their version."""
+        weights = torch.empty_like(self.learner.weights)
+        version = self.learner.snapshot(weights)
+        return weights, version
+
     @property
     def bytes_sent(self) -> int:
         """By this process so far, to super-learners and inside its own."""

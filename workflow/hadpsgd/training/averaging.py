@@ -1,0 +1,171 @@
+"""The mean of the weights at the ends of the last epochs, in place of the last epoch's.
+
+As Kaldi's nnet3 and icefall average the models of their last iterations. As a learner passes the
+end of an epoch it keeps a copy of its weights, pending mixes included, and the version that its
+record has then: a replay has the same weights at the same version. Of the last epoch the weights
+count in which training ends.
+
+What a learner has kept stands in its part of every checkpoint, so a run that goes on from one
+counts what that knew and nothing that was lost. Epochs weigh the same, and so do the learners of
+each; one that came later lacks those before.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hadpsgd.config.settings import Settings
+from hadpsgd.decentralized.core.engine import Engine
+from hadpsgd.errors import UserError
+from hadpsgd.files import atomic_file, write_text
+
+CHOICE = "choice.json"
+
+
+def mean(rows: Iterable[Tensor]) -> Tensor:
+    """Of tensors of one shape, summed in their order, in double precision; gone through once."""
+    total, count = torch.zeros((), dtype=torch.float64), 0
+    for row in rows:
+        total = total.add_(row) if count else row.to(torch.float64, copy=True)
+        count += 1
+    return total / count
+
+
+def folder_of(checkpoints: Path) -> Path:
+    """Where the weights of epochs lie, in the folder of a run's checkpoints."""
+    return checkpoints / "epochs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """A (super-)learner's weights at the end of an epoch."""
+
+    epoch: int
+    node: int
+    version: int
+    """Of the weights, in its record."""
+
+    def file(self, checkpoints: Path) -> Path:
+        """Where they are: a flat tensor."""
+        name = f"{self.epoch:04d}-node-{self.node}-at-{self.version}.pt"
+        return folder_of(checkpoints) / name
+
+
+class Kept:
+    """The weights that one (super-)learner has kept.
+
+    Args:
+        checkpoints: the folder of the run's checkpoints.
+        node: whose weights.
+        training: how many epochs there are, and the mean of how many is wanted.
+        writes: whether this process is the one of the super-learner that does.
+    """
+
+    def __init__(
+        self, checkpoints: Path, node: int, training: Settings, *, writes: bool = True
+    ) -> None:
+        self.checkpoints = checkpoints
+        self.node = node
+        self.writes = writes
+        self._wanted = range(training.epochs - training.average_last + 1, training.epochs)
+        self._versions: dict[int, int] = {}
+
+    def passed(self, epochs: Iterable[int], engine: Engine) -> None:
+        """Keep the weights of this moment, if they are wanted: these epochs have just ended.
+
+        Raises:
+            UserError: no space, or no permission.
+        """
+        wanted = [epoch for epoch in epochs if epoch in self._wanted]
+        if not wanted or not self.writes:
+            return
+        weights, version = engine.snapshot()
+        for epoch in wanted:
+            ended = Ended(epoch=epoch, node=self.node, version=version)
+            with atomic_file(ended.file(self.checkpoints)) as temporary:
+                torch.save(weights.cpu(), temporary)
+            self._versions[epoch] = version
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint has to know; empty where nothing is kept."""
+        return {"epochs": dict(self._versions)} if self._versions else {}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Count what this learner's part of a checkpoint knows."""
+        self._versions = dict(state.get("epochs", {}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Which weights became the final ones at the end of a run, for its replay."""
+
+    moment: str
+    """Of the checkpoint of the end."""
+    averaged: bool
+    last: float
+    """Held-out loss of the last epoch's weights, nats a frame."""
+    mean: float
+    """That of the mean."""
+    versions: dict[int, dict[int, int]]
+    """Epoch before the last -> (super-)learner -> the version of its weights."""
+
+    def write(self, checkpoints: Path) -> None:
+        """Beside the weights."""
+        write_text(folder_of(checkpoints) / CHOICE, json.dumps(asdict(self), indent=2) + "\n")
+
+    def of_epochs(self, weights: Callable[[Ended], Tensor]) -> Iterator[Tensor]:
+        """The learners' mean of each epoch before the last, in their order; `weights` gets them."""
+        for epoch, versions in sorted(self.versions.items()):
+            yield mean(
+                weights(Ended(epoch=epoch, node=node, version=version))
+                for node, version in sorted(versions.items())
+            )
+
+    @property
+    def needed(self) -> set[tuple[int, int]]:
+        """The (super-)learners and their versions of which a replay needs the weights."""
+        return {kept for versions in self.versions.values() for kept in versions.items()}
+
+
+def choice_of(checkpoints: Path, moment: str) -> Choice | None:
+    """What was chosen at the end of a run; None where nothing was, or this is not its end."""
+    try:
+        found = json.loads((folder_of(checkpoints) / CHOICE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    if found["moment"] != moment:
+        return None
+    versions = {
+        int(epoch): {int(node): version for node, version in of.items()}
+        for epoch, of in found.pop("versions").items()
+    }
+    return Choice(versions=versions, **found)
+
+
+def by_epoch(kept: Mapping[int, Mapping[int, int]]) -> dict[int, dict[int, int]]:
+    """Node -> epoch -> version, the other way round."""
+    epochs = sorted({epoch for versions in kept.values() for epoch in versions})
+    return {
+        epoch: {node: kept[node][epoch] for node in sorted(kept) if epoch in kept[node]}
+        for epoch in epochs
+    }
+
+
+def load(file: Path) -> Tensor:
+    """What was kept.
+
+    Raises:
+        UserError: it is not there.
+    """
+    if not file.is_file():
+        fix = "Remove the run's checkpoint folder and train again"
+        raise UserError("the weights of an epoch are gone", where=file, fix=fix)
+    weights: Tensor = torch.load(file, map_location="cpu", weights_only=True)
+    return weights
