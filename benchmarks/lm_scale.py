@@ -2,9 +2,9 @@
 
     python benchmarks/lm_scale.py [--ngrams 500000 1000000 2000000] [--stages load prune ...]
 
-Makes 4-grams of Zipf words (at most 85,000) and lets each stage run on them in a process of its
-own. Prints its processor seconds and peak memory, what an n-gram costs (the slope over the sizes),
-and from that what 36 and 65 million take. `--make FILE` writes a model alone.
+Makes texts and 4-grams of Zipf words (at most 85,000) and lets each stage run on them in a process
+of its own. Prints its processor seconds and peak memory, what an n-gram costs (the slope over the
+sizes), and from that what 36 and 65 million take. `--make FILE` writes a model alone.
 """
 
 from __future__ import annotations
@@ -26,9 +26,13 @@ from hadpsgd.lm import arpa
 from hadpsgd.lm.backoff import Backoff, load
 from hadpsgd.lm.mix import mix_tuned
 from hadpsgd.lm.prune import prune
+from hadpsgd.lm.train import train
+from hadpsgd.lm.vocabulary import Vocabulary
 
 SHARES = (0.10, 0.35, 0.55)
 """Of the 2-, 3- and 4-grams, as in a model of 65 million n-grams with 36 million 4-grams."""
+WORDS = 85_000
+NGRAMS_A_WORD = 2.6
 PREDICTED = (36_000_000, 65_000_000)
 EVENTS = 200_000
 _BLOCK = 1 << 16
@@ -37,9 +41,9 @@ _BLOCK = 1 << 16
 def make(path: Path, size: int, seed: int = 0) -> None:
     """Write an ARPA file of so many n-grams, block by block: their keys alone are held."""
     rng = np.random.default_rng(seed)
-    words = min(85_000, size // 4)
+    words = min(WORDS, size // 4)
     counts = [words, *(int(share * (size - words)) for share in SHARES)]
-    names = ["<s>", "</s>", *(_name(number) for number in range(words - 2))]
+    names = _names(words)
     with path.open("w", encoding="utf-8") as stream:
         stream.write("\\data\\\n")
         stream.writelines(f"ngram {order}={count}\n" for order, count in enumerate(counts, 1))
@@ -50,6 +54,26 @@ def make(path: Path, size: int, seed: int = 0) -> None:
             stream.write(f"\n\\{order}-grams:\n")
             _write_order(stream, rng, names, spelled, last=order == len(counts))
         stream.write("\n\\end\\\n")
+
+
+def make_text(path: Path, size: int) -> None:
+    """Write sentences of some ten Zipf words; they have about so many n-grams up to order 4."""
+    rng = np.random.default_rng(2)
+    words = min(WORDS, size // 4)
+    names, zipf = _names(words)[2:], np.cumsum(1.0 / np.arange(10, words + 8))
+    with path.open("w", encoding="utf-8") as stream:
+        left = int(size / NGRAMS_A_WORD)
+        while left > 0:
+            drawn = np.searchsorted(zipf, rng.random(min(_BLOCK, left)) * zipf[-1])
+            ends = np.flatnonzero(rng.random(len(drawn)) < 0.1)
+            for sentence in np.split(drawn, ends):
+                stream.write(" ".join([names[word] for word in sentence.tolist()]) + "\n")
+            left -= len(drawn)
+
+
+def _names(count: int) -> list[str]:
+    """<s>, </s> and the most frequent words."""
+    return ["<s>", "</s>", *(_name(number) for number in range(count - 2))]
 
 
 def _name(number: int) -> str:
@@ -126,6 +150,12 @@ def _mix(models: list[Path], out: Path) -> int:
     return sum(arpa.counts(models[0]))
 
 
+def _train(models: list[Path], out: Path) -> int:
+    """On a text beside the model."""
+    train(models[0].with_suffix(".txt"), Vocabulary(frozenset(_names(WORDS))), 4, out)
+    return sum(arpa.counts(out))
+
+
 def look_ups(model: Backoff) -> Iterator[tuple[str, float]]:
     """Microseconds of a probability: of listed 4-grams, and of words drawn at random."""
     rng = np.random.default_rng(1)
@@ -149,6 +179,7 @@ def _look_ups(models: list[Path], _: Path) -> int:
 
 
 STAGES = {
+    "train": _train,
     "load": _load,
     "check": _check,
     "prune": _prune,
@@ -180,7 +211,7 @@ def measured(name: str, models: list[Path], folder: Path) -> np.ndarray:
     if done.returncode:
         sys.exit(f"{name}: {done.stderr}")
     if name == "look-ups":
-        print("  " + ", ".join(done.stderr.strip().splitlines()))
+        print("  " + ", ".join(line for line in done.stderr.splitlines() if line.endswith(" us")))
     return np.array([float(value) for value in done.stdout.split()])
 
 
@@ -191,6 +222,7 @@ def compare(sizes: list[int], stages: list[str]) -> None:
         for size in sizes:
             make(folder / f"{size}.arpa", size)
             make(folder / f"{size}.more.arpa", size // 4, seed=1)
+            make_text(folder / f"{size}.txt", size)
         for each in stages:
             rows = []
             for size in sizes:

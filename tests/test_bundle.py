@@ -27,7 +27,7 @@ from hadpsgd.scoring.bundle.manifest import Manifest
 
 # packages of training, tracking and the workflow, and those that make language models and graphs
 ABSENT = {
-    *("mlflow", "snakemake", "kaldilm", "kaldingram", "matplotlib", "jinja2", "sentencepiece"),
+    *("mlflow", "snakemake", "kaldilm", "matplotlib", "jinja2", "sentencepiece"),
     *("psutil", "filelock", "kaldialign", "espeakng_loader"),
 }
 ROOMS = ("training", "tracking", "egs", "lm", "reports", "planning", "rerun")

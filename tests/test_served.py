@@ -32,7 +32,7 @@ RATE = 8000
 # no project; a server's answers to requests, as JSON
 ELSEWHERE = """
 import importlib.util, json, sys
-absent = {"snakemake", "kaldilm", "kaldingram", "kaldialign", "espeakng_loader", "sentencepiece"}
+absent = {"snakemake", "kaldilm", "kaldialign", "espeakng_loader", "sentencepiece"}
 class Absent:
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] in absent:

@@ -113,7 +113,7 @@ def mix_tuned(
 ) -> dict[str, float]:
     """Tune weights on sentences, write the mixture, return the weights by name.
 
-    Holds the n-grams in memory, some 16 bytes each, and some 40 while the longest are joined.
+    Holds the n-grams in memory, some 16 bytes each, and some 60 while the longest are joined.
 
     Raises:
         UserError: a model cannot be read, or the sentences share no word with the models.

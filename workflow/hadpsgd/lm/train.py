@@ -1,4 +1,4 @@
-"""Kneser-Ney n-gram from text (kaldingram or lmplz), as a gzipped ARPA file."""
+"""Kneser-Ney n-gram from text (our own or KenLM's lmplz), as a gzipped ARPA file."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_file
 from hadpsgd.lm import arpa
 from hadpsgd.lm.contexts import Hasher, among, changes
-from hadpsgd.lm.kneser_ney import estimate
+from hadpsgd.lm.kneser_ney import Text, estimate
 from hadpsgd.lm.vocabulary import Vocabulary
+from hadpsgd.lm.whole import ngrams
 from hadpsgd.progress import tracked
 
 Tool = Literal["kaldingram", "lmplz"]
@@ -37,23 +38,35 @@ def train(
     Raises:
         UserError: no text, or an empty one; lmplz is asked for and missing, or fails.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        mapped, longest = Path(folder) / "text", 0
-        with mapped.open("w", encoding="utf-8") as stream:
-            for words in vocabulary.map(text):
-                stream.write(" ".join(words) + "\n")
-                longest = max(longest, len(words) + 2)
-        if not longest:
-            raise UserError("no words", where=text, fix="Give one sentence a line")
-        if longest < order:
-            what = f"the longest sentence of {text}, with <s> and </s>, has {longest} words"
-            print(f"order {longest}, not {order}: {what}", file=sys.stderr)
-            order = longest
-        plain = Path(folder) / "arpa"
-        (estimate if tool == "kaldingram" else _lmplz)(mapped, order, plain)
-        write(out, arpa.counts(plain), closed(plain))
+    sentences = vocabulary.map(text)
+    if tool == "kaldingram":
+        words = Text.of(sentences)
+        order = _supported(text, words.longest, order)
+        model = estimate(words, order)
+        write(out, [len(o.keys) for o in model.orders], ngrams(model))
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            mapped, plain, longest = Path(folder) / "text", Path(folder) / "arpa", 2
+            with mapped.open("w", encoding="utf-8") as stream:
+                for sentence in sentences:
+                    stream.write(" ".join(sentence) + "\n")
+                    longest = max(longest, len(sentence) + 2)
+            order = _supported(text, longest, order)
+            _lmplz(mapped, order, plain)
+            write(out, arpa.counts(plain), closed(plain))
     print(f"language model: {arpa.counts(out)} n-grams by order", file=sys.stderr)
     return order
+
+
+def _supported(text: Path, longest: int, order: int) -> int:
+    """The order that a text with such a longest sentence, <s> and </s> counted, gives."""
+    if longest <= 2:
+        raise UserError("no words", where=text, fix="Give one sentence a line")
+    if longest >= order:
+        return order
+    what = f"the longest sentence of {text}, with <s> and </s>, has {longest} words"
+    print(f"order {longest}, not {order}: {what}", file=sys.stderr)
+    return longest
 
 
 def _lmplz(text: Path, order: int, out: Path) -> None:

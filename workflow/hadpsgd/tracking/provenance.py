@@ -32,7 +32,7 @@ DIFF_LIMIT = 2 * 2**20
 PACKAGES = (
     *("torch", "numpy", "scipy", "mlflow", "snakemake", "pydantic", "kaldi-io"),
     *("kaldi-native-fbank", "kaldifst", "kaldi-decoder", "kaldilm"),
-    *("kaldingram", "kaldialign", "espeakng-loader", "sentencepiece"),
+    *("kaldialign", "espeakng-loader", "sentencepiece"),
 )
 _SLURM = ("JOB_ID", "ARRAY_JOB_ID", "ARRAY_TASK_ID", "JOB_NAME", "JOB_PARTITION", "NNODES")
 _SLURM_MORE = ("NTASKS", "RESTART_COUNT", "CLUSTER_NAME")
