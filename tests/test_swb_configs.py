@@ -72,4 +72,4 @@ def test_they_are_planned_for_a_cluster(name: str, runs: int, tmp_path: Path) ->
         "corpus": 4, "dictionary": 1, "sat": 1, "train": runs, "decode": 3 * runs, "score": 3 * runs
     }  # fmt: skip
     assert {rule: int(counts.get(rule, 0)) for rule in wanted} == wanted
-    assert re.search(r"about [\d.e+]+ GiB of disk and [\d.e+]+ hours of a core", said)
+    assert re.search(r"about [\d,.]+ GiB of disk and [\d,.]+ hours of a core", said)

@@ -82,6 +82,10 @@ STAGES: dict[str, tuple[str, str]] = {
         "hadpsgd.decentralized.commands.simulate",
         "strategies among many learners in simulated time, stragglers and slow links included",
     ),
+    "cost": (
+        "hadpsgd.planning.cost_command",
+        "hours, memory, disk and money of a whole config, stage by stage",
+    ),
     "plan": (
         "hadpsgd.planning.plan_command",
         "hours of training on a cluster; which strategy, sizes, batch and learning rate to take",

@@ -82,7 +82,7 @@ if "mono" in GMM:
         threads: THREADS
         resources:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
-            runtime=lambda wildcards, attempt: 240 * attempt,
+            runtime=NEEDS.minutes("mono", 240),
         params:
             config=config_file,
             depends=DEPENDS["mono"],
@@ -110,7 +110,7 @@ if "tri" in GMM:
         threads: THREADS
         resources:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
-            runtime=lambda wildcards, attempt: 240 * attempt,
+            runtime=NEEDS.minutes("tri", 240),
         params:
             config=config_file,
             depends=DEPENDS["tri"],
@@ -138,7 +138,7 @@ if "lda_mllt" in GMM:
         threads: THREADS
         resources:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
-            runtime=lambda wildcards, attempt: 240 * attempt,
+            runtime=NEEDS.minutes("lda_mllt", 240),
         params:
             config=config_file,
             depends=DEPENDS["lda_mllt"],
@@ -166,7 +166,7 @@ if "sat" in GMM:
         threads: THREADS
         resources:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
-            runtime=lambda wildcards, attempt: 240 * attempt,
+            runtime=NEEDS.minutes("sat", 240),
         params:
             config=config_file,
             depends=DEPENDS["sat"],

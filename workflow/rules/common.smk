@@ -17,6 +17,8 @@ from hadpsgd.config import (
     stage_folders,
 )
 from hadpsgd.ending import unfinished
+from hadpsgd.planning.announce import announce as announce_cost
+from hadpsgd.planning.resources import StageNeeds
 from hadpsgd.sites import check_site, with_site
 from hadpsgd.snapshot import snapshot
 from hadpsgd.sources import Digests
@@ -40,11 +42,13 @@ validate(
 )
 OUT = f"{CONFIG.results}/{CONFIG.name}"
 plans(Path(OUT))
+announce_cost(workflow, CONFIG)
 # What a change makes again: of the settings, and of the files that stages read from outside.
 DEPENDS = stage_keys(CONFIG)
 DIGESTS = Digests(
     CONFIG, out=Path(OUT), handed=SNAPSHOT.sources if SNAPSHOT.handed else None
 )
+NEEDS = StageNeeds(CONFIG)  # what stages ask of a scheduler, by hours of speech
 GMM = stage_folders(CONFIG, OUT)  # of our own stages: none with Kaldi's alignments
 SETS = ["train", "dev", *CONFIG.tests]
 # Training speech at other speeds (corpus.speeds) is a set of its own, for egs alone.

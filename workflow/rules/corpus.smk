@@ -45,7 +45,7 @@ rule corpus:
     threads: THREADS
     resources:
         mem_mb=lambda wildcards, attempt: 4000 * attempt,
-        runtime=lambda wildcards, attempt: 60 * attempt,
+        runtime=NEEDS.minutes("corpus.{set}", 60),
     params:
         config=config_file,
         sources=lambda wildcards: DIGESTS("corpus", wildcards.set),
@@ -75,7 +75,7 @@ rule words:
         "../../envs/hadpsgd.yaml"
     resources:
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
-        runtime=30,
+        runtime=NEEDS.minutes("words.{set}", 30),
     params:
         config=config_file,
         out=subpath(output[0], ancestor=2),
@@ -161,7 +161,7 @@ if PERTURBED:
         threads: THREADS
         resources:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
-            runtime=lambda wildcards, attempt: 120 * attempt,
+            runtime=NEEDS.minutes("perturb", 120),
         params:
             config=config_file,
             depends=DEPENDS["perturb"],

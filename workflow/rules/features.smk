@@ -12,7 +12,7 @@ rule features:
     threads: shared_threads(len(SETS))
     resources:
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
-        runtime=lambda wildcards, attempt: 120 * attempt,
+        runtime=NEEDS.minutes("features.{stream}.{set}", 120),
     params:
         config=config_file,
         sources=lambda wildcards: DIGESTS(f"features.{wildcards.stream}", wildcards.set),
@@ -53,7 +53,7 @@ rule egs:
     threads: THREADS
     resources:
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
-        runtime=lambda wildcards, attempt: 120 * attempt,
+        runtime=NEEDS.minutes("egs.{set}", 120),
     params:
         config=config_file,
         depends=lambda wildcards: DEPENDS[f"egs.{wildcards.set}"],

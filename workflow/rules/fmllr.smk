@@ -23,7 +23,7 @@ if FMLLR_MODEL:
         threads: THREADS
         resources:
             mem_mb=lambda wildcards, attempt: 2000 * attempt,
-            runtime=lambda wildcards, attempt: 120 * attempt,
+            runtime=NEEDS.minutes("fmllr.adapt_perturbed", 120),
         params:
             config=config_file,
             sources=lambda wildcards: DIGESTS("fmllr_model", "train"),
@@ -49,7 +49,7 @@ if FMLLR_MODEL:
         threads: shared_threads(len(SETS))
         resources:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
-            runtime=lambda wildcards, attempt: 120 * attempt,
+            runtime=NEEDS.minutes("fmllr.apply.train_perturbed", 120),
         params:
             config=config_file,
             sources=lambda wildcards: DIGESTS("fmllr_model", "train"),
@@ -123,7 +123,7 @@ elif CONFIG.estimates_fmllr:
         threads: shared_threads(len(SETS))
         resources:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
-            runtime=lambda wildcards, attempt: 120 * attempt,
+            runtime=NEEDS.minutes("fmllr.apply.{set}", 120),
         params:
             config=config_file,
         shell:

@@ -45,7 +45,7 @@ else:
         threads: THREADS
         resources:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
-            runtime=lambda wildcards, attempt: 240 * attempt,
+            runtime=NEEDS.minutes("ubm", 240),
         params:
             config=config_file,
             sources=lambda wildcards: DIGESTS("ubm"),
@@ -73,7 +73,7 @@ else:
         threads: THREADS
         resources:
             mem_mb=lambda wildcards, attempt: 4000 * attempt,
-            runtime=lambda wildcards, attempt: 240 * attempt,
+            runtime=NEEDS.minutes("ivector_train", 240),
         params:
             config=config_file,
             depends=DEPENDS["ivector_train"],
@@ -97,7 +97,7 @@ else:
         threads: shared_threads(len(SETS))
         resources:
             mem_mb=lambda wildcards, attempt: 2000 * attempt,
-            runtime=lambda wildcards, attempt: 120 * attempt,
+            runtime=NEEDS.minutes("features.ivector.{set}", 120),
         params:
             config=config_file,
             depends=DEPENDS["ivector_extract"],

@@ -37,8 +37,9 @@ class Lm(Section):
     arpa: PathText | None = None
     """An existing ARPA file (gzipped too) instead of training one."""
     tool: Literal["kaldingram", "lmplz"] = "kaldingram"
-    """What trains: we ourselves, as the Python package kaldingram does (Kneser-Ney with one discount
-    an order) but on arrays, or KenLM's lmplz (modified Kneser-Ney) where it is installed."""
+    """What trains: we ourselves, as the Python package kaldingram does (Kneser-Ney with one
+    discount an order) but on arrays, or KenLM's lmplz (modified Kneser-Ney) where it is
+    installed."""
     sources: dict[str, PathText] = Field(default_factory=dict)
     """More sources by name, each a text or an ARPA file, gzipped or not: interpolated with the
     corpus' own model, weights tuned on the development text."""

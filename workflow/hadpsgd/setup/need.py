@@ -27,6 +27,18 @@ _IMPORTED_PDFS = 32_000
 """Imported alignments are not looked at; the papers have so many (arXiv 2002.01119)."""
 
 
+def network_parameters(config: Config, run_id: str) -> int:
+    """Of a run's network, as far as its outputs are known before alignment."""
+    streams = config.features.input
+    inputs = sum(_dims(config)[stream] for stream in streams)
+    return _parameters(settings_of(config, run_id).model, inputs=inputs, outputs=_pdfs(config))
+
+
+def _dims(config: Config) -> dict[str, int]:
+    logmel = config.features.logmel
+    return {**_DIMS, "logmel": logmel.bins * (logmel.delta_order + 1)}
+
+
 def bytes_needed(config: Config | None, hours: float) -> float:
     """Bytes for features, examples and checkpoints, which are most of it.
 
@@ -36,7 +48,7 @@ def bytes_needed(config: Config | None, hours: float) -> float:
     if config is None:
         return _REST + frames * _FLOAT * (40 + 13 + 120)
     logmel, streams, egs = config.features.logmel, config.features.input, config.egs
-    dims = {**_DIMS, "logmel": logmel.bins * (logmel.delta_order + 1)}
+    dims = _dims(config)
     speeds = len(config.corpus.speeds)
     stored = logmel.bins + config.features.mfcc.cepstra + dims["fmllr"] * ("fmllr" in streams)
     audio = 2 * config.features.sample_rate * 3600 * hours * (speeds - 1)

@@ -1,0 +1,203 @@
+"""`hadpsgd cost`, and what a dry run says of hours and disk."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hadpsgd.cli import main
+from hadpsgd.config import Config, check, load
+from hadpsgd.models.blstm import BLSTM
+from hadpsgd.planning import papers
+from hadpsgd.planning.amounts import amounts
+from hadpsgd.planning.cost import Machines, Row, cost, disk, shown, total
+from hadpsgd.planning.pieces import measured
+from hadpsgd.planning.resources import StageNeeds
+from hadpsgd.planning.stages import GROUPS
+from hadpsgd.setup.need import network_parameters
+
+ROOT = Path(__file__).resolve().parents[1]
+BIN = Path(sys.executable).parent
+
+
+def config(name: str) -> Config:
+    return load(ROOT / f"config/{name}.yaml")
+
+
+def by_stage(rows: list[Row]) -> dict[str, Row]:
+    return {row.stage: row for row in rows}
+
+
+def test_every_group_was_measured() -> None:
+    rows = cost(config("swb300"), Machines(cores=1), train=300, test=9)
+    stages = [row.stage for row in rows]
+    assert stages[: len(GROUPS)] == list(GROUPS)
+    assert [name.split()[0] for name in stages[len(GROUPS) :]] == ["train", "train", "decoding"]
+    assert all(row.core_hours > 0 for row in rows)
+
+
+def test_before_training_the_line_that_was_measured() -> None:
+    """By hand, of the file that the benchmark wrote; models larger than measured cost more."""
+    swb = config("swb300")
+    pieces = measured()
+    rows = by_stage(cost(swb, Machines(cores=10), train=300, test=9))
+    mono, sat = pieces.stages["mono"], pieces.stages["sat"]
+    names = ("mono", "tri", "lda_mllt", "sat")
+    by_hand = sum(
+        pieces.stages[n].fixed_seconds + 300 * pieces.stages[n].hour_seconds for n in names
+    )
+    assert rows["alignment"].core_hours >= by_hand / 3600
+    assert rows["alignment"].hours == pytest.approx(rows["alignment"].core_hours / 10)
+    assert mono.seconds(2) - mono.seconds(1) == pytest.approx(mono.hour_seconds)
+    more = sat.seconds(2, gaussians=5000) - sat.seconds(2)
+    assert more == pytest.approx(2 * 5 * sat.size_seconds)
+    assert sat.seconds(2, gaussians=-5000) == sat.seconds(2)
+
+
+def test_a_config_pays_for_what_it_has() -> None:
+    rows = by_stage(cost(config("demo"), Machines(cores=2), train=0.5, test=0.7))
+    assert not {"FMLLR", "i-vectors"} & rows.keys()
+    assert {"corpus", "features", "alignment", "examples", "decoding"} <= rows.keys()
+
+
+def test_training_on_gpus_is_the_model_of_time() -> None:
+    """The papers' recipe on the papers' GPUs, 16 of them: D1D took 5.88 hours (E, Table 3)."""
+    swb = config("swb2000")
+    training = swb.training.model_dump() | {
+        "runs": [{"strategy": "d1d", "learners": 16}]
+    }  # fmt: skip
+    d1d = check(swb.model_dump() | {"training": training}, "d1d")
+    machines = Machines(cores=16, nodes=3, gpus=papers.NODE_OF_E)
+    (row,) = (r for r in cost(d1d, machines, train=2000, test=9) if r.stage.startswith("train"))
+    assert row.hours == pytest.approx(papers.TABLE_3[16], rel=0.05)
+    assert row.gpu_hours == pytest.approx(16 * row.hours)
+    (faster,) = (
+        r
+        for r in cost(d1d, replace(machines, speed=2.0), train=2000, test=9)
+        if r.stage.startswith("train")
+    )
+    assert 0.5 * row.hours <= faster.hours < 0.6 * row.hours
+
+
+def test_parameters_are_those_of_the_network() -> None:
+    swb = config("swb300")
+    model = BLSTM(swb.model, input_dim=260, num_pdfs=32_000, device="meta")
+    there = sum(p.numel() for p in model.parameters())
+    assert network_parameters(swb, swb.training.members[0].id) == there
+    on_cores = Machines(cores=64)
+    (row,) = (
+        r for r in cost(swb, on_cores, train=300, test=9) if r.stage == "train single-batch256"
+    )
+    operations = 16 * 6 * there * 300 * 360_000
+    assert row.core_hours == pytest.approx(operations / measured().gflops / 1e9 / 3600)
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """The last line of the table is the sum of the others."""
+    file = str(ROOT / "config/swb2000.yaml")
+    assert main(["cost", "--config", file, "--nodes", "8", "--gpus", "8", "--cores", "64"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("2,000 hours of training speech")
+    table = told.split("\n\n")[1].splitlines()
+    core_hours = [
+        float(re.split(r"  +", line)[1].replace(",", "").replace("-", "0")) for line in table[1:]
+    ]
+    assert sum(core_hours[:-1]) == pytest.approx(core_hours[-1], rel=0.01)
+    speeds = len(config("swb2000").corpus.speeds)
+    gib = disk(config("swb2000"), train=2000) / 2**30
+    assert f"{shown(gib)} GiB of disk" in told and speeds >= 1
+
+
+def test_the_manual_shows_what_is_printed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    manual = (ROOT / "docs/cost.md").read_text()
+    command, _, shown_there = manual.partition("$ hadpsgd ")[2].partition("\n")
+    assert main(command.split()) == 0
+    assert capsys.readouterr().out == shown_there.partition("```")[0]
+    sys.path.append(str(ROOT / "benchmarks"))
+    from cost_page import table
+
+    assert table() in manual
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--hours-of-speech", "0"), "above 0"),
+        (("--cores", "0"), "--cores"),
+        (("--nodes", "1", "--gpus", "2"), "64 learners on 1 nodes of 2 GPUs"),
+        (("--gpu-speed", "nan"), "--gpu-speed"),
+        (("--core-price", "-1"), "--core-price"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    arguments: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["cost", "--config", str(ROOT / "config/swb300.yaml"), *arguments]) == 2
+    error = capsys.readouterr().err
+    assert words in error and error.count("\n") == 1
+
+
+def test_nobody_knows_the_hours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sets = {name: {"data": str(tmp_path / name)} for name in ("train", "dev", "test")}
+    corpus = {
+        "kind": "kaldi",
+        "train": sets["train"],
+        "dev": sets["dev"],
+        "tests": {"test": sets["test"]},
+        "dict_dir": str(tmp_path),
+    }
+    file = tmp_path / "x.yaml"
+    file.write_text(yaml.safe_dump({"name": "x", "corpus": corpus}))
+    assert main(["cost", "--config", str(file)]) == 2
+    assert "--hours-of-speech" in capsys.readouterr().err
+    assert main(["cost", "--config", str(file), "--hours-of-speech", "20"]) == 0
+    assert capsys.readouterr().out.startswith("20 hours of training speech, 2 to decode (given)")
+
+
+@pytest.mark.parametrize(("name", "train"), [("demo", 0.5), ("swb300", 300.0), ("swb2000", 2000.0)])
+def test_hours_of_configs_that_come_along(name: str, train: float) -> None:
+    speech = amounts(config(name))
+    assert speech is not None and speech.train == train and 0 < speech.test < 10
+
+
+def test_a_dry_run_tells(tmp_path: Path) -> None:
+    """Once, beside the number of jobs."""
+    ran = subprocess.run(
+        [str(BIN / "snakemake"), "-n", "--quiet", "rules", "--profile", "local", "--configfile",
+         "config/tiny.yaml", "--config", f"results={tmp_path}/results"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+        env={**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"},
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    told = re.findall(r"about (\S+) GiB of disk and (\S+) hours of a core", ran.stdout + ran.stderr)
+    tiny = config("tiny")
+    speech = amounts(tiny)
+    assert speech is not None
+    rows = cost(tiny, Machines(cores=1), train=speech.train, test=speech.test)
+    gib = disk(tiny, train=speech.train) / 2**30
+    assert told == [(shown(gib), shown(total(rows).core_hours))]
+
+
+def test_jobs_ask_for_what_their_hours_need() -> None:
+    """Three times the line that was measured, and never less than before; more at each attempt."""
+    wildcards = {"set": "train", "stream": "logmel"}  # as Snakemake's, as far as they are used
+    for name, hours in (("demo", 0.5), ("swb300", 300.0)):
+        asks = StageNeeds(config(name))
+        for stage, least in (("egs.{set}", 120), ("features.{stream}.{set}", 120), ("mono", 240)):
+            piece = measured().stages[stage.format(**wildcards)]
+            seconds = piece.seconds(hours)  # no stage of these has more Gaussians than measured
+            minutes = max(least, math.ceil(3 * seconds / 60 / 2))
+            assert asks.minutes(stage, least)(wildcards, attempt=1, threads=2) == minutes
+            assert asks.minutes(stage, least)(wildcards, attempt=3, threads=2) == 3 * minutes
+    assert asks.minutes("egs.{set}", 7)({"set": "swb"}, 1, 2) == 7
