@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,11 @@ from hypothesis import strategies as st
 from hadpsgd.errors import UserError
 from hadpsgd.lm import arpa, backoff
 from hadpsgd.lm.backoff import Backoff
+from hadpsgd.lm.memory import LEAST, needed_mb
 from hadpsgd.lm.mix import merge
 from hadpsgd.lm.prune import pruned_model
+from hadpsgd.lm.train import train
+from hadpsgd.lm.vocabulary import Vocabulary
 from hadpsgd.lm.whole import ngrams
 
 WORDS = ["<s>", "</s>", "a", "back\\slash", "ç", "word\u00a0space"]
@@ -161,3 +165,26 @@ def probability(model: Backoff, gram: tuple[str, ...]) -> float:
         return 0.0
     ids = np.array([[model.id(word) for word in gram]])
     return float(10.0 ** model.log10(ids[:, :-1], ids[:, -1])[0])
+
+
+def test_training_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    """Before it begins, with what it would take."""
+    text, vocabulary = tmp_path / "text", Vocabulary(frozenset("ab"))
+    text.write_text("a b a b\n" * 1000)
+    assert train(text, vocabulary, 3, tmp_path / "lm.gz", memory=10**7) == 3
+    with pytest.raises(UserError, match=r"text: .* its 6,000 words takes 0.00069 GB of memory"):
+        train(text, vocabulary, 3, tmp_path / "none.gz", memory=10**5)
+    assert not (tmp_path / "none.gz").exists()
+
+
+def test_jobs_ask_for_memory_by_their_files(tmp_path: Path) -> None:
+    """Of a text, of a model in an ARPA file, and of one that a former job has yet to make."""
+    text, model = tmp_path / "text", tmp_path / "lm.arpa"
+    text.write_text("abcd\n" * 1_000_000)
+    model.write_text(text_of(table(1)) + "\n" * 3_000_000)
+    assert needed_mb([tmp_path / "missing"], 4) == LEAST
+    assert needed_mb([text], 4) == LEAST + 175
+    assert needed_mb([text, model, tmp_path / "missing"], 4) == LEAST + 181
+    packed = tmp_path / "packed"
+    packed.write_bytes(gzip.compress(text.read_bytes(), 1))
+    assert needed_mb([packed], 4) == LEAST + int(packed.stat().st_size * 4 * 35 / 1e6)

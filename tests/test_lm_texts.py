@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -131,12 +132,14 @@ def test_lmplz_is_asked_for_what_the_text_supports(
     program = folder / "lmplz"
     model = folder / "model"
     model.write_text(MODEL)
-    program.write_text(f'#!/bin/sh\necho "$2" > {folder}/order\ncp {model} "$7"\n')
+    program.write_text(f'#!/bin/sh\necho "$2 ${{11}} $9" > {folder}/order\ncp {model} "$7"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/bin:/usr/bin")
     status, _ = run(folder, "a\n", tool="lmplz")
     assert status == 0
-    assert (folder / "order").read_text() == "3\n"
+    order, where, memory = (folder / "order").read_text().split()
+    assert order == "3" and Path(where).name.startswith("tmp")
+    assert 0 < int(memory.removesuffix("M")) < psutil.virtual_memory().total / 2**20
 
 
 @pytest.mark.parametrize("name", ["model", "model.txt", "model.gz", "model.arpa"])

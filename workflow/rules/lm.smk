@@ -1,3 +1,5 @@
+from hadpsgd.lm.memory import needed_mb
+
 FIRST_PASS = f"{OUT}/lm/first_pass.arpa.gz" if CONFIG.lm.rescores else []
 LM_SOURCES = [
     *CONFIG.lm.sources.values(),
@@ -59,7 +61,8 @@ rule lm:
     conda:
         "../../envs/hadpsgd.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 4000 * attempt,
+        mem_mb=lambda wildcards, input, attempt: attempt
+        * needed_mb([input.text, *LM_SOURCES], CONFIG.lm.order),
         runtime=lambda wildcards, attempt: 120 * attempt,
     params:
         config=config_file,
@@ -68,7 +71,7 @@ rule lm:
         out=subpath(output.report, parent=True),
     shell:
         "hadpsgd lm --config {params.config:q} --text {input.text:q} --dev {input.dev:q}"
-        " --lang {input.lang:q} --out {params.out:q} 2> {log:q}"
+        " --lang {input.lang:q} --memory {resources.mem_mb} --out {params.out:q} 2> {log:q}"
 
 
 rule graph:

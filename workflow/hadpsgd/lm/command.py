@@ -28,6 +28,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dev", type=Path, help="text whose perplexity is reported")
     parser.add_argument("--lang", type=Path, required=True, help="folder with words.txt")
     parser.add_argument("--out", type=Path, required=True, help="folder of the ARPA and report")
+    parser.add_argument(
+        "--memory",
+        type=int,
+        help="MB that training may take (default: what is free); where that is not enough, it"
+        " says so at once; lmplz sorts in four fifths of it",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -38,7 +44,14 @@ def run(args: argparse.Namespace) -> int:
     if args.dev and next(Vocabulary.of_lang(args.lang).map(args.dev), None) is None:
         raise UserError("no words", where=args.dev, fix="Give one sentence a line")
     report: dict[str, Any] = {
-        "sources": build(settings, text=args.text, dev=args.dev, lang=args.lang, out=out)
+        "sources": build(
+            settings,
+            text=args.text,
+            dev=args.dev,
+            lang=args.lang,
+            out=out,
+            memory=args.memory * 10**6 if args.memory else None,
+        )
     }
     counts = arpa.check(out)
     unigrams = first_pass.unigrams(out)
@@ -75,10 +88,15 @@ def _first_pass(settings: Lm, full: Path, vocabulary: Vocabulary, out: Path) -> 
 FULL, FIRST_PASS = "full.arpa.gz", "first_pass.arpa.gz"
 
 
-def build(settings: Lm, *, text: Path, dev: Path | None, lang: Path, out: Path) -> dict[str, Any]:
-    """Write the language model that the config asks for; returns what was made of which text."""
+def build(
+    settings: Lm, *, text: Path, dev: Path | None, lang: Path, out: Path, memory: int | None = None
+) -> dict[str, Any]:
+    """Write the language model that the config asks for; returns what was made of which text.
+
+    `memory`: bytes that training may take.
+    """
     if not settings.sources:
-        return {"corpus": _one(settings, text, lang, out, settings.arpa)}
+        return {"corpus": _one(settings, text, lang, out, settings.arpa, memory)}
     if dev is None:
         raise UserError("lm.sources: weights need a development text", fix="Give --dev")
     report: dict[str, Any] = {}
@@ -87,7 +105,7 @@ def build(settings: Lm, *, text: Path, dev: Path | None, lang: Path, out: Path) 
         for name, source in {"corpus": str(text), **settings.sources}.items():
             given = settings.arpa if name == "corpus" else source if _is_model(source) else None
             models[name] = Path(folder) / f"{len(models)}.arpa.gz"
-            report[name] = _one(settings, Path(source), lang, models[name], given)
+            report[name] = _one(settings, Path(source), lang, models[name], given, memory)
             report[name]["dev"] = _dev(models[name], dev, lang)
         weights = mix_tuned(models, list(Vocabulary.of_lang(lang).map(dev)), out)
     for name, weight in weights.items():
@@ -111,14 +129,16 @@ def _is_model(source: str) -> bool:
     return found
 
 
-def _one(settings: Lm, text: Path, lang: Path, out: Path, given: str | None) -> dict[str, Any]:
+def _one(
+    settings: Lm, text: Path, lang: Path, out: Path, given: str | None, memory: int | None
+) -> dict[str, Any]:
     """One source: an ARPA file, checked, or a model trained on a text."""
     if given:
         counts = arpa.check(Path(given))
         train.write(out, counts, arpa.read(Path(given)))
         return {"source": given, "order": len(counts)}
     vocabulary = Vocabulary.of_lang(lang)
-    order = train.train(text, vocabulary, settings.order, out, settings.tool)
+    order = train.train(text, vocabulary, settings.order, out, settings.tool, memory)
     return {"source": str(text), "order": order, "text": vocabulary.report()}
 
 

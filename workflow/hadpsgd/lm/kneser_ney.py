@@ -1,4 +1,4 @@
-"""Kneser-Ney n-grams of a text, on arrays: some 60 bytes a word of it while they are counted.
+"""Kneser-Ney n-grams of a text, on arrays: of order 4 in some 125 bytes a word of the text.
 
 As Kaldi's make_kn_lm.py (kaldingram): one discount an order, n1 / (n1 + 2 n2) of its raw counts;
 orders below the highest count the words that stand before an n-gram, but raw after <s>. Two things

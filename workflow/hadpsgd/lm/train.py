@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, TextIO
 
 import numpy as np
+import psutil
 
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_file
@@ -25,23 +26,36 @@ from hadpsgd.lm.whole import ngrams
 from hadpsgd.progress import tracked
 
 Tool = Literal["kaldingram", "lmplz"]
+BYTES_A_WORD, BYTES_A_WORD_AND_ORDER = 40, 25
+"""Of memory for our own training: of order 4 it took 125 a word (docs/benchmarks/lm-scale.md)."""
 
 
 def train(
-    text: Path, vocabulary: Vocabulary, order: int, out: Path, tool: Tool = "kaldingram"
+    text: Path,
+    vocabulary: Vocabulary,
+    order: int,
+    out: Path,
+    tool: Tool = "kaldingram",
+    memory: int | None = None,
 ) -> int:
     """Train on a text of one sentence a line; words outside the vocabulary become its OOV word.
+
+    `memory`: bytes that training may take, by default those that are free.
 
     Returns the order of the model: `order`, or less where no sentence is so long (with its <s> and
     </s>), which one line says.
 
     Raises:
-        UserError: no text, or an empty one; lmplz is asked for and missing, or fails.
+        UserError: no text, or an empty one; it would take more memory than there is; lmplz is asked
+            for and missing, or fails.
     """
+    free = psutil.virtual_memory().available
+    memory = free if memory is None else min(memory, free)
     sentences = vocabulary.map(text)
     if tool == "kaldingram":
         words = Text.of(sentences)
         order = _supported(text, words.longest, order)
+        _refuse_too_large(text, len(words.tokens), order, memory)
         model = estimate(words, order)
         write(out, [len(o.keys) for o in model.orders], ngrams(model))
     else:
@@ -52,7 +66,7 @@ def train(
                     stream.write(" ".join(sentence) + "\n")
                     longest = max(longest, len(sentence) + 2)
             order = _supported(text, longest, order)
-            _lmplz(mapped, order, plain)
+            _lmplz(mapped, order, plain, memory)
             write(out, arpa.counts(plain), closed(plain))
     print(f"language model: {arpa.counts(out)} n-grams by order", file=sys.stderr)
     return order
@@ -69,16 +83,28 @@ def _supported(text: Path, longest: int, order: int) -> int:
     return longest
 
 
-def _lmplz(text: Path, order: int, out: Path) -> None:
+def _refuse_too_large(text: Path, words: int, order: int, memory: int) -> None:
+    needed = words * (BYTES_A_WORD + BYTES_A_WORD_AND_ORDER * order)
+    if needed > memory:
+        raise UserError(
+            f"a model of order {order} of its {words:,} words takes {needed / 1e9:.2g} GB of"
+            f" memory, {memory / 1e9:.2g} GB are there",
+            where=text,
+            fix="Give the job more memory, take a smaller lm.order, or set lm.tool: lmplz,"
+            " which sorts on disk",
+        )
+
+
+def _lmplz(text: Path, order: int, out: Path, memory: int) -> None:
+    """Sorts in four fifths of the memory and in files beside `out`."""
     program = shutil.which("lmplz")
     if program is None:
         raise UserError(
             "lm.tool: lmplz is not in PATH", fix="Install KenLM's programs, or use kaldingram"
         )
     command = [program, "-o", str(order), "--discount_fallback", "--text", str(text)]
-    result = subprocess.run(
-        [*command, "--arpa", str(out)], capture_output=True, text=True, check=False
-    )
+    command += ["--arpa", str(out), "-S", f"{memory * 4 // 5 // 2**20}M", "-T", f"{out.parent}/"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
         said = result.stderr.strip().splitlines()
         raise UserError(f"lmplz failed: {said[-1] if said else result.returncode}", where=text)
