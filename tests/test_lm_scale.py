@@ -142,7 +142,7 @@ def test_pruned_and_mixed_alike_in_blocks_of_any_size(
         path.write_text(text_of(table(seed + number, words), seed), "utf-8")
         models.append(backoff.load(path))
     pruned = pruned_model(models[0], threshold)
-    assert bits(pruned_model(models[0], threshold, block)) == bits(pruned)
+    assert bits(pruned_model(models[0], threshold, block=block)) == bits(pruned)
     mixed = merge(models, [0.6, 0.4])
     assert bits(merge(models, [0.6, 0.4], block)) == bits(mixed)
     assert list(ngrams(mixed, block)) == list(ngrams(mixed))

@@ -41,7 +41,7 @@ def prune(path: Path, threshold: float, out: Path) -> None:
         print(f"warning: a threshold of {threshold:g} leaves no 2-gram", file=sys.stderr)
 
 
-def pruned_model(model: Backoff, threshold: float, block: int = BLOCK) -> Backoff:
+def pruned_model(model: Backoff, threshold: float, *, block: int = BLOCK) -> Backoff:
     """The model without the n-grams that matter less than a threshold; back-offs made anew.
 
     Args:

@@ -20,7 +20,7 @@ Values = Callable[[slice, Ids], NDArray[np.float64]]
 """Probabilities, float64 [n-grams], of the n-grams in some rows, int64 [n-grams, length]."""
 
 
-def blocks(size: int, block: int = BLOCK) -> Iterator[slice]:
+def blocks(size: int, *, block: int = BLOCK) -> Iterator[slice]:
     """All rows, some at a time."""
     return (slice(start, min(start + block, size)) for start in range(0, size, block))
 
@@ -44,7 +44,7 @@ def add_order(
     length, size = len(model.orders) + 1, len(keys)
     log_prob = np.empty(size, np.float32)
     taken = np.zeros((2, len(model.orders[-1].keys) if model.orders else 0))
-    for rows in blocks(size, block):
+    for rows in blocks(size, block=block):
         grams = model.spelled(length, keys[rows])
         found = values(rows, grams)
         log_prob[rows] = _log10(found)
@@ -87,7 +87,7 @@ def ngrams(model: Backoff, block: int = BLOCK) -> Iterator[Ngram]:
         size = len(order.keys)
         longer = model.orders[length].keys if length < len(model.orders) else order.keys[:0]
         with_backoff = _followed(model, length, longer)
-        for rows in blocks(size, block):
+        for rows in blocks(size, block=block):
             columns = zip(
                 model.spelled(length, order.keys[rows]).tolist(),
                 order.log_prob[rows].tolist(),
