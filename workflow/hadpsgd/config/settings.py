@@ -64,6 +64,10 @@ class Settings(Section):
     """The final model is the mean of the weights at the ends of so many last epochs, if its loss on
     held-out data is not worse than that of the last one's (docs/small-data.md); 1 takes the last
     one's."""
+    early_stop: int = Field(0, ge=0, json_schema_extra=DECIDES_IF_GIVEN)
+    """Training ends when the loss on held-out data has not become better for so many epochs, and
+    the weights of the best epoch are the final ones, or the mean of the `average_last` epochs up to
+    it; 0 trains all epochs and takes the last."""
     precision: Literal["fp32", "tf32", "bf16", "fp64"] = "fp32"
     """Of the model's arithmetic; weights are kept in fp32 (fp64: all in double precision).
     Without a GPU, bf16 takes the fastest of three ways, fp32 among them; a run keeps what its

@@ -1,4 +1,4 @@
-"""The mean of the weights at the ends of the last epochs, in place of the last epoch's.
+"""Weights of the ends of epochs: the best epoch's, or the mean of several, in place of the last's.
 
 As Kaldi's nnet3 and icefall average the models of their last iterations. As a learner passes the
 end of an epoch it keeps a copy of its weights, pending mixes included, and the version that its
@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,8 @@ class Kept:
         self.checkpoints = checkpoints
         self.node = node
         self.writes = writes
-        self._wanted = range(training.epochs - training.average_last + 1, training.epochs)
+        first = 1 if training.early_stop else training.epochs - training.average_last + 1
+        self._wanted = range(first, training.epochs)
         self._versions: dict[int, int] = {}
 
     def passed(self, epochs: Iterable[int], engine: Engine) -> None:
@@ -108,23 +110,26 @@ class Choice:
 
     moment: str
     """Of the checkpoint of the end."""
-    averaged: bool
-    last: float
-    """Held-out loss of the last epoch's weights, nats a frame."""
-    mean: float
-    """That of the mean."""
+    end: bool
+    """Whether the weights in which training ended are among them."""
     versions: dict[int, dict[int, int]]
-    """Epoch before the last -> (super-)learner -> the version of its weights."""
+    """Epoch before that -> (super-)learner -> the version of its weights."""
 
     def write(self, checkpoints: Path) -> None:
         """Beside the weights."""
         write_text(folder_of(checkpoints) / CHOICE, json.dumps(asdict(self), indent=2) + "\n")
 
-    def of_epochs(self, weights: Callable[[Ended], Tensor]) -> Iterator[Tensor]:
-        """The learners' mean of each epoch before the last, in their order; `weights` gets them."""
+    def weights(self, of: Callable[[Ended], Tensor], *, last: Tensor) -> Tensor:
+        """The mean over the epochs of the learners' mean of each, in their order.
+
+        `of` gets a learner's weights; `last` is the mean of those in which training ended.
+        """
+        return mean(chain(self._of_epochs(of), [last] * self.end))
+
+    def _of_epochs(self, of: Callable[[Ended], Tensor]) -> Iterator[Tensor]:
         for epoch, versions in sorted(self.versions.items()):
             yield mean(
-                weights(Ended(epoch=epoch, node=node, version=version))
+                of(Ended(epoch=epoch, node=node, version=version))
                 for node, version in sorted(versions.items())
             )
 

@@ -100,19 +100,23 @@ class Saved:
         """
         found = {}
         for node, path in self.parts().items():
-            part = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            part = _part(path)
             if "record_blocks" in part:
                 found[node] = part["record_blocks"].numpy().copy()
         return found
 
     def epochs(self) -> dict[int, dict[int, int]]:
         """Super-learner -> epoch -> the version of the weights that it kept at its end."""
-        return {
-            node: torch.load(path, map_location="cpu", weights_only=True, mmap=True).get(
-                "epochs", {}
-            )
-            for node, path in self.parts().items()
-        }
+        return {node: _part(path).get("epochs", {}) for node, path in self.parts().items()}
+
+    def enough(self) -> bool:
+        """Whether it is of a training that ended early; any learner may have heard of it first."""
+        return any(_part(path).get("enough", False) for path in self.parts().values())
+
+    def steps(self) -> int:
+        """Updates of a learner, in the mean."""
+        steps = [_part(path)["steps"] for path in self.parts().values()]
+        return sum(steps) // len(steps)
 
     def source(self, node: int) -> int:
         """Whose part a super-learner goes on from: its own, or a neighbour's if it was dead."""
@@ -157,9 +161,15 @@ def _copied(state: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _part(path: Path) -> dict[str, Any]:
+    """A super-learner's part; its weights are mapped, and not read."""
+    part: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    return part
+
+
 def _record_lengths(path: Path) -> tuple[int, dict[int, int]]:
-    """Of a part's own record, and of those of the dead; its weights are mapped, and not read."""
-    part = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    """Of a part's own record, and of those of the dead."""
+    part = _part(path)
     return part["record_bytes"], part["dead"]
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +19,8 @@ from hadpsgd.models.blstm import BLSTM, Shape
 from hadpsgd.models.build import ModelMeta, SavedShape, save_model
 from hadpsgd.training import averaging
 from hadpsgd.training.checkpoints import Saved
-from hadpsgd.training.evaluation import evaluate, named
+from hadpsgd.training.choosing import choose
 from hadpsgd.training.job import Job
-from hadpsgd.training.metrics import say
 
 
 def consensus(job: Job) -> tuple[Tensor, float]:
@@ -83,57 +80,16 @@ def save(out: Path, model: BLSTM, shape: Shape, examples: Dataset) -> None:
 
 
 def measure(job: Job) -> dict[str, float]:
-    """Load the final weights into the model; the learners' distance from their mean, and the score
-    of the final weights on all held-out examples.
+    """Load the final weights into the model; the learners' distance from their mean at the end, and
+    the score of the final weights on all held-out examples.
     """
     last, distance = consensus(job)
-    score = _score(job, last)
-    found = {"consensus_distance": distance, **score}
-    if versions := averaging.by_epoch(job.checkpoints.last.epochs()):
-        found |= _choose(job, last, score, versions)
-    return found
-
-
-def _score(job: Job, weights: Tensor) -> dict[str, float]:
-    """On all held-out examples, of weights that the model has from now on."""
-    job.engine.load_weights(weights)
-    return named(evaluate(job.model, job.dev_feed.share(rank=0, learners=1)))
-
-
-def _choose(
-    job: Job, last: Tensor, score: dict[str, float], versions: dict[int, dict[int, int]]
-) -> dict[str, float]:
-    """Load the mean over the ends of epochs, or the last one's again if that scores better.
-
-    `versions`: what was kept, as that of `Choice`. The score of what is loaded, and of the other.
-    """
-    folder, moment = job.checkpoints.folder, job.checkpoints.last.folder.name
-    choice = averaging.Choice(
-        moment=moment, averaged=False, last=score["heldout_loss"], mean=math.nan, versions=versions
-    )
-    epochs = choice.of_epochs(lambda kept: averaging.load(kept.file(folder)))
-    mean = averaging.mean(chain(epochs, [last]))
-    score_of_mean = _score(job, mean)
-    loss = score_of_mean["heldout_loss"]
-    choice = replace(choice, mean=loss, averaged=loss <= choice.last)
-    choice.write(folder)
-    say(
-        f"{job.run.id}: held-out loss {loss:.4f} of the mean of epochs "
-        f"{min(versions)} to {job.settings.training.epochs}, {choice.last:.4f} of the last one: "
-        f"the {'mean' if choice.averaged else 'last one'} is final"
-    )
-    if not choice.averaged:
-        job.engine.load_weights(last)
-    return {
-        **(score_of_mean if choice.averaged else score),
-        "averaged_epochs": len(versions) + 1 if choice.averaged else 1,
-        "heldout_loss_of_last": choice.last,
-        "heldout_loss_of_mean": loss,
-    }
+    return {"consensus_distance": distance, **choose(job, last)}
 
 
 def write(job: Job, seconds: float, measured: dict[str, float]) -> None:
     """Write final.pt and summary.json (the leader)."""
+    steps = job.checkpoints.last.steps() if job.enough else job.total
     summary: dict[str, Any] = {
         "run": job.run.id,
         "identity": job.identity,
@@ -142,9 +98,9 @@ def write(job: Job, seconds: float, measured: dict[str, float]) -> None:
         "super_learner": job.run.super_learner,
         "schedule": job.run.schedule,
         "epochs": job.settings.training.epochs,
-        "steps": job.total,
+        "steps": steps,
         "mixes": job.engine.rounds,
-        "mixes_per_step": job.engine.rounds / max(1, job.total),
+        "mixes_per_step": job.engine.rounds / max(1, steps),
         "device": job.device.type,
         "threads": torch.get_num_threads(),
         "arithmetic": job.gradients.arithmetic,

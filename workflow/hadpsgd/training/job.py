@@ -84,6 +84,8 @@ class Job:
     """Between points of the curves."""
     virtual: VirtualLearners | None = None
     """All learners, where they are of this one process; `engine` is then the first one's."""
+    enough: bool = False
+    """Whether training ended early, of what held-out losses said."""
 
     @property
     def run(self) -> Run:

@@ -18,6 +18,7 @@ from hadpsgd.training.evaluation import evaluate
 from hadpsgd.training.interrupt import Interrupt
 from hadpsgd.training.job import Job, record_file
 from hadpsgd.training.metrics import Meter, Metrics, say
+from hadpsgd.training.patience import NOTICE
 from hadpsgd.training.progress import Progress
 from hadpsgd.training.rate import rate
 from hadpsgd.training.work import Piece, Work, behind_the_end, shares, work_of
@@ -62,6 +63,7 @@ def run(job: Job, saved: Saved | None) -> End:
         epochs=settings.epochs,
         every_seconds=job.every_seconds,
         stamp=stopwatch(metrics),
+        early_stop=settings.early_stop,
     )
     meter = Meter(engine)
     interrupt = Interrupt(engine.request_stop)
@@ -85,6 +87,8 @@ def run(job: Job, saved: Saved | None) -> End:
                     work.finish(piece)
                     progress.tell(step=work.progress, lr=lr, meter=meter)
             evaluate_epochs(job, progress, work.progress // steps_per_epoch)
+            if progress.patience.enough and not job.enough:
+                stop_early(job, progress)
             if time.monotonic() - written > 60 * settings.checkpoint_minutes:
                 written = time.monotonic()
                 if engine.leads:
@@ -97,11 +101,12 @@ def run(job: Job, saved: Saved | None) -> End:
             engine.serve()
             if engine.paused and not engine.over:
                 save(job)
+        job.enough |= bool(progress.board.read(NOTICE))
         job.checkpoints.save(state(job), job.engine)
         job.checkpoints.settle()
         if engine.complete:
             progress.finish()
-    return End.DONE if work.over else End.REQUEUE
+    return End.DONE if work.over or job.enough else End.REQUEUE
 
 
 def stopwatch(metrics: Metrics) -> Callable[[], dict[str, float]]:
@@ -176,6 +181,23 @@ def evaluate_epochs(job: Job, progress: Progress, passed: int) -> None:
         progress.evaluated(score, epoch)
 
 
+def stop_early(job: Job, progress: Progress) -> None:
+    """Rank 0: held-out losses say that it is enough."""
+    job.enough = True
+    progress.board.post(NOTICE, True)  # before anybody can have stopped for it
+    job.engine.request_stop()
+    tell_of_enough(job, progress)
+
+
+def tell_of_enough(job: Job, progress: Progress) -> None:
+    """A line."""
+    patience = progress.patience
+    say(
+        f"{job.run.id}: no better held-out loss in the {patience.epochs} epochs after epoch "
+        f"{patience.best}: training ends"
+    )
+
+
 def save(job: Job) -> None:
     """All learners stand still: write this one's part and go on."""
     job.checkpoints.save(state(job), job.engine)
@@ -189,7 +211,7 @@ def state(job: Job) -> dict[str, Any]:
     their work, from the blocks in the record up to here: what is claimed and not done is left.
     """
     engine = job.engine
-    more = {"complete": engine.complete, "dead": record_lengths(job)}
+    more = {"complete": engine.complete, "enough": job.enough, "dead": record_lengths(job)}
     return engine.state_dict() | more | job.kept.state()
 
 
@@ -233,4 +255,5 @@ def resume(job: Job) -> tuple[Saved | None, bool]:
             raise behind_the_end(job, engine.steps)
         if engine.steps == job.total:
             engine.no_more_gradients()
-    return saved, bool(found["complete"])
+    job.enough = job.settings.training.early_stop > 0 and saved.enough()
+    return saved, job.enough or bool(found["complete"])

@@ -28,7 +28,7 @@ class Metrics:
     def __init__(self, folder: Path, *, rank: int, step: int) -> None:
         self.path = folder / ("metrics.jsonl" if rank == 0 else f"metrics.rank{rank}.jsonl")
         with explain_os_errors(self.path):
-            self.kept = [row for row in _lines(self.path) if row.get("step", 0) <= step]
+            self.kept = [row for row in rows_of(self.path) if row.get("step", 0) <= step]
             with atomic_file(self.path) as temporary:
                 temporary.write_text("".join(json.dumps(row) + "\n" for row in self.kept))
             self._stream = self.path.open("a", encoding="utf-8")
@@ -125,7 +125,8 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """Of a file of metrics, as far as they are whole; none where there is no file."""
     if not path.exists():
         return []
     rows = []

@@ -12,6 +12,7 @@ from hadpsgd.tracking.pace import Pace
 from hadpsgd.training.board import Board
 from hadpsgd.training.evaluation import named, total
 from hadpsgd.training.metrics import Meter, Metrics, say
+from hadpsgd.training.patience import Patience
 
 LINE_SECONDS = 5.0
 SHARED = ("learner_frames_per_second", "loss", "staleness", "mixes_per_step", "consensus_distance")
@@ -41,6 +42,7 @@ class Progress:
         epochs: int,
         every_seconds: float,
         stamp: Callable[[], dict[str, float]] = dict,
+        early_stop: int = 0,
     ) -> None:
         """`stamp` tells what rows have besides their numbers: the time of training so far."""
         self.board = board
@@ -58,6 +60,8 @@ class Progress:
             board.post(f"heldout/{step // steps_per_epoch}", share)
         told = {row["step"] for row in metrics.kept if "heldout_loss" in row}
         self._waiting = [step // steps_per_epoch for step in sorted(shares.keys() - told)]
+        self.patience = Patience(early_stop).hear(metrics.kept)
+        """What rank 0 makes of the held-out losses."""
         self.epoch = epoch
         self._last = max((row["step"] for row in metrics.kept if "loss" in row), default=0)
         board.post("epoch", epoch)
@@ -135,6 +139,7 @@ class Progress:
             shares = self.board.read(f"heldout/{epoch}")
             row = named(total(FrameScore(*share) for share in shares.values())) | self.stamp()
             self.metrics.write(step=epoch * self.steps_per_epoch, epoch=float(epoch), **row)
+            self.patience.heard(epoch, loss=row["heldout_loss"])
             say(
                 f"epoch {epoch}/{self.epochs} done: held-out loss {row['heldout_loss']:.4f}, "
                 f"frame accuracy {100 * row['heldout_accuracy']:.2f} %"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Collection
-from itertools import chain
 from pathlib import Path
 
 import torch
@@ -90,9 +89,8 @@ def run(args: argparse.Namespace) -> int:
     if args.out:
         last = {node: learners[node] for node in sorted(saved.parts())}
         mean, distance = final.average([learner.weights.cpu() for learner in last.values()])
-        if choice and choice.averaged:
-            epochs = choice.of_epochs(lambda ended: kept[ended.node, ended.version])
-            mean = averaging.mean(chain(epochs, [mean]))
+        if choice:
+            mean = choice.weights(lambda ended: kept[ended.node, ended.version], last=mean)
         _write(config, settings, args.egs, last, args.out, mean=mean, distance=distance)
     if processes > 1:
         dist.barrier()

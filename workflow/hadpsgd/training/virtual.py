@@ -29,7 +29,7 @@ from hadpsgd.training.checkpoints import Checkpoints, Saved, newest_sound
 from hadpsgd.training.evaluation import evaluate
 from hadpsgd.training.interrupt import Interrupt
 from hadpsgd.training.job import Job
-from hadpsgd.training.loop import End
+from hadpsgd.training.loop import End, tell_of_enough
 from hadpsgd.training.metrics import Meter, Metrics, say
 from hadpsgd.training.progress import Progress
 from hadpsgd.training.virtual_learners import VirtualLearners
@@ -118,7 +118,8 @@ class Part:
             node.engine.load_state_dict(state)
             self._kept[node.index].resume(state)
             node.begins = state["virtual_seconds"]
-            complete = state["complete"]
+            self.job.enough = state.get("enough", False)  # former versions had no such thing
+            complete = state["complete"] or self.job.enough
             self._progress[node.index] = node.engine.steps
         if self.learners.setting.shared_steps:
             self._share(saved)
@@ -146,6 +147,9 @@ class Part:
                     self._evaluate(node, passed=self.job.settings.training.epochs)
                 for line in self._lines:
                     line.progress.finish()
+            elif self._lines[0].progress.patience.enough:
+                self.job.enough = True
+                tell_of_enough(self.job, self._lines[0].progress)
 
     def _tell_distance(self) -> None:
         """How far apart the learners are now that all stand still, at the first one's epoch, and
@@ -186,6 +190,7 @@ class Part:
         for node in reversed(self.nodes):  # the first one's last: with it old checkpoints go
             state: dict[str, Any] = node.engine.state_dict()
             state |= {"virtual_seconds": node.ended, "complete": self._complete, "dead": {}}
+            state["enough"] = job.enough
             state |= self._kept[node.index].state()
             meeting = replace(job.meeting, place=Place(rank=node.index, world=len(self.nodes)))
             keep = job.settings.training.keep_checkpoints
@@ -214,6 +219,7 @@ class Part:
                 epochs=self.job.settings.training.epochs,
                 every_seconds=self.job.every_seconds,
                 stamp=lambda: {"virtual_seconds": now()},
+                early_stop=self.job.settings.training.early_stop,
             )
             self._lines.append(Line(progress, Meter(node.engine, now)))
         try:
