@@ -54,6 +54,8 @@ OTHER: dict[str, Any] = {
     "learning_rate.warmup_epochs": 2.0,
     "learning_rate.anneal_after": 3.0,
     "learning_rate.anneal_factor": 0.5,
+    "average_last": 3,
+    "early_stop": 2,
     "spec_augment": {"frequency_masks": 1},
     "ivector_dropout": 0.25,
     "model.layers": 2,
