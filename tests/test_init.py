@@ -198,6 +198,20 @@ def test_every_fault_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert len(told) == 7
 
 
+def test_every_line_has_too_many_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Texts with commas and no quotes: told as such, not as a table without lines."""
+    path = table(tmp_path)
+    path.write_text(path.read_text().replace('"', "").replace("Turn", "Please, turn, it"))
+    head, *rows = path.read_text().splitlines()
+    write_lines(path, [head, *(row for row in rows if "Please" in row)])
+    assert init(tmp_path, "--csv", str(path)) == 2
+    *told, last = capsys.readouterr().err.splitlines()
+    assert len(told) == 8 and "8 faults" in last
+    assert all("columns instead of 3" in line for line in told)
+
+
 def test_speakers_of_one_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = table(tmp_path)
     text = path.read_text()

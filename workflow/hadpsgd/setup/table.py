@@ -59,9 +59,10 @@ def read_rows(path: Path, report: Report) -> list[Row]:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     header = [name.strip().lower() for name in next(reader, [])]
     places = _places(path, header, separator)
-    rows = []
+    rows, filled = [], False
     for cells in reader:
         if any(cell.strip() for cell in cells):
+            filled = True
             where = f"{path}:{reader.line_num}"
             if len(cells) != len(header):
                 report(
@@ -78,7 +79,7 @@ def read_rows(path: Path, report: Report) -> list[Row]:
                 report(UserError("no file is named", where=where, fix=fix))
                 continue
             rows.append(row)
-    if not rows:
+    if not filled:
         raise UserError("no recordings in it", where=path, fix="Write one line for each")
     _check(path, rows, places.keys(), report)
     return rows
