@@ -34,10 +34,24 @@ def explain_os_errors(path: Path) -> Iterator[None]:
         raise
 
 
+def check_folder(path: Path) -> None:
+    """Whether a folder is, or can be made, at `path`; stages that work for long ask first.
+
+    Raises:
+        UserError: it, or what should be a folder above it, is a file.
+    """
+    nearest = next((each for each in (path, *path.parents) if each.exists()), None)
+    if nearest and not nearest.is_dir():
+        raise UserError("is a file, where a folder is needed", where=nearest, fix="Name another")
+
+
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
     """Give a temporary path beside `path`; on success rename it there, on failure remove it."""
     path = Path(path)
+    check_folder(path.parent)
+    if path.is_dir():
+        raise UserError("is a folder, where a file is needed", where=path, fix="Name another")
     with explain_os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -54,6 +68,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Give a temporary folder beside `path`; on success it replaces `path` as a whole."""
     path = Path(path)
+    check_folder(path)
     with explain_os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
