@@ -358,13 +358,24 @@ def test_what_cannot_be_transcribed(
     bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "folder").mkdir()
+    (wav := tmp_path / "x.wav").write_bytes(b"")  # what is wrong beside it is told first
+    (other := tmp_path / "other.txt").write_text("y YES\n")
+    (stm := tmp_path / "other.stm").write_text("y 1 y 0.00 1.00 YES\n")
+    (twice := tmp_path / "twice.txt").write_text("x YES\nX NO\n")
+    (right := tmp_path / "right.txt").write_text("x YES\n")
     for arguments, what in (
         ([bundle, tmp_path / "folder"], "no recording"),
         ([bundle, tmp_path / "nowhere.wav"], "no such file or folder"),
         ([tmp_path / "folder", tmp_path], "no bundle.json"),
         ([bundle, bundle, "--format", "txt"], "--format is of the files in OUT"),
+        ([bundle, bundle, "--glm", "x"], "--glm is of the words of a reference"),
+        ([bundle, wav, "--out", wav], f"{wav}: is a file, where a folder is needed"),
+        ([bundle, wav, "--out", wav / "texts"], f"{wav}: is a file, where a folder is needed"),
+        ([bundle, wav, "--reference", other], "has none of the recordings (x)"),
+        ([bundle, wav, "--reference", stm], f"{stm}: has none of the recordings (x)"),
+        ([bundle, wav, "--reference", twice], f"{twice}:2: X is there twice"),
+        ([bundle, wav, "--reference", right, "--glm", tmp_path / "g"], "no such file"),
     ):
-        (tmp_path / "x.wav").write_bytes(b"")
         assert cli.main(["transcribe", *map(str, arguments)]) == 2
         told = capsys.readouterr().err
         assert what in told and told.count("\n") == 1

@@ -46,3 +46,9 @@ def test_recordings_that_the_reference_lacks_are_told(
     assert counts(file, found[0]) == (2, 1) and capsys.readouterr().err == ""
     with pytest.raises(UserError, match="has none of the recordings"):
         counts(file, *found[1:])
+
+
+def test_a_tabulator_may_stand_after_the_name(tmp_path: Path) -> None:
+    """As spreadsheets write it."""
+    (file := tmp_path / "ref.txt").write_text("first\tYES NO\r\nsecond\t\n")
+    assert counts(file, heard("first", "yes no"), heard("second", "")) == (2, 0)

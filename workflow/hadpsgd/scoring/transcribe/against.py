@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from hadpsgd.corpus.glm import read as rules_of
 from hadpsgd.corpus.stm import Segment, is_comment, lines_of
 from hadpsgd.errors import UserError
 from hadpsgd.scoring.filters import Filters
@@ -37,14 +38,37 @@ def score(reference: Path, found: Sequence[Transcript], keys: Sequence[str], fil
     else:
         whole = Reference(_of_lines(reference, found, keys, filters), glm)
     if not whole.segments:
-        some = ", ".join(keys[:3])
-        raise UserError(f"has none of the recordings ({some})", where=reference)
+        raise _of_others(reference, keys)
     named = {(s.file.lower(), s.channel) for s in whole.segments}
     _tell_of_others(reference, keys, {file for file, _ in named})
     words = [_as_named(word, named) for each in found for word in each.words]
     files = {file for file, _ in named}
     scored = [word for word in words if word.file.lower() in files]
     return Scored.of(whole, in_order(scored), nist_tools=False)
+
+
+def check(reference: Path, keys: Sequence[str], *, glm: Path | None = None) -> None:
+    """What can be known before hours of recordings are transcribed.
+
+    Raises:
+        UserError: reference or GLM is missing or damaged, or has none of the recordings.
+    """
+    if glm:
+        rules_of(glm, "stm")
+    if reference.name.lower().endswith("stm"):
+        named = {s.file.lower() for s in Reference.read(stm=reference).segments}
+    else:
+        named = set(_texts(reference))
+    if named.isdisjoint(key.lower() for key in keys):
+        raise _of_others(reference, keys)
+
+
+def _of_others(reference: Path, keys: Sequence[str]) -> UserError:
+    return UserError(
+        f"has none of the recordings ({', '.join(keys[:3])})",
+        where=reference,
+        fix="Name them as in the CTM: without ending, spaces as _",
+    )
 
 
 def _tell_of_others(reference: Path, keys: Sequence[str], scored: set[str]) -> None:
@@ -60,13 +84,7 @@ def _of_lines(
     path: Path, found: Sequence[Transcript], keys: Sequence[str], filters: Filters
 ) -> list[Segment]:
     """A segment for each recording of one channel: all of it."""
-    texts: dict[str, str] = {}
-    for number, line in enumerate(lines_of(path), 1):
-        if not is_comment(line):
-            key, _, said = line.strip().partition(" ")
-            if key.lower() in texts:
-                raise UserError(f"{key} is there twice", where=f"{path}:{number}")
-            texts[key.lower()] = said
+    texts = _texts(path)
     segments = []
     for each, key in zip(found, keys, strict=True):
         if key.lower() not in texts:
@@ -74,10 +92,26 @@ def _of_lines(
         if len(each.channels) > 1:
             what = f"{key} has {len(each.channels)} channels, and a line does not say which speaks"
             raise UserError(what, where=path, fix="Give an STM file")
-        said = filters.text(" ".join(texts[key.lower()].split()))
+        said = filters.text(texts[key.lower()])
         end = max(each.seconds, 0.01)
         segments.append(Segment(file=key, channel="1", speaker=key, begin=0.0, end=end, text=said))
     return sorted(segments, key=lambda s: s.file)
+
+
+def _texts(path: Path) -> dict[str, str]:
+    """Lines `NAME words`: words by name, in lower case; spaces or tabulators between.
+
+    Raises:
+        UserError: a name is there twice, or the file cannot be read.
+    """
+    texts: dict[str, str] = {}
+    for number, line in enumerate(lines_of(path), 1):
+        if not is_comment(line):
+            key, *words = line.split()
+            if key.lower() in texts:
+                raise UserError(f"{key} is there twice", where=f"{path}:{number}")
+            texts[key.lower()] = " ".join(words)
+    return texts
 
 
 def _as_named(word: TimedWord, named: set[tuple[str, str]]) -> TimedWord:

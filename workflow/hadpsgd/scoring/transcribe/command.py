@@ -13,7 +13,7 @@ from pathlib import Path
 from hadpsgd.corpus import audio
 from hadpsgd.decoding.network import add_device
 from hadpsgd.errors import UserError
-from hadpsgd.files import atomic_folder
+from hadpsgd.files import atomic_folder, check_folder
 from hadpsgd.parallel import add_jobs
 from hadpsgd.scoring.bundle.bundle import Bundle
 from hadpsgd.scoring.transcribe import against, outputs
@@ -69,13 +69,19 @@ def run(args: argparse.Namespace) -> int:
     """Print the text, or write OUT/<name>.<format>; 1 where too many recordings failed."""
     if args.format and not args.out:
         raise UserError("--format is of the files in OUT", fix="Give --out")
+    if args.glm and not args.reference:
+        raise UserError("--glm is of the words of a reference", fix="Give --reference")
+    if args.out:
+        check_folder(args.out)
     for given in (args.speakers, args.reference, args.glm):
         if given and not given.is_file():
             raise UserError("no such file", where=given)
     sources = find(args.files)
     speakers = Speakers.read(args.speakers, sources) if args.speakers else Speakers()
-    if args.reference and args.out:
-        _check_free(args.out / _SCORE, sources)
+    if args.reference:
+        against.check(args.reference, [source.key for source in sources], glm=args.glm)
+        if args.out:
+            _check_free(args.out / _SCORE, sources)
     bundle = Bundle.open(args.bundle)
     recogniser = Recogniser(bundle=bundle, jobs=args.jobs, fast=args.fast, device=args.device)
     recogniser.check()
