@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -112,8 +112,20 @@ def _side(number: int, channel: int) -> str:
     return f"r{number:06d}-{channel:02d}"
 
 
-def _utterance(side: str, begin: int, end: int) -> str:
-    return f"{side}-{begin:08d}-{end:08d}"
+Span = tuple[str, int, int]
+"""A side, and begin and end of an utterance there in frames."""
+
+
+def _ids(sides: Iterable[str], known: dict[str, str]) -> dict[str, str]:
+    """Speaker of each side, as data directories want it: of one width, and with the utterances'
+    names beginning with it, both sort alike, whatever the user calls the speakers."""
+    numbers: dict[tuple[str, ...], str] = {}
+    return {
+        side: numbers.setdefault(
+            ("named", known[side]) if side in known else (side,), f"s{len(numbers):06d}"
+        )
+        for side in sides
+    }
 
 
 def _recognised(
@@ -123,26 +135,30 @@ def _recognised(
     data: Path,
     work: Path,
     done: Done,
-) -> dict[str, tuple[TimedWord, ...]]:
+) -> dict[Span, tuple[TimedWord, ...]]:
     """Words of every utterance; a side whose speaker is not known is one."""
+    speakers = _ids(cuts, known)
+    spans = {
+        f"{speakers[side]}-{side}-{begin:08d}-{end:08d}": (side, begin, end)
+        for side, segments in cuts.items()
+        for begin, end in segments
+    }
     utterances = {
         name: Utterance(
             id=name,
-            speaker=f"s-{known[side]}" if side in known else side,
+            speaker=speakers[side],
             recording=side,
             start=begin * FRAME,
             end=end * FRAME,
         )
-        for side, segments in cuts.items()
-        for begin, end in segments
-        for name in [_utterance(side, begin, end)]
+        for name, (side, begin, end) in spans.items()
     }
     audio = {
         side: str((work / "audio" / f"{int(side[1:7])}" / f"{int(side[8:])}.wav").resolve())
         for side in cuts
     }
     DataDir(data, dict(sorted(utterances.items())), dict(sorted(audio.items()))).write(data)
-    return {found.utterance: tuple(found.words) for found in recogniser(data, work, done)}
+    return {spans[found.utterance]: tuple(found.words) for found in recogniser(data, work, done)}
 
 
 def _transcript(
@@ -151,14 +167,14 @@ def _transcript(
     apart: Apart,
     cuts: dict[str, list[tuple[int, int]]],
     known: dict[str, str],
-    words: dict[str, tuple[TimedWord, ...]],
+    words: dict[Span, tuple[TimedWord, ...]],
 ) -> Transcript:
     names = channel_names(len(apart.channels))
     segments: dict[str, list[Segment]] = defaultdict(list)
     for channel, name in enumerate(names):
         side = _side(number, channel)
         for begin, end in cuts[side]:
-            said = words.get(_utterance(side, begin, end), ())
+            said = words.get((side, begin, end), ())
             segments[name].append(
                 Segment(
                     channel=name,
