@@ -105,6 +105,23 @@ def test_tables_of_spreadsheets(tmp_path: Path, separator: str) -> None:
     assert sum(len(said(out, name)) for name in ("train", "dev", "test")) == 12
 
 
+def test_long_recordings_and_a_lonely_speaker_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = table(tmp_path)
+    long = tmp_path / "my takes" / "Ann take 00.wav"
+    soundfile.write(long, tone(16000, seconds=61.0), 16000)
+    head, *rows = path.read_text().splitlines()
+    sets = {"Ann": "train", "Bob": "dev", "Cleo": "test", "Dan": "test"}
+    rows = [f"{row},{sets[row.rpartition(',')[2]]}" for row in rows]
+    path.write_text("\n".join([head + ",set", *rows]) + "\n")
+    assert init(tmp_path, "--csv", str(path)) == 0
+    told = capsys.readouterr().out
+    assert f"train: 1 longer than 60 s, which are hard to align: {long}; cut" in told
+    assert "train: one speaker alone" in told
+    assert "dev: 1 longer" not in told
+
+
 def test_sets_of_the_table_are_kept(tmp_path: Path) -> None:
     path = table(tmp_path)
     head, *rows = path.read_text().splitlines()

@@ -10,7 +10,7 @@ from hadpsgd.corpus.tables import Report
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 from hadpsgd.progress import tracked
-from hadpsgd.setup.prepared import Corpus, Speech
+from hadpsgd.setup.prepared import LONG_SECONDS, Corpus, Speech
 from hadpsgd.setup.recordings import Recording, converted, look_at, rate_for
 from hadpsgd.setup.split import SETS, Piece, split
 from hadpsgd.setup.table import read_rows
@@ -61,6 +61,7 @@ def write(
             sentences=[" ".join(r.words) for r in of_set],
             speakers={r.speaker for r in of_set},
             seconds=sum(r.seconds for r in of_set),
+            long=[str(r.file) for r in of_set if r.seconds > LONG_SECONDS],
         )
     lines = [" ".join(words) for words in _plain(lm_text)] if lm_text else []
     if lines:

@@ -18,6 +18,8 @@ from hadpsgd.setup.words import ENGLISH, LETTERS, english, spelled
 MOST_UNKNOWN = 0.05
 """Share of running words without pronunciation that `corpus.max_oov` allows by default."""
 _NAMED = 5
+LONG_SECONDS = 60.0
+"""Whose words are hard to find: models are trained from where words are taken to be."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,8 @@ class Speech:
     """One an utterance."""
     speakers: Collection[str]
     seconds: float
+    long: Sequence[str] = ()
+    """Utterances of more than `LONG_SECONDS`."""
 
     @property
     def words(self) -> Counter[str]:
@@ -154,6 +158,13 @@ def told(corpus: Corpus, dictionary: Dictionary) -> Iterator[str]:
             f"{name}: utterances {len(speech.sentences)}, speakers {len(speech.speakers)}, "
             f"minutes {speech.seconds / 60:.1f}, words {speech.words.total()}"
         )
+        if speech.long:
+            yield (
+                f"{name}: {len(speech.long)} longer than {LONG_SECONDS:.0f} s, which are hard to "
+                f"align: {', '.join(speech.long[:_NAMED])}; cut them into sentences"
+            )
+    if len(corpus.sets["train"].speakers) == 1 and corpus.by_speaker:
+        yield "train: one speaker alone; who speaks otherwise will hardly be recognised"
     if not corpus.by_speaker:
         yield "too few speakers to split by: dev and test have speakers of train"
     for name, share in limits(dictionary.unknown, MOST_UNKNOWN).items():
