@@ -119,9 +119,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
         db = torch.zeros_like(bias, dtype=exact) if wanted else None
         loss = torch.zeros((), dtype=exact, device=hidden.device)
         with torch.autocast(hidden.device.type, enabled=False):
+            buffer = x.new_empty((min(chunk, len(x)), len(w)))
             for start in range(0, len(x), chunk):
                 rows = slice(start, start + chunk)
-                logits = torch.addmm(b, x[rows], w.T)
+                logits = torch.addmm(b, x[rows], w.T, out=buffer[: len(x[rows])])
                 part, gradient = _softmax_gradient(logits, targets[rows], scale)
                 loss += part
                 if dx is None or dw is None or db is None:
@@ -143,7 +144,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def _softmax_gradient(logits: Tensor, targets: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum of the losses times `scale`, and d loss / d logits in the logits' type."""
+    """Sum of the losses times `scale`, and d loss / d logits, in the memory of the logits."""
     if use_kernels(logits):
         from hadpsgd.models import kernels
 
@@ -159,6 +160,6 @@ def _softmax_gradient(logits: Tensor, targets: Tensor, scale: Tensor) -> tuple[T
     index = targets.clamp(min=0)[:, None]
     losses = (log_normaliser - exact.gather(-1, index)[:, 0]) * counts
     factor = counts * scale
-    gradient = torch.exp(exact - log_normaliser[:, None]).mul_(factor[:, None])
+    gradient = exact.sub_(log_normaliser[:, None]).exp_().mul_(factor[:, None])
     gradient.scatter_add_(-1, index, -factor[:, None])
-    return losses.sum() * scale, gradient.to(logits.dtype)
+    return losses.sum() * scale, logits.copy_(gradient)
