@@ -1,15 +1,17 @@
-"""Frames a second that one thread gathers from examples in the page cache.
+"""Frames a second that are read of examples, and reads and opens of a batch.
 
-    python benchmarks/egs_reading.py [--dim 260] [--frames 2000000] [--batch 8192]
+    python benchmarks/egs_reading.py [--frames 4000000] [--batch 8192] [--dtype float16]
+    python benchmarks/egs_reading.py --learners 128 --steps 40
 
-Writes random examples into a temporary folder, reads epochs of shuffled batches as one learner
-does, and prints the rate beside that of copying the same bytes inside memory.
+Writes random examples of the papers' 260 inputs (fMLLR, an i-vector, log mel energies with their
+deltas) into a temporary folder, then reads shuffled batches of them, one by one and in runs of 16,
+with one thread and with two; the page cache is warm. With --learners it reads the parts of that
+many learners, each with files of its own, and counts reads and opens of a batch.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 import time
 from pathlib import Path
@@ -17,56 +19,90 @@ from pathlib import Path
 import numpy as np
 
 from hadpsgd.egs.dataset import Dataset, Plan
-from hadpsgd.egs.shards import ShardWriter
-from hadpsgd.egs.shuffle import Permutation
+from hadpsgd.egs.layout import Layout, Part
+from hadpsgd.egs.shards import TABLE, ArrayFile, describe, write_shard
 
 FRAMES = 21
+PARTS = (
+    Part(stream="fmllr", dim=40),
+    Part(stream="ivector", dim=100, table=True, framewise=False),
+    Part(stream="logmel", dim=40, order=2, window=2),
+)
+SPEAKERS = 5000
+RUN = 16
 
 
-def write(folder: Path, size: int, dim: int, dtype: str) -> None:
+def write(folder: Path, size: int, dtype: str, per_shard: int) -> None:
     """Examples of noise."""
     rng = np.random.default_rng(0)
-    writer = ShardWriter(folder, frames=FRAMES, dim=dim, per_shard=500_000 // FRAMES, dtype=dtype)
-    block = rng.normal(size=(500, FRAMES, dim)).astype(np.float32)
-    labels = np.zeros((500, FRAMES), np.int32)
-    for start in range(0, size, 500):
-        rest = min(500, size - start)
-        writer.append(block[:rest], labels[:rest])
-    writer.close()
-    meta = {"format": 1, "frames": FRAMES, "dim": dim, "streams": {}, "dtype": dtype,
-            "num_pdfs": 1, "subsequences": size, "shards": writer.shards}  # fmt: skip
-    (folder / "meta.json").write_text(json.dumps(meta))
-    np.save(folder / "pdf_counts.npy", np.zeros(1, np.int64))
+    layout = Layout(FRAMES, PARTS, dtype)
+    rows = np.zeros(per_shard, layout.row)
+    for part in (PARTS[0], PARTS[2]):
+        rows[part.stream] = rng.normal(size=rows[part.stream].shape).astype(np.float32)
+    rows["ivector"] = rng.integers(0, SPEAKERS, size=(per_shard, 1))
+    shards = [
+        write_shard(folder / f"examples.{number:04}.npy", rows[: min(per_shard, size - first)])
+        for number, first in enumerate(range(0, size, per_shard))
+    ]
+    table = ArrayFile(folder / TABLE, (PARTS[1].dim,), np.dtype(dtype))
+    table.append(rng.normal(size=(SPEAKERS, PARTS[1].dim)))
+    described = {"vectors": SPEAKERS, "dim": PARTS[1].dim, "sha256": table.close()}
+    describe(folder, layout, shards, np.ones(1, np.int64), table=described)
+
+
+def rate(dataset: Dataset, plan: Plan) -> float:
+    """Frames a second of an epoch that is read twice; the second time counts."""
+    for epoch in range(2):
+        start = time.perf_counter()
+        for step in range(plan.steps):
+            dataset.gather(plan.part(epoch=epoch, step=step))
+    return plan.size * FRAMES / (time.perf_counter() - start)
+
+
+def count(folder: Path, size: int, args: argparse.Namespace) -> None:
+    """Reads and opens of learners that share a folder."""
+    print("| read together | reads a batch of a learner | opens, all learners | in the last step |")
+    print("|---|---|---|---|")
+    for together in (1, RUN):
+        plan = Plan(size=size, batch=args.batch, seed=1, together=together)
+        learners = [Dataset(folder) for _ in range(args.learners)]
+        before = 0
+        for step in range(args.steps):
+            before = sum(learner.rows.files.opened for learner in learners)
+            for rank, learner in enumerate(learners):
+                part = plan.part(epoch=0, step=step, rank=rank, learners=args.learners)
+                learner.gather(part)
+        opened = sum(learner.rows.files.opened for learner in learners)
+        reads = sum(learner.rows.reads for learner in learners) / args.steps / args.learners
+        print(f"| {together} | {reads:.1f} | {opened} | {opened - before} |")
 
 
 def main() -> None:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dim", type=int, default=260)
-    parser.add_argument("--frames", type=int, default=2_000_000)
+    parser.add_argument("--frames", type=int, default=4_000_000)
     parser.add_argument("--batch", type=int, default=8192)
-    parser.add_argument("--dtype", choices=["float32", "float16"], default="float32")
+    parser.add_argument("--shard-frames", type=int, default=500_000)
+    parser.add_argument("--dtype", choices=["float32", "float16"], default="float16")
+    parser.add_argument("--learners", type=int, default=0, help="count for so many instead")
+    parser.add_argument("--steps", type=int, default=40, help="with --learners")
     args = parser.parse_args()
     size = args.frames // FRAMES
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write(folder, size, args.dim, args.dtype)
-        dataset, plan = Dataset(folder), Plan(size=size, batch=args.batch, seed=1)
-        for epoch in range(2):
-            start = time.perf_counter()
-            for step in range(plan.steps):
-                dataset.gather(plan.part(epoch=epoch, step=step))
-            seconds = time.perf_counter() - start
-            print(f"epoch {epoch}: {size * FRAMES / seconds:,.0f} frames/s in one thread")
-        source = np.zeros((args.batch, FRAMES, args.dim), np.float32)
-        start = time.perf_counter()
-        for _ in range(plan.steps):
-            source.copy()
-        seconds = time.perf_counter() - start
-        print(f"copying in memory: {plan.steps * args.batch * FRAMES / seconds:,.0f} frames/s")
-    start = time.perf_counter()
-    Permutation(34_300_000, 1, 0)(np.arange(8192))
-    print(f"order of 8192 out of 34.3 M subsequences: {1e3 * (time.perf_counter() - start):.1f} ms")
+        write(folder, size, args.dtype, args.shard_frames // FRAMES)
+        if args.learners:
+            count(folder, size, args)
+            return
+        disk = sum(path.stat().st_size for path in folder.iterdir())
+        print(f"{disk / size / FRAMES:.0f} bytes a frame on disk")
+        print("| threads | read together | frames/s |")
+        print("|---|---|---|")
+        for readers in (1, 2):
+            for together in (1, RUN):
+                plan = Plan(size=size, batch=args.batch, seed=1, together=together)
+                found = rate(Dataset(folder, readers=readers), plan)
+                print(f"| {readers} | {together} | {found:,.0f} |", flush=True)
 
 
 if __name__ == "__main__":

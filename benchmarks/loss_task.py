@@ -6,7 +6,6 @@ take the config as `hadpsgd train` does; peers read the same minibatches through
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +21,8 @@ from training_contestants import MOMENTUM, Task
 
 from hadpsgd.config import Config, load
 from hadpsgd.egs.dataset import Dataset, Plan
-from hadpsgd.egs.shards import FORMAT, ShardWriter
+from hadpsgd.egs.layout import Layout
+from hadpsgd.egs.shards import describe, write_shard
 from hadpsgd.training.data import Feed
 
 STEPS_PER_EPOCH = 20
@@ -109,23 +109,11 @@ class LossTask(Task):
         features = draws.normal(size=(count, self.frames, self.dim)).astype(np.float32)
         projections = np.random.default_rng(99).normal(size=(self.dim, self.pdfs))
         labels = (features @ projections).argmax(-1).astype(np.int32)
-        writer = ShardWriter(
-            folder, frames=self.frames, dim=self.dim, per_shard=count, dtype="float32"
-        )
-        writer.append(features, labels)
-        writer.close()
-        meta = {
-            "format": FORMAT,
-            "frames": self.frames,
-            "dim": self.dim,
-            "num_pdfs": self.pdfs,
-            "streams": {"logmel": self.dim},
-            "dtype": "float32",
-            "subsequences": count,
-            "shards": writer.shards,
-        }
-        (folder / "meta.json").write_text(json.dumps(meta))
-        np.save(folder / "pdf_counts.npy", np.bincount(labels.ravel(), minlength=self.pdfs))
+        layout = Layout.plain(self.frames, self.dim)
+        rows = np.zeros(count, layout.row)
+        rows["logmel"], rows["labels"] = features, labels
+        shard = write_shard(folder / "examples.0000.npy", rows)
+        describe(folder, layout, [shard], np.bincount(labels.ravel(), minlength=self.pdfs))
 
 
 class HeldOut:

@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 import yaml
 
-from hadpsgd.egs.shards import FORMAT, ShardWriter
+from hadpsgd.egs.layout import Layout
+from hadpsgd.egs.shards import describe, write_shard
 
 FRAMES, DIM, PDFS = 21, 120, 400
 LABELS = 10
@@ -42,21 +43,11 @@ def write_examples(folder: Path, subsequences: int) -> Path:
     draws = np.random.default_rng(subsequences)
     features = draws.normal(size=(subsequences, FRAMES, DIM)).astype(np.float32)
     labels = features[..., :LABELS].argmax(-1)
-    writer = ShardWriter(folder, frames=FRAMES, dim=DIM, per_shard=subsequences, dtype="float32")
-    writer.append(features, labels.astype(np.int32))
-    writer.close()
-    meta = {
-        "format": FORMAT,
-        "frames": FRAMES,
-        "dim": DIM,
-        "num_pdfs": PDFS,
-        "streams": {"logmel": DIM},
-        "dtype": "float32",
-        "subsequences": subsequences,
-        "shards": writer.shards,
-    }
-    (folder / "meta.json").write_text(json.dumps(meta))
-    np.save(folder / "pdf_counts.npy", np.bincount(labels.ravel(), minlength=PDFS))
+    layout = Layout.plain(FRAMES, DIM)
+    rows = np.zeros(subsequences, layout.row)
+    rows["logmel"], rows["labels"] = features, labels
+    shard = write_shard(folder / "examples.0000.npy", rows)
+    describe(folder, layout, [shard], np.bincount(labels.ravel(), minlength=PDFS))
     return folder
 
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from training_data import write_examples
 
 from hadpsgd.cli import main
+from hadpsgd.egs.chunks import starts
 from hadpsgd.egs.dataset import Dataset, Plan
-from hadpsgd.egs.make import cut
-from hadpsgd.egs.shards import ShardWriter
-from hadpsgd.egs.shuffle import Permutation
-from hadpsgd.egs.tempo import at_tempo
+from hadpsgd.egs.layout import Layout
+from hadpsgd.egs.rows import Files
+from hadpsgd.egs.shuffle import Permutation, RunOrder
+from hadpsgd.egs.tempo import Tempo
 from hadpsgd.errors import UserError
 
 
@@ -48,6 +51,35 @@ class TestShuffle:
         assert 130 < chi < 340
         # as many fixed points and neighbours kept as in a random order (Poisson, mean 1)
         assert (order == position).sum() < 9
+        assert (np.diff(order) == 1).sum() < 9
+
+
+class TestRunOrder:
+    @given(st.integers(1, 3000), st.integers(1, 9), st.integers(0, 2**32), st.integers(0, 50))
+    def test_it_is_a_permutation_that_keeps_runs(
+        self, size: int, run: int, seed: int, epoch: int
+    ) -> None:
+        order = RunOrder(size, run, seed, epoch)(np.arange(size))
+        np.testing.assert_array_equal(np.sort(order), np.arange(size))
+        if 1 < run <= size // RunOrder.FEWEST_RUNS:
+            whole = order[: size // run * run].reshape(-1, run)
+            assert (np.diff(whole) % size == 1).all()
+
+    def test_whole_runs_and_all_of_them(self) -> None:
+        """A size of which runs of 3 are left over."""
+        orders = [RunOrder(3001, 3, 5, epoch) for epoch in range(3)]
+        found = [order(np.arange(3001)) for order in orders]
+        for order, whole in zip(orders, found, strict=True):
+            np.testing.assert_array_equal(np.sort(whole), np.arange(3001))
+            assert (np.diff(whole[:3000].reshape(-1, 3)) % 3001 == 1).all()
+            np.testing.assert_array_equal(order(np.arange(100, 207)), whole[100:207])
+        # runs begin elsewhere in every epoch, and what is left over changes
+        assert len({int(whole[3000]) for whole in found}) == 3
+        assert len({int(whole[0]) % 3 for whole in found}) > 1
+
+    def test_small_sets_are_shuffled_one_by_one(self) -> None:
+        order = RunOrder(2999, 3, 1, 1)(np.arange(2999))
+        np.testing.assert_array_equal(order, Permutation(2999, 1, 1)(np.arange(2999)))
         assert (np.diff(order) == 1).sum() < 9
 
 
@@ -112,14 +144,7 @@ def store(folder: Path, size: int, dim: int = 5, frames: int = 4, per_shard: int
     rng = np.random.default_rng(1)
     features = rng.normal(size=(size, frames, dim)).astype(np.float32)
     labels = rng.integers(0, 9, size=(size, frames)).astype(np.int32)
-    writer = ShardWriter(folder, frames=frames, dim=dim, per_shard=per_shard, dtype=dtype)
-    for start in range(0, size, 7):
-        writer.append(features[start : start + 7], labels[start : start + 7])
-    writer.close()
-    meta = {"format": 1, "frames": frames, "dim": dim, "streams": {"logmel": dim}, "dtype": dtype,
-            "num_pdfs": 9, "subsequences": size, "shards": writer.shards}  # fmt: skip
-    (folder / "meta.json").write_text(json.dumps(meta))
-    np.save(folder / "pdf_counts.npy", np.bincount(labels.ravel(), minlength=9))
+    write_examples(folder, features, labels, pdfs=9, per_shard=per_shard, dtype=dtype)
     return features, labels
 
 
@@ -139,8 +164,8 @@ class TestDataset:
 
     def test_shards_are_plain_npy_files(self, tmp_path: Path) -> None:
         features, _ = store(tmp_path / "egs", 70)
-        shards = [np.load(tmp_path / f"egs/features.{n:04}.npy", mmap_mode="r") for n in range(3)]
-        np.testing.assert_array_equal(np.concatenate(shards), features)
+        shards = [np.load(tmp_path / f"egs/examples.{n:04}.npy", mmap_mode="r") for n in range(3)]
+        np.testing.assert_array_equal(np.concatenate([s["logmel"] for s in shards]), features)
 
     @pytest.mark.parametrize("learners", [1, 3])
     def test_an_epoch_over_all_learners(self, tmp_path: Path, learners: int) -> None:
@@ -168,6 +193,38 @@ class TestDataset:
             np.testing.assert_array_equal(expected.features, found.features)
             np.testing.assert_array_equal(expected.labels, found.labels)
 
+    def test_neighbours_are_read_at_once(self, tmp_path: Path) -> None:
+        features, labels = store(tmp_path / "egs", 100)
+        dataset = Dataset(tmp_path / "egs")
+        indices = np.array([3, 4, 5, 28, 29, 30, 31, 99])  # shards end after 29, 59 and 89
+        found, ids = dataset.gather(indices)
+        assert (dataset.rows.reads, dataset.rows.files.opened) == (4, 3)
+        np.testing.assert_array_equal(found, features[indices])
+        np.testing.assert_array_equal(ids, labels[indices])
+
+    @pytest.mark.parametrize("readers", [2, 5])
+    def test_several_threads_read_the_same(self, tmp_path: Path, readers: int) -> None:
+        features, labels = store(tmp_path / "egs", 100)
+        dataset = Dataset(tmp_path / "egs", readers=readers)
+        for indices in (np.arange(100), np.array([7]), np.array([], np.int64)):
+            found, ids = dataset.gather(indices)
+            np.testing.assert_array_equal(found, features[indices])
+            np.testing.assert_array_equal(ids, labels[indices])
+
+    def test_no_more_files_are_open_than_may_be(self, tmp_path: Path) -> None:
+        paths = [tmp_path / str(number) for number in range(9)]
+        for path in paths:
+            path.write_text(path.name)
+        files = Files(paths, limit=3)
+        for number in (0, 1, 2, 0, 3, 0, 1, 8):
+            with files.reading(number) as descriptor:
+                assert os.pread(descriptor, 9, 0).decode() == str(number)
+        assert files.opened == 6  # 1 is the one that was closed, and opened again
+        with contextlib.ExitStack() as held:
+            for number in range(5):  # more at once than may stay open: none is closed when read
+                descriptor = held.enter_context(files.reading(number))
+                assert os.pread(descriptor, 9, 0).decode() == str(number)
+
     def test_in_order(self, tmp_path: Path) -> None:
         features, _ = store(tmp_path / "egs", 50)
         found = [batch.features for batch in Dataset(tmp_path / "egs").in_order(16)]
@@ -192,20 +249,20 @@ class TestDataset:
     def test_faults_are_one_line(self, tmp_path: Path) -> None:
         folder = tmp_path / "egs"
         store(folder, 100)
-        shard = folder / "features.0002.npy"
+        shard = folder / "examples.0002.npy"
         content = shard.read_bytes()
         faults: list[tuple[bytes | None, str]] = [
-            (content[:-100], "features.0002.npy: truncated shard"),
-            (content[:50], "features.0002.npy: not a shard"),
-            (content.replace(b"'<f4'", b"'<f2'"), "meta.json says float32"),
-            (None, "features.0002.npy: missing shard"),
+            (content[:-100], "examples.0002.npy: truncated shard"),
+            (content[:50], "examples.0002.npy: not a shard"),
+            (content.replace(b"'<f4'", b"'<f2'"), "and meta.json says"),
+            (None, "examples.0002.npy: missing shard"),
         ]
         for broken, message in faults:
             shard.unlink() if broken is None else shard.write_bytes(broken)
             with pytest.raises(UserError, match=message):
                 Dataset(folder)
         shard.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-        with pytest.raises(UserError, match=r"features.0002.npy: damaged shard"):
+        with pytest.raises(UserError, match=r"examples.0002.npy: damaged shard"):
             Dataset(folder).verify()
         found = []
         for rank in range(3):  # each compares its share
@@ -235,9 +292,9 @@ class TestDataset:
     def test_a_shard_cut_while_training_is_noticed(self, tmp_path: Path) -> None:
         store(tmp_path / "egs", 100)
         dataset = Dataset(tmp_path / "egs")
-        shard = tmp_path / "egs/features.0000.npy"
+        shard = tmp_path / "egs/examples.0000.npy"
         shard.write_bytes(shard.read_bytes()[:300])
-        with pytest.raises(UserError, match=r"features.0000.npy: truncated shard"):
+        with pytest.raises(UserError, match=r"examples.0000.npy: truncated shard"):
             list(dataset.in_order(10))
 
 
@@ -246,10 +303,21 @@ def rows(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return flat[np.lexsort(flat.T)]
 
 
+def cut(features: np.ndarray, labels: np.ndarray, frames: int, *, pad: bool = False,
+        shift: int = 0) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Examples of an utterance, as they are read."""
+    layout = Layout.plain(frames, features.shape[1])
+    first = starts(len(labels), frames, pad=pad, shift=shift)
+    rows = layout.rows({"logmel": features}, labels, first)
+    out = np.empty((len(rows), frames, features.shape[1]), np.float32)
+    layout.inputs(rows, None, out=out)
+    return out, rows["labels"]
+
+
 def test_cut_drops_or_pads_the_rest() -> None:
     features = np.arange(50, dtype=np.float32).reshape(25, 2)
     labels = np.arange(25, dtype=np.int32)
-    dropped, ids = cut(features, labels, 10, pad=False)
+    dropped, ids = cut(features, labels, 10)
     assert dropped.shape == (2, 10, 2)
     np.testing.assert_array_equal(ids.ravel(), np.arange(20))
     padded, ids = cut(features, labels, 10, pad=True)
@@ -257,16 +325,16 @@ def test_cut_drops_or_pads_the_rest() -> None:
     np.testing.assert_array_equal(ids[2], [20, 21, 22, 23, 24, -1, -1, -1, -1, -1])
     np.testing.assert_array_equal(padded.reshape(30, 2)[:25], features)
     assert not padded[2, 5:].any()
-    assert len(cut(features[:4], labels[:4], 10, pad=False)[1]) == 0
+    assert len(cut(features[:4], labels[:4], 10)[1]) == 0
 
 
 @given(st.integers(0, 60), st.integers(1, 12), st.integers(1, 15))
 def test_overlapping_subsequences(length: int, frames: int, shift: int) -> None:
     """Every start that fits, and nothing but frames of the utterance in their order."""
     features = np.arange(length, dtype=np.float32)[:, None]
-    pieces, ids = cut(features, np.arange(length, dtype=np.int32), frames, pad=False, shift=shift)
-    starts = [s for s in range(0, length, shift) if s + frames <= length]
-    np.testing.assert_array_equal(ids, np.array(starts).reshape(-1, 1) + np.arange(frames))
+    pieces, ids = cut(features, np.arange(length, dtype=np.int32), frames, shift=shift)
+    expected = [s for s in range(0, length, shift) if s + frames <= length]
+    np.testing.assert_array_equal(ids, np.array(expected).reshape(-1, 1) + np.arange(frames))
     np.testing.assert_array_equal(pieces[:, :, 0], ids)
 
 
@@ -275,10 +343,10 @@ def test_another_tempo_keeps_order_and_range(length: int, tempo: float) -> None:
     """A ramp stays a ramp of the right slope; labels are those of frames at most half one away."""
     ramp = np.arange(length, dtype=np.float32)[:, None]
     labels = np.arange(length, dtype=np.int32)
-    features, ids = at_tempo(ramp, labels, tempo)
+    features, ids = Tempo(length, tempo).stretched(ramp), Tempo(length, tempo).nearest(labels)
     assert len(features) == len(ids) == max(1, round(length / tempo))
     assert np.all(np.abs(features[:, 0] - ids) <= 0.5 + 1e-4)
     assert ids[0] <= tempo and ids[-1] >= length - 1 - tempo
     inner = np.diff(features[:, 0])[1:-1]
     np.testing.assert_allclose(inner, length / len(ids), rtol=1e-4)
-    np.testing.assert_array_equal(at_tempo(ramp, labels, 1.0)[0], ramp)
+    np.testing.assert_array_equal(Tempo(length, 1.0).stretched(ramp), ramp)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hadpsgd.config import load
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.egs.dataset import Dataset
 from hadpsgd.egs.make import make
+from hadpsgd.features.fusion import Fusion
 
 
 def all_alignments(an4: Path) -> list[tuple[str, np.ndarray]]:
@@ -55,18 +57,36 @@ class TestKaldi:
         counts = dataset.meta["counts"]
         assert (dataset.dim, dataset.num_pdfs, dataset.frames) == (39, 424, 21)
         assert dataset.bins == 13
-        assert len(dataset.meta["shards"]) == 5
         assert counts["frames"] == len(dataset) * 21
         alignments = [ids for _, ids in all_alignments(an4)]
         total = sum(map(len, alignments))
+        assert len(dataset.meta["shards"]) == -(-total // 50_000)
         assert counts["frames"] + counts["dropped_frames"] == total == dataset.pdf_counts.sum()
         assert counts["dropped_frames"] == sum(len(ids) % 21 for ids in alignments)
         assert counts["utterances"] + len(counts["unaligned"]) == 948
         # Kaldi's own pdf-ids of the first utterances (ali-to-pdf)
         golden = kaldi_io.iterate(an4 / "golden/ali_pdf_train50.txt", "ints")
         expected = np.concatenate([ids[: len(ids) // 21 * 21] for _, ids in golden])
-        found = dataset.gather(np.arange(len(expected) // 21))[1]
-        np.testing.assert_array_equal(found.ravel(), expected)
+        inputs, found = dataset.gather(np.arange(len(dataset)))
+        there = Counter(map(bytes, found))
+        assert not Counter(map(bytes, expected.reshape(-1, 21).astype(np.int32))) - there
+        # and the inputs that belong to them, deltas made of whole utterances
+        fusion = Fusion(
+            load(tmp_path / "c.yaml"),
+            tmp_path / "feats",
+            DataDir.read(Path("data/train"), audio=False),
+        )
+        whole = {name: fusion[name] for name in fusion.utterances[:50]}
+        by_label = {bytes(ids): frames for ids, frames in zip(found, inputs, strict=True)}
+        compared = 0
+        for name, ids in kaldi_io.iterate(an4 / "golden/ali_pdf_train50.txt", "ints"):
+            for first in range(0, len(ids) - 20, 21):
+                key = bytes(ids[first : first + 21].astype(np.int32))
+                if there[key] == 1:
+                    frames = whole[name][first : first + 21]
+                    np.testing.assert_allclose(by_label[key], frames, atol=2e-5)
+                    compared += 1
+        assert compared > 500
 
     def test_held_out_examples_keep_every_frame(self, an4: Path, tmp_path: Path) -> None:
         assert an4.is_dir() and self.run(tmp_path, "--held-out") == 0
@@ -100,7 +120,7 @@ class TestKaldi:
             assert not (tmp_path / "egs").exists()
             return capsys.readouterr().err
 
-        good = list(kaldi_io.iterate(an4 / "exp/tri3b_ali/ali.1.gz", "ints"))
+        good = all_alignments(an4)
         name, ids = good[3]
         assert f"utterance {name}: {len(ids)} frames" in refused(
             [*good[:3], (name, ids[:-2]), *good[4:]]

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from hadpsgd import kaldi_io
-from hadpsgd.egs.shards import ArrayFile, ShardWriter
+from hadpsgd.egs.layout import Layout
+from hadpsgd.egs.shards import ArrayFile, write_shard
 from hadpsgd.errors import UserError
 from hadpsgd.features.store import store
 from hadpsgd.files import atomic_folder
@@ -58,6 +59,5 @@ def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "egs"
     monkeypatch.setattr(ArrayFile, "append", FullDisk(lambda *_: None, after=1))
     with pytest.raises(UserError, match="the disk is full"), atomic_folder(out) as folder:
-        writer = ShardWriter(folder, frames=4, dim=3, per_shard=10, dtype="float32")
-        writer.append(np.zeros((5, 4, 3), np.float32), np.zeros((5, 4), np.int32))
+        write_shard(folder / "examples.0000.npy", np.zeros(200_000, Layout.plain(4, 3).row))
     assert list(tmp_path.iterdir()) == []

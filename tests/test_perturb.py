@@ -137,6 +137,14 @@ def test_labels_are_those_of_the_same_moment(length: int, speed: float) -> None:
         labels_at(labels, speed=speed, frames=frames + 5)
 
 
+def examples(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Examples [n, frames, dim] and their labels side by side, in an order of their own."""
+    flat = np.concatenate(
+        [features.reshape(len(features), -1), labels.reshape(len(features), -1)], 1
+    )
+    return flat[np.lexsort(flat.T)]
+
+
 class TestExamples:
     def prepared(self, folder: Path) -> list[str]:
         """Data, features at all speeds, an alignment; arguments of `hadpsgd egs`."""
@@ -189,8 +197,8 @@ class TestExamples:
                 labels.append(pdfs[:whole])
         found = Dataset(tmp_path / "egs")
         x, y = found.gather(np.arange(len(found)))
-        np.testing.assert_array_equal(x.reshape(-1, 8), np.concatenate(features))
-        np.testing.assert_array_equal(y.ravel(), np.concatenate(labels))
+        expected = examples(np.concatenate(features).reshape(x.shape), np.concatenate(labels))
+        np.testing.assert_array_equal(examples(x, y), expected)
         assert found.pdf_counts.sum() == sum(map(len, self.ali.values()))  # of speed 1 alone
 
     def test_what_is_missing_is_named(

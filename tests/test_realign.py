@@ -23,7 +23,6 @@ from hadpsgd.config import load, run_key
 from hadpsgd.config.realign import Realign
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.decoding.realign import Aligner, Places, compiler_of, realign
-from hadpsgd.egs.make import cut
 from hadpsgd.errors import UserError
 from hadpsgd.features.fmllr import read_transforms, transform
 from hadpsgd.features.frontend import Frontend, Inputs
@@ -263,12 +262,14 @@ class TestCommand:
         data = DataDir.read(folder / "data/train", audio=False)
         transitions, alignments = read_alignments(ali)
         fusion = Fusion(config, folder / "feats", data)
-        examples = [
-            cut(fusion[name], transitions.pdf[ids], 21, pad=False)
-            for name, ids in alignments
-            if name in data.utterances
-        ]
-        x, y = (torch.from_numpy(np.concatenate(part)) for part in zip(*examples, strict=True))
+        features, labels = [], []
+        for name, ids in alignments:
+            if name in data.utterances:
+                whole = len(ids) // 21 * 21
+                features.append(fusion[name][:whole])
+                labels.append(transitions.pdf[ids][:whole])
+        x = torch.from_numpy(np.concatenate(features)).unflatten(0, (-1, 21))
+        y = torch.from_numpy(np.concatenate(labels)).unflatten(0, (-1, 21))
         shape = SavedShape(layers=1, cells=64, projection=64, dropout=0.0)
         network = BLSTM(shape, input_dim=x.shape[2], num_pdfs=transitions.num_pdfs, seed=1)
         optimiser = torch.optim.Adam(network.parameters(), 0.01)

@@ -44,6 +44,8 @@ OTHER: dict[str, Any] = {
     "not_finite": "skip",
     "device": "cpu",
     "threads": 3,
+    "readers": 2,
+    "read_together": 4,
     "checkpoint_minutes": 2.5,
     "keep_checkpoints": 4,
     "lost_learner": "stop",

@@ -174,14 +174,14 @@ def test_damaged_examples_are_noticed_before_training(
 ) -> None:
     """egs.verify was read nowhere."""
     egs = write_examples(tmp_path / "egs")
-    shard = egs / "train/features.0001.npy"
+    shard = egs / "train/examples.0001.npy"
     content = shard.read_bytes()
     shard.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     config = write_config(tmp_path, RUNS, epochs=1)
     command = ["train", "--config", str(config), "--run-id", "single", "--out", str(tmp_path / "o")]
     command += ["--egs", str(egs / "train"), "--dev-egs", str(egs / "dev")]
     assert main(command) == 2
-    assert "features.0001.npy: damaged shard" in capsys.readouterr().err
+    assert "examples.0001.npy: damaged shard" in capsys.readouterr().err
     config.write_text(config.read_text() + "egs: {verify: false}\ntracking: {uri: none}\n")
     assert main(command) == 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,8 @@ import numpy as np
 import yaml
 
 from hadpsgd.config import load
-from hadpsgd.egs.shards import FORMAT, ShardWriter
+from hadpsgd.egs.layout import Layout
+from hadpsgd.egs.shards import describe, write_shard
 from hadpsgd.training.launch import Launch
 
 FRAMES, DIM, PDFS = 5, 6, 7
@@ -23,25 +23,30 @@ def write_egs(folder: Path, subsequences: int, seed: int) -> Path:
     features = draws.normal(size=(subsequences, FRAMES, DIM)).astype(np.float32)
     projections = np.random.default_rng(99).normal(size=(DIM, PDFS))
     labels = (features @ projections).argmax(-1).astype(np.int32)
-    writer = ShardWriter(
-        folder, frames=FRAMES, dim=DIM, per_shard=max(1, subsequences // 2), dtype="float32"
-    )
-    writer.append(features, labels)
-    writer.close()
-    meta = {
-        "format": FORMAT,
-        "frames": FRAMES,
-        "dim": DIM,
-        "num_pdfs": PDFS,
-        "streams": {"logmel": DIM},
-        "bins": DIM // 2,
-        "dtype": "float32",
-        "subsequences": subsequences,
-        "shards": writer.shards,
-    }
-    (folder / "meta.json").write_text(json.dumps(meta))
-    np.save(folder / "pdf_counts.npy", np.bincount(labels.ravel(), minlength=PDFS))
+    half = max(1, subsequences // 2)
+    write_examples(folder, features, labels, pdfs=PDFS, per_shard=half, bins=DIM // 2)
     return folder
+
+
+def write_examples(
+    folder: Path,
+    features: np.ndarray,
+    labels: np.ndarray,
+    *,
+    pdfs: int,
+    per_shard: int,
+    dtype: str = "float32",
+    **more: Any,
+) -> None:
+    """Inputs [n, frames, dim] and their pdf-ids [n, frames] as they are, in their order."""
+    layout = Layout.plain(*features.shape[1:], dtype)
+    rows = np.zeros(len(labels), layout.row)
+    rows["logmel"], rows["labels"] = features, labels
+    shards = [
+        write_shard(folder / f"examples.{number:04}.npy", rows[first : first + per_shard])
+        for number, first in enumerate(range(0, len(rows), per_shard))
+    ]
+    describe(folder, layout, shards, np.bincount(labels.ravel(), minlength=pdfs), **more)
 
 
 def write_config(

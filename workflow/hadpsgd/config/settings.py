@@ -78,6 +78,11 @@ class Settings(Section):
     """auto takes a GPU where there is one. CPU and GPU give other bits: results record which."""
     threads: int = Field(0, ge=0)
     """Threads of a learner, which decide bits; 0 takes cores / learners of the host, at least 1."""
+    readers: int = Field(1, ge=1, json_schema_extra=DECIDES_NOTHING)
+    """Threads of a learner that read its examples; one gives several 100,000 frames a second."""
+    read_together: int = Field(16, ge=1)
+    """Examples side by side on disk that are read at once and stay in one minibatch (1: none do).
+    They were put there at random. Fewer than 1,000 such runs are shuffled one by one."""
     checkpoint_minutes: float = Field(5.0, gt=0, json_schema_extra=DECIDES_NOTHING)
     """Minutes between checkpoints; a kill loses at most the work since the last."""
     keep_checkpoints: int = Field(2, ge=1, json_schema_extra=DECIDES_NOTHING)

@@ -1,13 +1,14 @@
-"""Shards of examples: pairs of .npy files that appear together with their description.
+"""Examples on disk: shards of rows, the table of i-vectors, and their description.
 
-features.NNNN.npy is [subsequences, frames, dim] (float32 or float16), labels.NNNN.npy is int32
-[subsequences, frames] of pdf-ids, -1 where a frame is padding. meta.json lists the shards with
-the SHA-256 of their data.
+`examples.NNNN.npy` is an array of rows as `Layout.row` says; `ivectors.npy` is [vectors, dim];
+`pdf_counts.npy` is int64 [pdf-ids]. meta.json lists the files with the SHA-256 of their data.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,10 +16,13 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-FORMAT = 1
+from hadpsgd.egs.layout import Layout
+from hadpsgd.files import write_text
+
+FORMAT = 2
 """Version of the description in meta.json."""
-PADDING = -1
-"""Label of a frame that is not there."""
+TABLE = "ivectors.npy"
+_BLOCK = 1 << 16
 
 
 class ArrayFile:
@@ -50,7 +54,7 @@ class ArrayFile:
         block = np.ascontiguousarray(elements, self._dtype)
         if block.shape[1:] != self._shape:
             raise ValueError(f"{block.shape[1:]} is not {self._shape}")
-        data = block.data.cast("B")
+        data = block.view(np.uint8).data
         self._file.write(data)
         self._hash.update(data)
         self.count += len(block)
@@ -65,50 +69,36 @@ class ArrayFile:
         return self._hash.hexdigest()
 
 
-class ShardWriter:
-    """Writes subsequences into shards of a given number of them."""
+def write_shard(
+    path: Path, rows: NDArray[np.void], order: NDArray[np.integer] | None = None
+) -> dict[str, Any]:
+    """Write rows [n] as they are, or in an order [n]; returns their description for meta.json."""
+    file = ArrayFile(path, (), rows.dtype)
+    for first in range(0, len(rows), _BLOCK):
+        part = slice(first, first + _BLOCK)
+        file.append(rows[part] if order is None else rows[order[part]])
+    return {"examples": path.name, "subsequences": file.count, "sha256": file.close()}
 
-    def __init__(self, folder: Path, *, frames: int, dim: int, per_shard: int, dtype: str) -> None:
-        self.folder = folder
-        self.shards: list[dict[str, Any]] = []
-        """Descriptions of the finished shards, for meta.json."""
-        self._frames, self._dim, self._per_shard = frames, dim, per_shard
-        self._dtype = np.dtype(dtype)
-        self._files: tuple[ArrayFile, ArrayFile] | None = None
 
-    def append(self, features: NDArray[np.float32], labels: NDArray[np.int32]) -> None:
-        """Add subsequences: [n, frames, dim] and [n, frames]."""
-        while len(labels):
-            files = self._files or self._open()
-            room = self._per_shard - files[0].count
-            files[0].append(features[:room])
-            files[1].append(labels[:room])
-            features, labels = features[room:], labels[room:]
-            if files[0].count == self._per_shard:
-                self.close()
-
-    def _open(self) -> tuple[ArrayFile, ArrayFile]:
-        number = f"{len(self.shards):04}"
-        self._files = (
-            ArrayFile(
-                self.folder / f"features.{number}.npy", (self._frames, self._dim), self._dtype
-            ),
-            ArrayFile(self.folder / f"labels.{number}.npy", (self._frames,), np.dtype(np.int32)),
-        )
-        return self._files
-
-    def close(self) -> None:
-        """Finish the open shard."""
-        if self._files is None:
-            return
-        features, labels = self._files
-        self._files = None
-        self.shards.append(
-            {
-                "features": features.path.name,
-                "labels": labels.path.name,
-                "subsequences": features.count,
-                "features_sha256": features.close(),
-                "labels_sha256": labels.close(),
-            }
-        )
+def describe(
+    folder: Path,
+    layout: Layout,
+    shards: Iterable[dict[str, Any]],
+    pdf_counts: NDArray[np.int64],
+    **more: Any,
+) -> dict[str, Any]:
+    """Write pdf_counts.npy and meta.json beside shards that lie there; returns the latter."""
+    shards = list(shards)
+    meta = {
+        "format": FORMAT,
+        **layout.description(),
+        "dim": layout.dim,
+        "streams": layout.dims,
+        "num_pdfs": len(pdf_counts),
+        "subsequences": sum(shard["subsequences"] for shard in shards),
+        **more,
+        "shards": shards,
+    }
+    np.save(folder / "pdf_counts.npy", pdf_counts)
+    write_text(folder / "meta.json", json.dumps(meta, indent=1) + "\n")
+    return meta

@@ -50,3 +50,32 @@ class Permutation:
         for key in self._keys:
             left, right = right, left ^ (mix(right ^ key) & self._mask)
         return (left << self._half) | right
+
+
+class RunOrder:
+    """A seeded order of n things that keeps runs of neighbours together.
+
+    Whole runs change places; what is left over, fewer than a run, comes last. Where the first run
+    begins is drawn anew with every seed, so that other neighbours come together and others are
+    left over. Sets of fewer than `FEWEST_RUNS` are shuffled one by one.
+    """
+
+    FEWEST_RUNS = 1000
+
+    def __init__(self, size: int, run: int, *seeds: int) -> None:
+        """`run` things stay together; 1 is a `Permutation`."""
+        self._run = run if size >= run * self.FEWEST_RUNS else 1
+        self._size = size
+        self._whole = size // self._run
+        self._runs = Permutation(self._whole, *seeds)
+        entropy = np.random.SeedSequence([*seeds, run])
+        self._first = int(entropy.generate_state(1, np.uint64)[0] % size) if self._run > 1 else 0
+
+    def __call__(self, positions: NDArray[np.integer]) -> NDArray[np.int64]:
+        """The elements at the given positions of the order, int64 of the same shape."""
+        if self._run == 1:
+            return self._runs(positions)
+        runs, within = np.divmod(np.asarray(positions).astype(np.int64), self._run)
+        left_over = runs == self._whole
+        runs = np.where(left_over, runs, self._runs(np.where(left_over, 0, runs)))
+        return (runs * self._run + within + self._first) % self._size

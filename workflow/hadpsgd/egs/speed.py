@@ -17,7 +17,7 @@ from hadpsgd.config import Config
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.corpus.names import perturbed
 from hadpsgd.errors import UserError
-from hadpsgd.features.fusion import Fusion
+from hadpsgd.features.fusion import Fusion, Static
 
 _CENTRE = 1.25  # of the first window of 25 ms, in frames of 10 ms
 _MARGIN = 2  # frames by which rounding may change the length of an utterance
@@ -54,8 +54,8 @@ class AtSpeeds:
 
     def __call__(
         self, utterance: str, labels: NDArray[np.int32]
-    ) -> Iterator[tuple[NDArray[np.float32], NDArray[np.int32]]]:
-        """(features, labels) of the copies of an utterance.
+    ) -> Iterator[tuple[Static, NDArray[np.int32]]]:
+        """(streams, labels) of the copies of an utterance.
 
         Raises:
             UserError: a copy is missing or has another length (names it).
@@ -70,8 +70,8 @@ class AtSpeeds:
                 )
             if name not in self._there:  # too short for features: counted and named before
                 continue
-            features = self.fusion[name]
+            streams = self.fusion.static(name)
             try:
-                yield features, labels_at(labels, speed=speed, frames=len(features))
+                yield streams, labels_at(labels, speed=speed, frames=streams.frames)
             except UserError as error:
                 raise UserError(str(error), where=f"utterance {name}") from None

@@ -7,24 +7,43 @@ features too, which have no audio.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
+Label = TypeVar("Label", bound=np.integer)
 
-def at_tempo(
-    features: NDArray[np.float32], labels: NDArray[np.int32], tempo: float
-) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """Features [round(frames / tempo), dim] and labels; a tempo above 1 is faster, so shorter.
 
-    Features are interpolated linearly between frames; a label is that of the nearest frame.
+@dataclass(frozen=True)
+class Tempo:
+    """Where in an utterance the frames of its copy at a tempo lie.
+
+    The copy has round(frames / tempo) frames; a tempo above 1 is faster, so shorter.
     """
-    if tempo == 1.0:
-        return features, labels
-    frames = max(1, round(len(labels) / tempo))
-    # frame centres keep their share of the utterance
-    places = np.clip((np.arange(frames) + 0.5) * len(labels) / frames - 0.5, 0, len(labels) - 1)
-    below = np.minimum(places.astype(np.int64), max(len(labels) - 2, 0))
-    above = np.minimum(below + 1, len(labels) - 1)
-    share = (places - below).astype(np.float32)[:, None]
-    stretched = features[below] * (1 - share) + features[above] * share
-    return stretched, labels[np.rint(places).astype(np.int64)]
+
+    frames: int
+    """Of the utterance."""
+    tempo: float
+
+    @cached_property
+    def _places(self) -> NDArray[np.float64]:
+        copied = max(1, round(self.frames / self.tempo))
+        # frame centres keep their share of the utterance
+        places = (np.arange(copied) + 0.5) * self.frames / copied - 0.5
+        return np.clip(places, 0, self.frames - 1)
+
+    def stretched(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Features [frames, dim] interpolated linearly between frames."""
+        if self.tempo == 1.0:
+            return features
+        below = np.minimum(self._places.astype(np.int64), max(self.frames - 2, 0))
+        above = np.minimum(below + 1, self.frames - 1)
+        share = (self._places - below).astype(np.float32)[:, None]
+        return features[below] * (1 - share) + features[above] * share
+
+    def nearest(self, labels: NDArray[Label]) -> NDArray[Label]:
+        """Labels [frames], or numbers of vectors, of the nearest frame."""
+        return labels if self.tempo == 1.0 else labels[np.rint(self._places).astype(np.int64)]

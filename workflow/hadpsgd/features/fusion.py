@@ -6,6 +6,7 @@ Used by the examples and by decoding alike, so that both see the same numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +17,13 @@ from hadpsgd.config.features import Features
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.errors import UserError
 from hadpsgd.features.ivector.stream import IvectorStream
-from hadpsgd.features.streams import Archived, LogmelStream, Stream
+from hadpsgd.features.streams import Archived, Framewise, LogmelStream
 from hadpsgd.skipped import check_skipped
 
 Matrix = NDArray[np.float32]
 
 
-StreamMaker = Callable[[Path, Features, Mapping[str, str]], Stream]
+StreamMaker = Callable[[Path, Features, Mapping[str, str]], Framewise | IvectorStream]
 """Opens a stream: its folder, the features section, utt2spk."""
 
 STREAMS: dict[str, StreamMaker] = {
@@ -30,6 +31,17 @@ STREAMS: dict[str, StreamMaker] = {
     "fmllr": Archived,
     "ivector": IvectorStream,
 }
+
+
+@dataclass(frozen=True)
+class Static:
+    """An utterance's streams without what can be computed of them."""
+
+    frames: int
+    values: dict[str, Matrix]
+    """Without deltas, [frames or one more, dim]."""
+    vectors: dict[str, tuple[str, NDArray[np.int64]]]
+    """Of streams of i-vectors: a key, and which of its vectors each frame has, [frames] or [1]."""
 
 
 class Fusion:
@@ -48,7 +60,7 @@ class Fusion:
         """
         speaker_of = {utterance.id: utterance.speaker for utterance in data}
         self.names = list(config.features.input)
-        self._streams = {
+        self._streams: dict[str, Framewise | IvectorStream] = {
             name: STREAMS[name](folder / name / data.path.name, config.features, speaker_of)
             for name in self.names
         }
@@ -65,6 +77,11 @@ class Fusion:
             fix="Run `hadpsgd features` or raise features.max_skipped",
         )
         self._dims: dict[str, int] | None = None
+
+    @property
+    def streams(self) -> dict[str, Framewise | IvectorStream]:
+        """By name, in the order of the input."""
+        return self._streams
 
     @property
     def dims(self) -> dict[str, int]:
@@ -92,21 +109,29 @@ class Fusion:
         Raises:
             UserError: streams differ by more than one frame, or a dimension changed.
         """
-        frames, parts = None, {}
-        for name in sorted(self.names, key=lambda name: not self._streams[name].framewise):
-            parts[name] = self._streams[name].read(utterance, frames)
-            if self._streams[name].framewise:
-                frames = len(parts[name]) if frames is None else min(frames, len(parts[name]))
-        counts = {n: len(part) for n, part in parts.items() if self._streams[n].framewise}
-        if not counts or frames is None:
-            raise UserError(
-                "features.input needs a stream with a row for every frame (logmel, fmllr)"
-            )
-        if max(counts.values()) > frames + 1:
-            said = ", ".join(f"{name} has {count}" for name, count in counts.items())
-            raise UserError(f"streams differ in frames: {said}", where=f"utterance {utterance}")
+        parts = {n: s.read(utterance) for n, s in self._streams.items() if s.framewise}
+        frames = _agreed(parts, utterance)
+        for name, stream in self._streams.items():
+            if not stream.framewise:
+                parts[name] = stream.read(utterance, frames)
         self._check_dims({name: parts[name].shape[1] for name in self.names}, utterance)
         return np.concatenate([parts[name][:frames] for name in self.names], axis=1)
+
+    def static(self, utterance: str) -> Static:
+        """What cannot be computed again when the input is put together.
+
+        Raises:
+            UserError: as for the features themselves.
+        """
+        values, vectors = {}, {}
+        for name, stream in self._streams.items():
+            if not isinstance(stream, IvectorStream):
+                values[name] = stream.static(utterance)
+        frames = _agreed(values, utterance)
+        for name, stream in self._streams.items():
+            if isinstance(stream, IvectorStream):
+                vectors[name] = stream.places(utterance, frames)
+        return Static(frames, values, vectors)
 
     def _check_dims(self, dims: dict[str, int], utterance: str) -> None:
         if self._dims is None:
@@ -117,3 +142,18 @@ class Fusion:
                     f"{name} has {dim} features a frame, and {self._dims[name]} before",
                     where=f"utterance {utterance}",
                 )
+
+
+def _agreed(parts: Mapping[str, Matrix], utterance: str) -> int:
+    """Frames that all streams [frames, dim] have.
+
+    Raises:
+        UserError: there is no stream, or they differ by more than one frame.
+    """
+    counts = {name: len(part) for name, part in parts.items()}
+    if not counts:
+        raise UserError("features.input needs a stream with a row for every frame (logmel, fmllr)")
+    if max(counts.values()) > min(counts.values()) + 1:
+        said = ", ".join(f"{name} has {count}" for name, count in counts.items())
+        raise UserError(f"streams differ in frames: {said}", where=f"utterance {utterance}")
+    return min(counts.values())

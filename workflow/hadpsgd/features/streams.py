@@ -22,20 +22,28 @@ from hadpsgd.kaldi_io import Scp
 Matrix = NDArray[np.float32]
 
 
-class Stream(Protocol):
-    """One part of the model's input."""
+class Framewise(Protocol):
+    """One part of the model's input that has a row for every frame; i-vectors follow its frames."""
 
     framewise: bool
-    """A row for every frame; other streams (i-vectors) follow the frames of these."""
+    deltas: tuple[int, int]
+    """Order and window of the deltas that `read` appends to `static`; order 0 is none."""
 
     def __contains__(self, utterance: object) -> bool:
         """Whether there is something for the utterance."""
 
     def read(self, utterance: str, frames: int | None = None) -> Matrix:
-        """float32 [frames, dim]; a stream that is not framewise needs to be told `frames`.
+        """float32 [frames, dim].
 
         Raises:
             UserError: what is stored is broken or does not fit; names the utterance.
+        """
+
+    def static(self, utterance: str) -> Matrix:
+        """float32 [frames, dim] without deltas.
+
+        Raises:
+            UserError: as `read`.
         """
 
 
@@ -54,6 +62,7 @@ class Archived:
     """Features that are used as they are stored (fmllr)."""
 
     framewise = True
+    deltas = (0, 0)
 
     def __init__(self, folder: Path, config: Features, speaker_of: Mapping[str, str]) -> None:
         """`folder` has feats.scp; the other arguments are those of every stream."""
@@ -66,6 +75,10 @@ class Archived:
     def read(self, utterance: str, frames: int | None = None) -> Matrix:
         """The stored matrix."""
         del frames
+        return self.static(utterance)
+
+    def static(self, utterance: str) -> Matrix:
+        """The stored matrix."""
         return self._features[utterance].astype(np.float32, copy=False)
 
 
@@ -78,6 +91,7 @@ class LogmelStream:
         """`folder` has feats.scp, and cmvn.scp unless `config.normalise` is none."""
         self._features = opened(folder / "feats.scp", "features")
         self._config = config
+        self.deltas = (config.logmel.delta_order, config.logmel.delta_window)
         self._speaker_of = speaker_of
         self._statistics: Mapping[str, NDArray] = (
             {} if config.normalise == "none" else opened(folder / "cmvn.scp", "features")
@@ -90,16 +104,20 @@ class LogmelStream:
     def read(self, utterance: str, frames: int | None = None) -> Matrix:
         """Normalised features with deltas, [frames, (1 + order) * bins]."""
         del frames
+        order, window = self.deltas
+        return add_deltas(self.static(utterance), order=order, window=window)
+
+    def static(self, utterance: str) -> Matrix:
+        """Normalised features, [frames, bins]."""
         features = self._features[utterance].astype(np.float32, copy=False)
-        options = self._config.logmel
-        if features.shape[1] != options.bins:
+        bins = self._config.logmel.bins
+        if features.shape[1] != bins:
             raise UserError(
-                f"{features.shape[1]} features a frame, and features.logmel.bins is {options.bins}",
+                f"{features.shape[1]} features a frame, and features.logmel.bins is {bins}",
                 where=f"{self._features.path}, utterance {utterance}",
                 fix="Deltas are added on reading: store the static features alone",
             )
-        normal = self._normalised(features, utterance)
-        return add_deltas(normal, order=options.delta_order, window=options.delta_window)
+        return self._normalised(features, utterance)
 
     def _normalised(self, features: Matrix, utterance: str) -> Matrix:
         if self._config.normalise == "none":

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hadpsgd.config import RunSettings
 from hadpsgd.egs.dataset import Batch, Change, Dataset, Plan
 from hadpsgd.egs.masking import Masks
 from hadpsgd.models.loss import IGNORE
@@ -15,6 +16,17 @@ from hadpsgd.models.loss import IGNORE
 EVALUATION_BATCH = 64
 Example = tuple[Tensor, Tensor]
 """Features [subsequences, frames, dim] and pdf-ids [subsequences, frames], padding IGNORE."""
+
+
+def plan_of(settings: RunSettings, examples: Dataset) -> Plan:
+    """The order in which a run goes through its examples."""
+    training = settings.training
+    return Plan(
+        size=len(examples),
+        batch=training.batch,
+        seed=settings.seed,
+        together=training.read_together,
+    )
 
 
 class Feed:

@@ -30,7 +30,7 @@ from hadpsgd.decentralized.strategies.ddp import DdpEngine
 from hadpsgd.decentralized.strategies.registry import Choice, Strategy
 from hadpsgd.decentralized.strategies.strategy import check
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
-from hadpsgd.egs.dataset import Dataset, Plan
+from hadpsgd.egs.dataset import Dataset
 from hadpsgd.egs.masking import Masks
 from hadpsgd.errors import UserError
 from hadpsgd.files import sha256
@@ -38,7 +38,7 @@ from hadpsgd.models.blstm import BLSTM
 from hadpsgd.training import arithmetic
 from hadpsgd.training.averaging import Kept
 from hadpsgd.training.checkpoints import Checkpoints
-from hadpsgd.training.data import Feed
+from hadpsgd.training.data import Feed, plan_of
 from hadpsgd.training.evaluation import pick_device
 from hadpsgd.training.gradients import Gradients
 from hadpsgd.training.probe import Probe
@@ -137,7 +137,7 @@ def assemble(config: Config, run_id: str, *, egs: Path, dev_egs: Path, out: Path
     settings = settings_of(config, run_id)
     run, training, seed = settings.run, settings.training, settings.seed
     hash_ = identity(config, run_id, egs)
-    train, dev = Dataset(egs), Dataset(dev_egs)
+    train, dev = (Dataset(folder, readers=training.readers) for folder in (egs, dev_egs))
     _check_alike(train, dev)
     meeting = rendezvous.meet(
         learners=run.processes,
@@ -159,7 +159,7 @@ def assemble(config: Config, run_id: str, *, egs: Path, dev_egs: Path, out: Path
     torch.manual_seed(seed)
     model = BLSTM(settings.model, input_dim=train.dim, num_pdfs=train.num_pdfs, seed=seed)
     model = model.to(device, dtype)
-    plan = Plan(size=len(train), batch=training.batch, seed=seed)
+    plan = plan_of(settings, train)
     checkpoints = Checkpoints(
         checkpoint_folder(config, run_id=run_id, hash_=hash_), meeting, training.keep_checkpoints
     )

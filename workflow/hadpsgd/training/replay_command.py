@@ -23,14 +23,14 @@ from hadpsgd.decentralized.record.record import events_of, read, read_header, sh
 from hadpsgd.decentralized.record.replay import Replay
 from hadpsgd.decentralized.strategies.strategy import UNROUNDED
 from hadpsgd.decentralized.topology.schedules import Complete, create
-from hadpsgd.egs.dataset import Dataset, Plan
+from hadpsgd.egs.dataset import Dataset
 from hadpsgd.egs.masking import Masks
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.training import arithmetic, averaging, final, memory
 from hadpsgd.training.checkpoints import Saved, newest
-from hadpsgd.training.data import Feed
+from hadpsgd.training.data import Feed, plan_of
 from hadpsgd.training.evaluation import pick_device
 from hadpsgd.training.gradients import Gradients
 from hadpsgd.training.job import (
@@ -118,7 +118,7 @@ def replay(
     _warn_if_other(header)
     torch.set_num_threads(header["threads"])
     dataset = Dataset(egs)
-    plan = Plan(size=len(dataset), batch=training.batch, seed=seed)
+    plan = plan_of(settings, dataset)
     strategy = strategy_of(run_, plan.steps)
     schedule = (
         create(run_.schedule, learners=nodes, seed=seed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -60,9 +60,38 @@ class IvectorStream:
         """
         if frames is None:
             raise ValueError("i-vectors follow the frames of another stream")
-        vectors = self._vectors[self._key(utterance)].astype(np.float32) * self._scale
+        vectors, of_frames = self._found(utterance, frames)
+        found = vectors[of_frames]
+        return found if self.per_frame else np.broadcast_to(found, (frames, found.shape[1]))
+
+    @property
+    def per_frame(self) -> bool:
+        """Whether frames of an utterance have different vectors."""
+        return bool(self._period)
+
+    def vectors(self) -> Iterator[tuple[str, Matrix]]:
+        """(key, vectors [n, dim]) of all that is stored."""
+        for key in self._vectors:
+            yield key, self._scaled(key)
+
+    def places(self, utterance: str, frames: int) -> tuple[str, NDArray[np.int64]]:
+        """An utterance's key in `vectors`, and which vector of the key each frame has.
+
+        [frames], or [1] where all have the same.
+
+        Raises:
+            UserError: as `read`.
+        """
+        return self._key(utterance), self._found(utterance, frames)[1]
+
+    def _scaled(self, key: str) -> Matrix:
+        return np.atleast_2d(self._vectors[key].astype(np.float32) * self._scale)
+
+    def _found(self, utterance: str, frames: int) -> tuple[Matrix, NDArray[np.int64]]:
+        """Vectors [n, dim], and which of them each frame has, [frames] or [1]."""
+        vectors = self._scaled(self._key(utterance))
         if not self._period:
-            return np.broadcast_to(vectors, (frames, len(vectors)))
+            return vectors, np.zeros(1, np.int64)
         expected = -(-frames // self._period)
         if abs(len(vectors) - expected) > 1 or not len(vectors):
             raise UserError(
@@ -70,7 +99,7 @@ class IvectorStream:
                 where=f"utterance {utterance}",
                 fix="Use i-vectors of the same features",
             )
-        return vectors[np.minimum(np.arange(frames) // self._period, len(vectors) - 1)]
+        return vectors, np.minimum(np.arange(frames) // self._period, len(vectors) - 1)
 
 
 def _read_period(path: Path) -> int:

@@ -1,0 +1,190 @@
+"""Chunks of a data set, each made into a shard by whichever process comes first.
+
+A chunk of training speech is a random choice of utterances, and its examples lie in random order:
+neighbours on disk have nothing to do with each other, so they may be read together. Held-out sets
+keep their order. What a chunk becomes depends on nothing but the input; so any number of
+processes gives the same bytes, and chunks that are finished stay after a kill.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hadpsgd.config import Config
+from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.egs.counts import Counts
+from hadpsgd.egs.layout import Layout
+from hadpsgd.egs.shards import write_shard
+from hadpsgd.egs.shuffle import Permutation
+from hadpsgd.egs.speed import AtSpeeds
+from hadpsgd.egs.spool import Spool
+from hadpsgd.egs.tempo import Tempo
+from hadpsgd.egs.vectors import Firsts, numbers
+from hadpsgd.errors import UserError
+from hadpsgd.features.fusion import Fusion, Static
+from hadpsgd.files import atomic_file, write_text
+
+_UTTERANCES, _ROWS = 0x0E65, 0x0E66
+"""Tell the order of utterances over chunks from that of rows in a chunk."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chunks:
+    """Which utterances are in which chunk."""
+
+    utterances: int
+    number: int
+    """Of chunks."""
+    ordered: bool
+    """Whether chunks hold neighbours, in their order (held-out sets)."""
+
+    def members(self, chunk: int) -> NDArray[np.int64]:
+        """Numbers of the utterances of a chunk, rising: they are read forwards."""
+        first, last = (self.utterances * c // self.number for c in (chunk, chunk + 1))
+        places = np.arange(first, last)
+        return (
+            places if self.ordered else np.sort(Permutation(self.utterances, _UTTERANCES)(places))
+        )
+
+    def order(self, chunk: int, rows: int) -> NDArray[np.int64] | None:
+        """The order of a chunk's rows; None as they are."""
+        return None if self.ordered else Permutation(rows, _ROWS, chunk)(np.arange(rows))
+
+
+@dataclass(frozen=True)
+class Made:
+    """A finished chunk."""
+
+    shard: dict[str, Any]
+    """Its description in meta.json."""
+    counts: Counts
+    pdf_counts: NDArray[np.int64]
+    """Frames of the alignment with each pdf-id, dropped ones too; without copies."""
+
+    def save(self, path: Path) -> None:
+        """Say that it is finished."""
+        content = {
+            "shard": self.shard,
+            "counts": asdict(self.counts),
+            "pdf_counts": self.pdf_counts.tolist(),
+        }
+        write_text(path, json.dumps(content))
+
+    @classmethod
+    def load(cls, path: Path) -> Made:
+        """What `save` wrote."""
+        content = json.loads(path.read_text(encoding="utf-8"))
+        counts = np.array(content["pdf_counts"], np.int64)
+        return cls(content["shard"], Counts(**content["counts"]), counts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Maker:
+    """Makes, in the process that uses it, what writes a chunk."""
+
+    config: Config
+    data: DataDir
+    streams: Path
+    copies: DataDir | None
+    held_out: bool
+    spool: Spool
+    chunks: Chunks
+    layout: Layout
+    firsts: Firsts
+    pdfs: int
+    folder: Path
+
+    def done(self, chunk: int) -> Path:
+        """The file that says that a chunk is finished."""
+        return self.folder / f"chunk.{chunk:04}.json"
+
+    def __call__(self) -> Callable[[int], Made]:
+        """Open the features; the function makes a chunk, unless it is there."""
+        fusion = Fusion(self.config, self.streams, self.data)
+        speeds = None if self.copies is None else AtSpeeds(self.config, self.streams, self.copies)
+
+        def make(chunk: int) -> Made:
+            if self.done(chunk).is_file():
+                return Made.load(self.done(chunk))
+            counts, pdf_counts = Counts(), np.zeros(self.pdfs, np.int64)
+            parts = [np.zeros(0, self.layout.row)]
+            for utterance, pdf_ids in self.spool.read(self.chunks.members(chunk)):
+                static, labels = matched(fusion.static(utterance), pdf_ids, utterance)
+                pdf_counts += np.bincount(labels, minlength=self.pdfs)
+                counts.utterances += 1
+                parts.extend(self._rows(static, labels, counts, copied=False))
+                if speeds is not None and not self.held_out:
+                    for copy, said in speeds(utterance, labels):
+                        parts.extend(self._rows(copy, said, counts, copied=True))
+            rows = np.concatenate(parts)
+            del parts
+            made = Made(self._write(chunk, rows), counts, pdf_counts)
+            made.save(self.done(chunk))
+            return made
+
+        return make
+
+    def _rows(
+        self, static: Static, labels: NDArray[np.int32], counts: Counts, *, copied: bool
+    ) -> Iterator[NDArray[np.void]]:
+        """Examples of an utterance, or of its copy at a speed, at all tempos."""
+        settings = self.config.egs
+        tempos = [1.0] if self.held_out or copied else settings.tempos
+        numbered = {
+            name: numbers(self.firsts, places, copied=copied)
+            for name, places in static.vectors.items()
+        }
+        for tempo in tempos:
+            at = Tempo(len(labels), tempo)
+            said = at.nearest(labels)
+            streams: dict[str, NDArray[Any]] = {
+                n: at.stretched(v) for n, v in static.values.items()
+            }
+            for name, which in numbered.items():
+                streams[name] = at.nearest(which) if len(which) > 1 else which
+            first = starts(len(said), settings.frames, pad=self.held_out, shift=settings.shift)
+            counts.add(len(said), len(first), settings, held_out=self.held_out)
+            yield self.layout.rows(streams, said, first)
+
+    def _write(self, chunk: int, rows: NDArray[np.void]) -> dict[str, Any]:
+        path = self.folder / f"examples.{chunk:04}.npy"
+        with atomic_file(path) as temporary:
+            shard = write_shard(temporary, rows, self.chunks.order(chunk, len(rows)))
+        return {**shard, "examples": path.name}
+
+
+def starts(length: int, frames: int, *, pad: bool, shift: int = 0) -> NDArray[np.int64]:
+    """First frames of the subsequences of an utterance of `length` frames.
+
+    Without a shift they do not overlap. What does not fill a subsequence is dropped; with `pad`
+    the last subsequence is filled up, and nothing overlaps.
+    """
+    if pad:
+        return np.arange(0, length, frames)
+    return np.arange(0, length - frames + 1, shift or frames)
+
+
+def matched(
+    static: Static, labels: NDArray[np.int32], utterance: str
+) -> tuple[Static, NDArray[np.int32]]:
+    """Streams and labels of the same length: a difference of one frame is cut from the labels.
+
+    Streams may keep a frame more, which the deltas of the last one see.
+
+    Raises:
+        UserError: they differ by more.
+    """
+    if abs(static.frames - len(labels)) > 1:
+        raise UserError(
+            f"{static.frames} frames of features and an alignment of {len(labels)}",
+            where=f"utterance {utterance}",
+            fix="Use alignments of the same audio with the same frame shift",
+        )
+    return static, labels[: static.frames]
