@@ -1,3 +1,6 @@
+from hadpsgd.setup.need import examples_mb
+
+
 rule features:
     input:
         data=f"{OUT}/corpus/data/{{set}}",
@@ -52,7 +55,8 @@ rule egs:
         "../../envs/hadpsgd.yaml"
     threads: THREADS
     resources:
-        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        mem_mb=lambda wildcards, threads, attempt: examples_mb(CONFIG, threads)
+        * attempt,
         runtime=NEEDS.minutes("egs.{set}", 120),
     params:
         config=config_file,

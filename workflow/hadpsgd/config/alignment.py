@@ -154,8 +154,8 @@ class Egs(Section):
     """Tempos at which every training utterance is used (0.9 is slower): features are stretched in
     time, without audio. [0.9, 1.0, 1.1] triples a small corpus; see also corpus.speeds."""
     shard_frames: int = Field(500_000, ge=1000)
-    """Frames of a shard (a pair of files)."""
+    """Frames of a shard, a file that one process makes; it holds two in memory."""
     dtype: Literal["float32", "float16"] = "float32"
-    """How features are stored; float16 halves disk and reading (inputs are normalised)."""
+    """How features are stored; float16 halves the disk, with a relative error of 2^-11 at most."""
     verify: bool = Field(True, json_schema_extra=DECIDES_NOTHING)
     """Compare the checksums of all shards when a training starts; its learners share the work."""

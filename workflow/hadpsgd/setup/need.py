@@ -11,6 +11,7 @@ from hadpsgd.config.corpus import Builtin, Kaldi
 from hadpsgd.config.settings import Model
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.corpus.tables import read_table
+from hadpsgd.egs.layout import Layout, Part
 from hadpsgd.errors import UserError
 from hadpsgd.files import plain_or_gzipped
 
@@ -53,11 +54,33 @@ def bytes_needed(config: Config | None, hours: float) -> float:
     stored = logmel.bins + config.features.mfcc.cepstra + dims["fmllr"] * ("fmllr" in streams)
     audio = 2 * config.features.sample_rate * 3600 * hours * (speeds - 1)
     repeats = speeds * len(egs.tempos) * egs.frames / (egs.shift or egs.frames)
-    width = {"float32": 4, "float16": 2}[egs.dtype]
     inputs = sum(dims[stream] for stream in streams)
-    examples = repeats * width * inputs
+    examples = repeats * _layout(config).row.itemsize / egs.frames
     kept = _checkpoints(config, inputs=inputs)
     return _REST + kept + audio + frames * (stored * _FLOAT * speeds + examples)
+
+
+def _layout(config: Config) -> Layout:
+    """Of examples, with an i-vector for each speaker."""
+    logmel = config.features.logmel
+    parts = {
+        "fmllr": Part(stream="fmllr", dim=_DIMS["fmllr"]),
+        "ivector": Part(stream="ivector", dim=_DIMS["ivector"], table=True, framewise=False),
+        "logmel": Part(
+            stream="logmel",
+            dim=logmel.bins,
+            order=logmel.delta_order,
+            window=logmel.delta_window,
+        ),
+    }
+    streams = tuple(parts[name] for name in config.features.input)
+    return Layout(config.egs.frames, streams, config.egs.dtype)
+
+
+def examples_mb(config: Config, processes: int) -> int:
+    """Megabytes of memory that making examples takes: two chunks for each process."""
+    chunk = config.egs.shard_frames / config.egs.frames * _layout(config).row.itemsize
+    return round(500 + processes * (150 + 2.2 * chunk / 1e6))
 
 
 def _checkpoints(config: Config, *, inputs: int) -> int:
