@@ -15,7 +15,7 @@ from hadpsgd.cli import main
 from hadpsgd.config import load
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.egs import chunks
-from hadpsgd.egs.dataset import Dataset
+from hadpsgd.egs.dataset import Dataset, Plan
 from hadpsgd.egs.layout import Layout, Part
 from hadpsgd.features import cmvn
 from hadpsgd.features.fusion import Fusion
@@ -233,6 +233,34 @@ def kill_after(function: Any, calls: int) -> Any:
         return function(*args)
 
     return called
+
+
+def test_a_minibatch_of_runs_is_as_mixed_as_one_of_single_examples() -> None:
+    """Pairs of examples of one utterance in a minibatch: as many as by chance, not one a run."""
+    utterances, each, run, batch = 4000, 20, 16, 256
+    order = chunks.Chunks(utterances=utterances, number=4, ordered=False)
+    stored = []
+    for chunk in range(4):
+        said = np.repeat(order.members(chunk), each)
+        rows = order.order(chunk, len(said))
+        assert rows is not None
+        stored.append(said[rows])
+    utterance_of = np.concatenate(stored)
+    np.testing.assert_array_equal(np.bincount(utterance_of), np.full(utterances, each))
+
+    def pairs(plan: Plan) -> float:
+        found = 0
+        for step in range(plan.steps):
+            counts = np.bincount(utterance_of[plan.part(epoch=1, step=step)])
+            found += int((counts * (counts - 1) // 2).sum())
+        return found / plan.steps
+
+    size = utterances * each
+    single = pairs(Plan(size=size, batch=batch, seed=3))
+    assert single == pytest.approx(batch * (batch - 1) / 2 * (each - 1) / (size - 1), rel=0.1)
+    assert pairs(Plan(size=size, batch=batch, seed=3, together=run)) < 1.3 * single
+    utterance_of = np.sort(utterance_of)  # as they come in the corpus: a run is one utterance
+    assert pairs(Plan(size=size, batch=batch, seed=3, together=run)) > 100 * single
 
 
 def test_a_row_is_small() -> None:
