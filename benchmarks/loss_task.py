@@ -109,7 +109,7 @@ class LossTask(Task):
         features = draws.normal(size=(count, self.frames, self.dim)).astype(np.float32)
         projections = np.random.default_rng(99).normal(size=(self.dim, self.pdfs))
         labels = (features @ projections).argmax(-1).astype(np.int32)
-        layout = Layout.plain(self.frames, self.dim)
+        layout = Layout.plain(frames=self.frames, dim=self.dim)
         rows = np.zeros(count, layout.row)
         rows["logmel"], rows["labels"] = features, labels
         shard = write_shard(folder / "examples.0000.npy", rows)

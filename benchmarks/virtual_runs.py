@@ -43,7 +43,7 @@ def write_examples(folder: Path, subsequences: int) -> Path:
     draws = np.random.default_rng(subsequences)
     features = draws.normal(size=(subsequences, FRAMES, DIM)).astype(np.float32)
     labels = features[..., :LABELS].argmax(-1)
-    layout = Layout.plain(FRAMES, DIM)
+    layout = Layout.plain(frames=FRAMES, dim=DIM)
     rows = np.zeros(subsequences, layout.row)
     rows["logmel"], rows["labels"] = features, labels
     shard = write_shard(folder / "examples.0000.npy", rows)

@@ -59,7 +59,7 @@ class TestRunOrder:
     def test_it_is_a_permutation_that_keeps_runs(
         self, size: int, run: int, seed: int, epoch: int
     ) -> None:
-        order = RunOrder(size, run, seed, epoch)(np.arange(size))
+        order = RunOrder(size, seed, epoch, run=run)(np.arange(size))
         np.testing.assert_array_equal(np.sort(order), np.arange(size))
         if 1 < run <= size // RunOrder.FEWEST_RUNS:
             whole = order[: size // run * run].reshape(-1, run)
@@ -67,7 +67,7 @@ class TestRunOrder:
 
     def test_whole_runs_and_all_of_them(self) -> None:
         """A size of which runs of 3 are left over."""
-        orders = [RunOrder(3001, 3, 5, epoch) for epoch in range(3)]
+        orders = [RunOrder(3001, 5, epoch, run=3) for epoch in range(3)]
         found = [order(np.arange(3001)) for order in orders]
         for order, whole in zip(orders, found, strict=True):
             np.testing.assert_array_equal(np.sort(whole), np.arange(3001))
@@ -78,7 +78,7 @@ class TestRunOrder:
         assert len({int(whole[0]) % 3 for whole in found}) > 1
 
     def test_small_sets_are_shuffled_one_by_one(self) -> None:
-        order = RunOrder(2999, 3, 1, 1)(np.arange(2999))
+        order = RunOrder(2999, 1, 1, run=3)(np.arange(2999))
         np.testing.assert_array_equal(order, Permutation(2999, 1, 1)(np.arange(2999)))
         assert (np.diff(order) == 1).sum() < 9
 
@@ -215,7 +215,7 @@ class TestDataset:
         paths = [tmp_path / str(number) for number in range(9)]
         for path in paths:
             path.write_text(path.name)
-        files = Files(paths, limit=3)
+        files = Files(paths=paths, limit=3)
         for number in (0, 1, 2, 0, 3, 0, 1, 8):
             with files.reading(number) as descriptor:
                 assert os.pread(descriptor, 9, 0).decode() == str(number)
@@ -306,8 +306,8 @@ def rows(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def cut(features: np.ndarray, labels: np.ndarray, frames: int, *, pad: bool = False,
         shift: int = 0) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Examples of an utterance, as they are read."""
-    layout = Layout.plain(frames, features.shape[1])
-    first = starts(len(labels), frames, pad=pad, shift=shift)
+    layout = Layout.plain(frames=frames, dim=features.shape[1])
+    first = starts(len(labels), frames=frames, pad=pad, shift=shift)
     rows = layout.rows({"logmel": features}, labels, first)
     out = np.empty((len(rows), frames, features.shape[1]), np.float32)
     layout.inputs(rows, None, out=out)
@@ -343,10 +343,10 @@ def test_another_tempo_keeps_order_and_range(length: int, tempo: float) -> None:
     """A ramp stays a ramp of the right slope; labels are those of frames at most half one away."""
     ramp = np.arange(length, dtype=np.float32)[:, None]
     labels = np.arange(length, dtype=np.int32)
-    features, ids = Tempo(length, tempo).stretched(ramp), Tempo(length, tempo).nearest(labels)
+    features, ids = (at := Tempo(frames=length, tempo=tempo)).stretched(ramp), at.nearest(labels)
     assert len(features) == len(ids) == max(1, round(length / tempo))
     assert np.all(np.abs(features[:, 0] - ids) <= 0.5 + 1e-4)
     assert ids[0] <= tempo and ids[-1] >= length - 1 - tempo
     inner = np.diff(features[:, 0])[1:-1]
     np.testing.assert_allclose(inner, length / len(ids), rtol=1e-4)
-    np.testing.assert_array_equal(Tempo(length, 1.0).stretched(ramp), ramp)
+    np.testing.assert_array_equal(Tempo(frames=length, tempo=1.0).stretched(ramp), ramp)

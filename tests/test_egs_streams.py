@@ -242,7 +242,7 @@ def test_a_minibatch_of_runs_is_as_mixed_as_one_of_single_examples() -> None:
     stored = []
     for chunk in range(4):
         said = np.repeat(order.members(chunk), each)
-        rows = order.order(chunk, len(said))
+        rows = order.order(chunk, rows=len(said))
         assert rows is not None
         stored.append(said[rows])
     utterance_of = np.concatenate(stored)

@@ -59,5 +59,7 @@ def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "egs"
     monkeypatch.setattr(ArrayFile, "append", FullDisk(lambda *_: None, after=1))
     with pytest.raises(UserError, match="the disk is full"), atomic_folder(out) as folder:
-        write_shard(folder / "examples.0000.npy", np.zeros(200_000, Layout.plain(4, 3).row))
+        write_shard(
+            folder / "examples.0000.npy", np.zeros(200_000, Layout.plain(frames=4, dim=3).row)
+        )
     assert list(tmp_path.iterdir()) == []

@@ -176,7 +176,7 @@ def test_damaged_examples_are_noticed_before_training(
     egs = write_examples(tmp_path / "egs")
     shard = egs / "train/examples.0001.npy"
     content = shard.read_bytes()
-    shard.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    shard.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])  # of a feature
     config = write_config(tmp_path, RUNS, epochs=1)
     command = ["train", "--config", str(config), "--run-id", "single", "--out", str(tmp_path / "o")]
     command += ["--egs", str(egs / "train"), "--dev-egs", str(egs / "dev")]

@@ -39,7 +39,7 @@ def write_examples(
     **more: Any,
 ) -> None:
     """Inputs [n, frames, dim] and their pdf-ids [n, frames] as they are, in their order."""
-    layout = Layout.plain(*features.shape[1:], dtype)
+    layout = Layout.plain(frames=features.shape[1], dim=features.shape[2], dtype=dtype)
     rows = np.zeros(len(labels), layout.row)
     rows["logmel"], rows["labels"] = features, labels
     shards = [

@@ -53,7 +53,7 @@ class Chunks:
             places if self.ordered else np.sort(Permutation(self.utterances, _UTTERANCES)(places))
         )
 
-    def order(self, chunk: int, rows: int) -> NDArray[np.int64] | None:
+    def order(self, chunk: int, *, rows: int) -> NDArray[np.int64] | None:
         """The order of a chunk's rows; None as they are."""
         return None if self.ordered else Permutation(rows, _ROWS, chunk)(np.arange(rows))
 
@@ -142,25 +142,27 @@ class Maker:
             for name, places in static.vectors.items()
         }
         for tempo in tempos:
-            at = Tempo(len(labels), tempo)
+            at = Tempo(frames=len(labels), tempo=tempo)
             said = at.nearest(labels)
             streams: dict[str, NDArray[Any]] = {
                 n: at.stretched(v) for n, v in static.values.items()
             }
             for name, which in numbered.items():
                 streams[name] = at.nearest(which) if len(which) > 1 else which
-            first = starts(len(said), settings.frames, pad=self.held_out, shift=settings.shift)
-            counts.add(len(said), len(first), settings, held_out=self.held_out)
+            first = starts(
+                len(said), frames=settings.frames, pad=self.held_out, shift=settings.shift
+            )
+            counts.add(len(said), settings, number=len(first), held_out=self.held_out)
             yield self.layout.rows(streams, said, first)
 
     def _write(self, chunk: int, rows: NDArray[np.void]) -> dict[str, Any]:
         path = self.folder / f"examples.{chunk:04}.npy"
         with atomic_file(path) as temporary:
-            shard = write_shard(temporary, rows, self.chunks.order(chunk, len(rows)))
+            shard = write_shard(temporary, rows, self.chunks.order(chunk, rows=len(rows)))
         return {**shard, "examples": path.name}
 
 
-def starts(length: int, frames: int, *, pad: bool, shift: int = 0) -> NDArray[np.int64]:
+def starts(length: int, *, frames: int, pad: bool, shift: int = 0) -> NDArray[np.int64]:
     """First frames of the subsequences of an utterance of `length` frames.
 
     Without a shift they do not overlap. What does not fill a subsequence is dropped; with `pad`

@@ -30,7 +30,7 @@ class Counts:
     unknown: int = 0
     """Alignments of utterances that are not in the data."""
 
-    def add(self, length: int, number: int, settings: Egs, *, held_out: bool) -> None:
+    def add(self, length: int, settings: Egs, *, number: int, held_out: bool) -> None:
         """Count an utterance of `length` frames at one tempo and speed, cut into `number`."""
         size = number * settings.frames
         if held_out:

@@ -63,7 +63,7 @@ class Plan:
         """Subsequences of one learner in one step, sorted."""
         start, stop = (self.size * s // self.steps for s in (step, step + 1))
         first, last = (start + (stop - start) * r // learners for r in (rank, rank + 1))
-        order = RunOrder(self.size, self.together, self.seed, epoch)
+        order = RunOrder(self.size, self.seed, epoch, run=self.together)
         return np.sort(order(np.arange(first, last)))
 
 

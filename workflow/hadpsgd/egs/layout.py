@@ -63,7 +63,9 @@ class Layout:
     """Of stored values: float32 or float16."""
 
     @classmethod
-    def plain(cls, frames: int, dim: int, dtype: str = "float32", stream: str = "logmel") -> Layout:
+    def plain(
+        cls, *, frames: int, dim: int, dtype: str = "float32", stream: str = "logmel"
+    ) -> Layout:
         """Inputs as they are, of one stream."""
         return cls(frames, (Part(stream=stream, dim=dim),), dtype)
 

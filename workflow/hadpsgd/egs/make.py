@@ -99,7 +99,7 @@ def make(
             more["bins"] = config.features.logmel.bins
         meta = describe(folder, maker.layout, shards, pdf_counts, counts=asdict(total), **more)
         spool.path.unlink()
-        partial.publish(folder, out)
+        partial.publish(folder, out=out)
     progress.end()
     return meta
 

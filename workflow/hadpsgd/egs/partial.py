@@ -54,7 +54,7 @@ def key_of(*values: object, folders: Iterable[Path]) -> str:
     return hashlib.sha256(json.dumps([values, states]).encode()).hexdigest()
 
 
-def publish(folder: Path, out: Path) -> None:
+def publish(folder: Path, *, out: Path) -> None:
     """Take away what was only there to be made, and put the folder in its place."""
     for path in (folder / _KEY, folder / _LOCK, *folder.glob("chunk.*.json")):
         path.unlink(missing_ok=True)

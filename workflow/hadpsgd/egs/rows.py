@@ -29,7 +29,7 @@ OPEN_FILES = 512
 AGAIN = "Run `hadpsgd egs` again"
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Open:
     """An open file."""
 
@@ -38,7 +38,7 @@ class _Open:
     """Threads that read it now: it is not closed under them."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Files:
     """The files of `paths` that were read last, open; several threads may read."""
 
@@ -56,7 +56,9 @@ class Files:
             file = self._open.get(number)
             if file is None:
                 self._make_room()
-                file = self._open[number] = _Open(os.open(self.paths[number], os.O_RDONLY))
+                file = self._open[number] = _Open(
+                    descriptor=os.open(self.paths[number], os.O_RDONLY)
+                )
                 self.opened += 1
             self._open.move_to_end(number)
             file.readers += 1
@@ -92,7 +94,7 @@ class Rows:
         self._starts = [
             check_array(path, (count,), row) for path, count in zip(paths, counts, strict=True)
         ]
-        self.files = Files(paths)
+        self.files = Files(paths=paths)
         self.reads = 0
         """System calls that read."""
 

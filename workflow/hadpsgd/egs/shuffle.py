@@ -62,7 +62,7 @@ class RunOrder:
 
     FEWEST_RUNS = 1000
 
-    def __init__(self, size: int, run: int, *seeds: int) -> None:
+    def __init__(self, size: int, *seeds: int, run: int) -> None:
         """`run` things stay together; 1 is a `Permutation`."""
         self._run = run if size >= run * self.FEWEST_RUNS else 1
         self._size = size

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 Label = TypeVar("Label", bound=np.integer)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Tempo:
     """Where in an utterance the frames of its copy at a tempo lie.
 
