@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from training_data import write_config, write_egs
 
 from hadpsgd.decentralized.core.events import Event, Join, Mix, blocks_of, ledger_faults
-from hadpsgd.decentralized.record.record import blocks, events_of, read
+from hadpsgd.decentralized.record.reading import blocks, events_of, read
 from hadpsgd.decentralized.topology.schedules import create
 
 KINDS = {

@@ -32,7 +32,9 @@ from hadpsgd.decentralized.elastic.helpers import Helper, Word, may_help
 from hadpsgd.decentralized.elastic.membership import ExcludedError
 from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.decentralized.network.link import Link
-from hadpsgd.decentralized.record.record import Entry, Recorder, events_of, read
+from hadpsgd.decentralized.record.entries import Entry
+from hadpsgd.decentralized.record.reading import events_of, read
+from hadpsgd.decentralized.record.record import Recorder
 from hadpsgd.decentralized.record.replay import Replay
 from hadpsgd.decentralized.strategies import registry as strategies
 from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine

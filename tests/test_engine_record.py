@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hadpsgd.decentralized.core.events import Event, Join, Mix, Update
-from hadpsgd.decentralized.record import record
-from hadpsgd.decentralized.record.record import Entry, Fold, Forget, Recorder, planned, read
+from hadpsgd.decentralized.record import reading
+from hadpsgd.decentralized.record.entries import Entry, Fold, Forget, planned
+from hadpsgd.decentralized.record.reading import read
+from hadpsgd.decentralized.record.record import Recorder
 from hadpsgd.decentralized.topology.schedules import Ring
 from hadpsgd.errors import UserError
 
@@ -124,7 +126,7 @@ def test_a_checkpoint_knows_the_blocks_that_are_done(
         again.resume(length=state["record_bytes"], version=3)
     else:
         with monkeypatch.context() as patch:
-            patch.setattr(record, "_entries", lambda *_: pytest.fail("the record was read"))
+            patch.setattr(reading, "_entries", lambda *_: pytest.fail("the record was read"))
             again.resume(
                 length=state["record_bytes"],
                 version=3,

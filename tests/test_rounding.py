@@ -20,7 +20,9 @@ from hadpsgd.decentralized.core.events import Mix, ledger_faults
 from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.network.rounding import BLOCK, ROUNDINGS, Sender, message_like
 from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
-from hadpsgd.decentralized.record.record import Entry, Forget, Recorder, events_of, read
+from hadpsgd.decentralized.record.entries import Entry, Forget
+from hadpsgd.decentralized.record.reading import events_of, read
+from hadpsgd.decentralized.record.record import Recorder
 from hadpsgd.decentralized.record.replay import Replay
 from hadpsgd.decentralized.simulated.node import Node
 from hadpsgd.decentralized.simulated.simulation import Setting, Simulation, Step

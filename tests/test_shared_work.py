@@ -29,7 +29,7 @@ from hadpsgd.decentralized.core.events import blocks_of, ledger_faults
 from hadpsgd.decentralized.elastic.membership import Decision, Membership
 from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.decentralized.network.speeds import ComputeTimes
-from hadpsgd.decentralized.record.record import read
+from hadpsgd.decentralized.record.reading import read
 from hadpsgd.decentralized.simulated.simulation import Setting, Simulation
 from hadpsgd.decentralized.strategies.registry import Choice
 from hadpsgd.decentralized.strategies.registry import create as create_strategy

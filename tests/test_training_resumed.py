@@ -29,7 +29,8 @@ from training_runs import (
 )
 
 from hadpsgd.decentralized.core.events import Update
-from hadpsgd.decentralized.record.record import Entry, read
+from hadpsgd.decentralized.record.entries import Entry
+from hadpsgd.decentralized.record.reading import read
 from hadpsgd.errors import UserError
 from hadpsgd.files import sha256
 from hadpsgd.training import replay_command

@@ -22,7 +22,7 @@ from hadpsgd.cli import main
 from hadpsgd.config import load
 from hadpsgd.config.requests import request_of
 from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
-from hadpsgd.decentralized.record import record
+from hadpsgd.decentralized.record import reading
 from hadpsgd.decentralized.simulated.simulation import Node, Setting, Simulation, Step
 from hadpsgd.decentralized.strategies import registry
 from hadpsgd.decentralized.strategies.registry import Choice
@@ -177,7 +177,7 @@ def test_a_run_that_died_ends_with_the_bits_of_one_that_did_not(
             with pytest.raises(Died):
                 train(tmp_path / "broken", egs, run)
     with monkeypatch.context() as context:  # the checkpoint knows what is done
-        context.setattr(record, "_entries", lambda *_: pytest.fail("it read a record to resume"))
+        context.setattr(reading, "_entries", lambda *_: pytest.fail("it read a record to resume"))
         assert torch.equal(train(tmp_path / "broken", egs, run), whole)
     for name in ("metrics.jsonl", "metrics.rank1.jsonl"):
         # a row of an epoch may stay from the part that was lost, and stand earlier
@@ -251,7 +251,7 @@ def test_asynchronous_learners_share_their_work(egs: Path, tmp_path: Path) -> No
     train(tmp_path, egs, run_of_kind("rand"))
     plan = create("random-ring", learners=4, seed=3)
     files = {int(path.stem[-1]): path for path in tmp_path.rglob("record/node-*.bin")}
-    done = [record.blocks(files[node], plan, node=node) for node in range(4)]
+    done = [reading.blocks(files[node], plan, node=node) for node in range(4)]
     assert sorted(block for own in done for block in own) == list(range(120))
     assert len(done[1]) < 20 and min(len(done[node]) for node in (0, 2, 3)) > 30
 

@@ -19,7 +19,7 @@ from hadpsgd.decentralized.core.sums import mean_of
 from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.decentralized.network.rendezvous import Meeting
 from hadpsgd.decentralized.network.rounding import ROUNDINGS
-from hadpsgd.decentralized.record.record import events_of, read, read_header, shared_blocks
+from hadpsgd.decentralized.record.reading import events_of, read, read_header, shared_blocks
 from hadpsgd.decentralized.record.replay import Replay
 from hadpsgd.decentralized.strategies.strategy import UNROUNDED
 from hadpsgd.decentralized.topology.schedules import Complete, create

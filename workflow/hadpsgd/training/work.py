@@ -28,7 +28,7 @@ from hadpsgd.decentralized.core.place import Place
 from hadpsgd.decentralized.core.supply import Claims, Supply
 from hadpsgd.decentralized.core.work import Ledger, Left
 from hadpsgd.decentralized.network.rendezvous import Meeting
-from hadpsgd.decentralized.record import record
+from hadpsgd.decentralized.record import reading
 from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
 from hadpsgd.egs.dataset import Batch
@@ -226,7 +226,7 @@ def _claims(job: Job, engine: DecentralizedEngine, saved: Saved | None) -> tuple
     store = job.meeting.prefixed("work")
 
     def done_by(node: int) -> set[int]:
-        return set(record.blocks(record_file(folder, node), recorder.schedule, node=node))
+        return set(reading.blocks(record_file(folder, node), recorder.schedule, node=node))
 
     if place.rank == 0 and not job.meeting.joining:
         done = done_before(saved, folder, recorder.schedule) if saved is not None else {}
@@ -259,7 +259,7 @@ def done_before(saved: Saved, folder: Path, schedule: MixingSchedule) -> dict[in
     lengths = saved.record_lengths()
     for node in set(range(schedule.learners)) - done.keys():
         file = record_file(folder, node)
-        done[node] = record.blocks(file, schedule, node=node, length=lengths.get(node))
+        done[node] = reading.blocks(file, schedule, node=node, length=lengths.get(node))
     return done
 
 

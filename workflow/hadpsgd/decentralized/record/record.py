@@ -9,14 +9,11 @@ bytes more. Format 1 knew no blocks, and is read as before.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import struct
 import threading
 from array import array
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -24,32 +21,23 @@ from typing import Any
 import torch
 
 from hadpsgd.decentralized.core.events import Event, Join, Mix, Update, blocks_of
+from hadpsgd.decentralized.record.entries import (
+    BLOCK,
+    FOLD,
+    FORGET,
+    FORMAT,
+    JOIN,
+    MIX,
+    MIX_AS_PLANNED,
+    RATE,
+    UPDATE,
+    Entry,
+    planned,
+)
+from hadpsgd.decentralized.record.numbers import DOUBLE, put, zigzag
+from hadpsgd.decentralized.record.reading import events_of, shared_blocks, sound
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
 from hadpsgd.errors import UserError
-
-FORMAT = 2
-READABLE = (1, 2)
-_RATE, _UPDATE, _BLOCK, _MIX, _MIX_AS_PLANNED, _FOLD, _JOIN, _FORGET = b"RUBMmFJE"
-_DOUBLE = struct.Struct("<d")
-
-
-@dataclass(frozen=True)
-class Fold:
-    """Pending mixes were added to the model outside of an update; makes no version."""
-
-
-@dataclass(frozen=True)
-class Forget:
-    """The learner forgot what rounding kept back from its messages; makes no version."""
-
-
-Entry = Event | Fold | Forget
-
-
-def planned(schedule: MixingSchedule, *, node: int, round_: int) -> list[tuple[int, float]]:
-    """(partner, weight) of a round, without the node itself."""
-    takes = schedule.round(round_).partners(node)
-    return [(j, takes[j]) for j in schedule.round(round_).receives(node)]
 
 
 class Recorder:
@@ -125,7 +113,7 @@ class Recorder:
         self._length, self._version = length, version
         if done is None or block is None:
             content = self.path.read_bytes().partition(b"\n")[2]
-            done, block = self._blocks(_sound(content, self.schedule, self.node)[0])
+            done, block = self._blocks(sound(content, self.schedule, self.node)[0])
         self.done = array("q", done)
         self._block = block
         self.begun = True
@@ -146,7 +134,7 @@ class Recorder:
         if not begin:  # not even the header was written
             self.begin()
             return 0, 0
-        entries, whole = _sound(content[begin:], self.schedule, self.node)
+        entries, whole = sound(content[begin:], self.schedule, self.node)
         events = events_of(entries)
         done, block = self._blocks(entries)
         self.resume(length=begin + whole, version=len(events), done=done, block=block)
@@ -161,18 +149,18 @@ class Recorder:
                 case Mix():
                     self._mix(event)
                 case Join():
-                    self._put(_JOIN, event.source, event.version)
+                    self._put(JOIN, event.source, event.version)
             self._version += 1
 
     def fold(self) -> None:
         """Pending mixes were added to the model outside of an update."""
         with self._lock:
-            self._put(_FOLD)
+            self._put(FOLD)
 
     def forget(self) -> None:
         """What rounding kept back from messages is forgotten."""
         with self._lock:
-            self._put(_FORGET)
+            self._put(FORGET)
 
     def flush(self, *, sync: bool = False) -> int:
         """Write what there is; the file's length so far.
@@ -193,14 +181,14 @@ class Recorder:
 
     def _update(self, event: Update) -> None:
         if event.rate != self._rate:
-            self._buffer.append(_RATE)
-            self._buffer += _DOUBLE.pack(event.rate)
+            self._buffer.append(RATE)
+            self._buffer += DOUBLE.pack(event.rate)
             self._rate = event.rate
         distance = self._version - event.read
         if event.block is None:
-            self._put(_UPDATE, distance)
+            self._put(UPDATE, distance)
         else:
-            self._put(_BLOCK, distance, _zigzag(event.block - self._block))
+            self._put(BLOCK, distance, zigzag(event.block - self._block))
             self._block = event.block
             self.done.append(event.block)
 
@@ -208,192 +196,16 @@ class Recorder:
         partners = [(j, weight) for j, weight, _ in event.takes]
         distance = self._version - event.own
         if partners == planned(self.schedule, node=self.node, round_=event.round):
-            versions = [_zigzag(version - event.own) for _, _, version in event.takes]
-            self._put(_MIX_AS_PLANNED, event.round, distance, *versions)
+            versions = [zigzag(version - event.own) for _, _, version in event.takes]
+            self._put(MIX_AS_PLANNED, event.round, distance, *versions)
             return
-        self._put(_MIX, event.round, distance, len(partners))
+        self._put(MIX, event.round, distance, len(partners))
         for j, weight, version in event.takes:
-            _put_number(self._buffer, j)
-            self._buffer += _DOUBLE.pack(weight)
-            _put_number(self._buffer, version)
+            put(self._buffer, j)
+            self._buffer += DOUBLE.pack(weight)
+            put(self._buffer, version)
 
     def _put(self, code: int, *numbers: int) -> None:
         self._buffer.append(code)
         for number in numbers:
-            _put_number(self._buffer, number)
-
-
-def read_header(path: Path) -> dict[str, Any]:
-    """What the run was.
-
-    Raises:
-        UserError: no record, or not one of ours.
-    """
-    try:
-        with path.open("rb") as stream:
-            header = json.loads(stream.readline())
-    except FileNotFoundError:
-        raise UserError("no record of this run", where=path) from None
-    except ValueError:
-        raise UserError("not a record of a run", where=path) from None
-    if not isinstance(header, dict) or header.get("format") not in READABLE:
-        raise UserError("a record of another format", where=path, fix="Replay with that version")
-    return header
-
-
-def read(path: Path, schedule: MixingSchedule, length: int | None = None) -> list[Entry]:
-    """All entries of a node's record, in order; of its first `length` bytes if given.
-
-    Raises:
-        UserError: no record, or cut in the middle.
-    """
-    header = read_header(path)
-    content = path.read_bytes()[:length]
-    content = content[content.index(b"\n") + 1 :]
-    try:
-        return list(_entries(_Bytes(content), schedule, header["node"]))
-    except (IndexError, struct.error, ValueError):
-        raise UserError("the record is damaged", where=path) from None
-
-
-def blocks(
-    path: Path, schedule: MixingSchedule, *, node: int, length: int | None = None
-) -> list[int]:
-    """Blocks of the shared work in a node's record, or in its first `length` bytes.
-
-    As far as it is whole: a kill may have cut it.
-    """
-    content = path.read_bytes()[:length] if path.exists() else b""
-    _, _, content = content.partition(b"\n")
-    found = _sound(content, schedule, node)[0]
-    return shared_blocks(found, node=node, learners=schedule.learners, always=True)
-
-
-def events_of(entries: Sequence[Entry]) -> list[Event]:
-    """What makes versions: the record as the dense evaluation reads it."""
-    return [entry for entry in entries if not isinstance(entry, Fold | Forget)]
-
-
-def shared_blocks(
-    entries: Sequence[Entry], *, node: int, learners: int, always: bool = False
-) -> list[int]:
-    """The block of every gradient of a node; none at all if it had a share of its own.
-
-    With `always`, gradients of a share of its own (records of format 1) are parts of steps, too.
-    """
-    updates = [entry for entry in entries if isinstance(entry, Update)]
-    if not always and all(update.block is None for update in updates):
-        return []
-    return [
-        update.step * learners + node if update.block is None else update.block
-        for update in updates
-    ]
-
-
-def _sound(content: bytes, schedule: MixingSchedule, node: int) -> tuple[list[Entry], int]:
-    """The entries that are whole, and the bytes that they take."""
-    entries: list[Entry] = []
-    whole = 0
-    reader = _Bytes(content)
-    # a kill may have cut the last one; a host that failed may have left zeros (ValueError)
-    with contextlib.suppress(IndexError, struct.error, ValueError):
-        for entry in _entries(reader, schedule, node):
-            entries.append(entry)
-            whole = reader.at
-    return entries, whole
-
-
-def _entries(bytes_: _Bytes, schedule: MixingSchedule, node: int) -> Iterator[Entry]:
-    version = step = block = 0
-    rate = 0.0
-    while bytes_.left:
-        code = bytes_.byte()
-        if code == _RATE:
-            rate = bytes_.double()
-            continue
-        if code == _FOLD:
-            yield Fold()
-            continue
-        if code == _FORGET:
-            yield Forget()
-            continue
-        if code == _UPDATE:
-            yield Update(step=step, read=version - bytes_.number(), rate=rate)
-            step += 1
-        elif code == _BLOCK:
-            read_ = version - bytes_.number()
-            block += _unzigzag(bytes_.number())
-            yield Update(step=step, read=read_, rate=rate, block=block)
-            step += 1
-        elif code in (_MIX, _MIX_AS_PLANNED):
-            round_, own = bytes_.number(), version - bytes_.number()
-            takes = _planned_takes if code == _MIX_AS_PLANNED else _takes
-            yield Mix(
-                round=round_,
-                own=own,
-                takes=tuple(takes(bytes_, own, planned(schedule, node=node, round_=round_))),
-            )
-        elif code == _JOIN:
-            yield Join(source=bytes_.number(), version=bytes_.number())
-        else:
-            raise ValueError(f"code {code}")
-        version += 1
-
-
-Take = tuple[int, float, int]
-
-
-def _planned_takes(bytes_: _Bytes, own: int, plan: list[tuple[int, float]]) -> Iterator[Take]:
-    for j, weight in plan:
-        yield j, weight, own + _unzigzag(bytes_.number())
-
-
-def _takes(bytes_: _Bytes, own: int, plan: list[tuple[int, float]]) -> Iterator[Take]:  # noqa: ARG001
-    for _ in range(bytes_.number()):
-        partner = bytes_.number()
-        weight = bytes_.double()
-        yield partner, weight, bytes_.number()
-
-
-class _Bytes:
-    """Reads numbers one after the other."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-        self.at = 0
-
-    @property
-    def left(self) -> bool:
-        return self.at < len(self._content)
-
-    def byte(self) -> int:
-        self.at += 1
-        return self._content[self.at - 1]
-
-    def number(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self.byte()
-            value |= (byte & 127) << shift
-            if byte < 128:
-                return value
-            shift += 7
-
-    def double(self) -> float:
-        self.at += 8
-        return float(_DOUBLE.unpack_from(self._content, self.at - 8)[0])
-
-
-def _put_number(buffer: bytearray, number: int) -> None:
-    while number > 127:
-        buffer.append(128 | number & 127)
-        number >>= 7
-    buffer.append(number)
-
-
-def _zigzag(number: int) -> int:
-    return 2 * number if number >= 0 else -2 * number - 1
-
-
-def _unzigzag(number: int) -> int:
-    return number >> 1 if number % 2 == 0 else -(number + 1) >> 1
+            put(self._buffer, number)

@@ -17,7 +17,7 @@ from hadpsgd.decentralized.core.events import Join, Mix, Update
 from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.sums import combine, mean_of
 from hadpsgd.decentralized.network.rounding import Rounding, Sender, message_like
-from hadpsgd.decentralized.record.record import Entry, Fold, Forget
+from hadpsgd.decentralized.record.entries import Entry, Fold, Forget
 from hadpsgd.errors import UserError
 
 Records = Mapping[int, Sequence[Entry]]
