@@ -56,7 +56,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "lm": {"pieces": 40},
     },
     "an4": {
-        "corpus": {"kind": "an4", "path": "an4", "speeds": [0.9, 1.0]},
+        "corpus": {"kind": "an4", "path": "an4", "speeds": [0.9, 1.0], "noise": {"copies": 1}},
         "alignment": {"kind": "sat"},
         "features": {"input": _ALL},
     },

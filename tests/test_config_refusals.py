@@ -23,6 +23,11 @@ def of_run(**run: Any) -> dict[str, Any]:
     return {"training": {"batch": 240, "runs": [run]}}
 
 
+def noise(**settings: Any) -> dict[str, Any]:
+    """A config with a noisy copy."""
+    return {"corpus": {"kind": "builtin", "noise": {"copies": 1, **settings}}}
+
+
 FOUR: dict[str, Any] = {"learners": 4}
 GROUPED = {"strategy": "hadpsgd", "learners": 4, "super_learner": 2}
 
@@ -42,6 +47,11 @@ GROUPED = {"strategy": "hadpsgd", "learners": 4, "super_learner": 2}
          {"corpus": {"kind": "builtin", "speeds": [1.0, 1.1]}}),
         ({"corpus": {"kind": "builtin", "speeds": [1.0, 0.955]}}, "two decimals at most",
          {"corpus": {"kind": "builtin", "speeds": [1.0, 0.95]}}),
+        (noise(snr=[9, 3]), "the lower end comes first", noise(snr=[3, 9])),
+        (noise(sources=["babble", "babble"]), "a source is listed twice",
+         noise(sources=["babble"])),
+        (noise(sources=[], rooms=0, volume=[1, 1]), "such copies are no others",
+         noise(sources=[], rooms=0, volume=[1, 2])),
         (of_run(strategy="single", learners=2), "strategy single has 1 learner",
          of_run(strategy="single", learners=1)),
         (of_run(strategy="ssgd", learners=1), "ssgd needs at least 2 learners",

@@ -19,8 +19,8 @@ from hadpsgd.config import load, stage_keys
 from hadpsgd.corpus.datadir import AudioReader, DataDir
 from hadpsgd.corpus.names import original
 from hadpsgd.corpus.perturb import Source, at_speed, perturb
+from hadpsgd.egs.copies import labels_at
 from hadpsgd.egs.dataset import Dataset
-from hadpsgd.egs.speed import labels_at
 from hadpsgd.errors import UserError
 from hadpsgd.features.fmllr import read_transforms, transform
 from hadpsgd.features.frontend import Frontend, Inputs
@@ -108,7 +108,7 @@ def test_what_cannot_be_perturbed_is_one_line(
         assert main(["perturb", *arguments]) == 2 and not out.exists()
         return capsys.readouterr().err
 
-    assert "no speed but 1. Set corpus.speeds" in refused("[1.0]")
+    assert "no speed but 1 and no noisy copies. Set corpus.speeds" in refused("[1.0]")
     assert "1.0 must be among the speeds" in refused("[0.9, 1.1]")
     assert "'corpus.speeds.0'" in refused("[0.3, 1.0]") and "listed twice" in refused("[1.0, 1.0]")
     assert "two decimals at most" in refused("[0.905, 1.0]")
@@ -120,7 +120,7 @@ def test_what_cannot_be_perturbed_is_one_line(
         table = (path / name).read_text().replace("bob-2 ", "sp0.9-bob-2 ")
         (path / name).write_text(table)
     replace_line(path / "spk2utt", "bob bob-1 bob-2", "bob bob-1 sp0.9-bob-2")
-    assert "'sp0.9-bob-2' is called as if its speed was perturbed already" in refused()
+    assert "'sp0.9-bob-2' is called like a copy already" in refused()
 
 
 @given(st.integers(5, 300), st.sampled_from([0.5, 0.9, 1.1, 1.37, 2.0]))
@@ -207,7 +207,7 @@ class TestExamples:
         arguments = self.prepared(tmp_path)
         assert main(arguments) == 2
         assert (
-            "corpus.speeds has others than 1, and there is no --perturbed"
+            "corpus.speeds or corpus.noise asks for copies, and there is no --perturbed"
             in capsys.readouterr().err
         )
         # held-out examples have none

@@ -22,7 +22,10 @@ STAGES: dict[str, tuple[str, str]] = {
     "doctor": ("hadpsgd.setup.doctor_command", "is this machine, or cluster, ready to run"),
     "config": ("hadpsgd.config.command", "check a config, print it resolved, or print its schema"),
     "corpus": ("hadpsgd.corpus.command", "prepare a corpus: data directories, dictionary, texts"),
-    "perturb": ("hadpsgd.corpus.perturb_command", "training speech at other speeds"),
+    "perturb": (
+        "hadpsgd.corpus.perturb_command",
+        "training speech at other speeds, with noise, in rooms",
+    ),
     "validate": ("hadpsgd.corpus.validate_command", "name every fault of Kaldi data directories"),
     "lang": ("hadpsgd.corpus.lang.command", "phones, words, topology and lexicon transducers"),
     "features": ("hadpsgd.features.command", "logmel or MFCC features of a data directory"),

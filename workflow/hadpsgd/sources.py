@@ -118,6 +118,16 @@ def _corpus(config: Config, name: str) -> Iterator[Source]:
             yield from _an4(Path(corpus.path), "test" if name == "test" else "train")
 
 
+def _perturb(config: Config, _: str) -> Iterator[Source]:
+    """Your own noise."""
+    from hadpsgd.corpus.noise.noises import own_files  # late: it loads the audio library
+
+    for noise in config.corpus.mixed:
+        if noise.files:
+            with suppress(UserError):  # the stage says what is wrong
+                yield from own_files(Path(noise.files))
+
+
 def _dictionary(config: Config, _: str) -> Iterator[Source]:
     match config.corpus:
         case Kaldi() | Lhotse() as corpus:
@@ -215,6 +225,7 @@ def _scoring(config: Config, _: str) -> Iterator[Source]:
 
 READERS: dict[str, Reader] = {
     "corpus": _corpus,
+    "perturb": _perturb,
     "dictionary": _dictionary,
     "lm_text": _lm_text,
     "dev_text": _dev_text,

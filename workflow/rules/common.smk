@@ -51,8 +51,8 @@ DIGESTS = Digests(
 NEEDS = StageNeeds(CONFIG)  # what stages ask of a scheduler, by hours of speech
 GMM = stage_folders(CONFIG, OUT)  # of our own stages: none with Kaldi's alignments
 SETS = ["train", "dev", *CONFIG.tests]
-# Training speech at other speeds (corpus.speeds) is a set of its own, for egs alone.
-PERTURBED = ["train_perturbed"] if CONFIG.corpus.speeds != [1.0] else []
+# Copies of training speech (corpus.speeds, corpus.noise) are a set of their own, for egs alone.
+PERTURBED = ["train_perturbed"] if CONFIG.corpus.versions > 1 else []
 # Names of the runs' folders: two configs of one name keep their runs apart.
 RUNS = [run_key(CONFIG, run.id) for run in CONFIG.training.members]
 DECODED = [run_key(CONFIG, run.id) for run in CONFIG.training.members if run.decode]

@@ -164,6 +164,7 @@ if PERTURBED:
             runtime=NEEDS.minutes("perturb", 120),
         params:
             config=config_file,
+            sources=lambda wildcards: DIGESTS("perturb"),
             depends=DEPENDS["perturb"],
         shell:
             "hadpsgd perturb --config {params.config:q} --data {input.data:q} --out {output.data:q}"

@@ -1,6 +1,6 @@
 # FMLLR features: with transforms of our own ladder, or imported from Kaldi (features.imports).
 # Speakers of train are adapted by their transcripts, as the last stage left them; all others by
-# what two decodings say (Kaldi's decode_fmllr.sh). Copies at other speeds have other voices: they
+# what two decodings say (Kaldi's decode_fmllr.sh). Copies are heard as other voices: they
 # are adapted by their transcripts, by our own model or that of the imported transforms.
 FMLLR_MODEL = copies_adapted_by(CONFIG, OUT)
 

@@ -44,7 +44,8 @@ class FmllrImport(Section):
     """Folders with trans.*, archives or scps: one transform a speaker."""
     model: PathText | None = None
     """Folder with final.mat, splice_opts and cmvn_opts that belong to the transforms; with
-    corpus.speeds also final.mdl, final.alimdl, tree and phones.txt, which adapt the copies."""
+    corpus.speeds or corpus.noise also final.mdl, final.alimdl, tree and phones.txt, which adapt
+    the copies."""
 
     @model_validator(mode="after")
     def _one(self) -> FmllrImport:

@@ -23,6 +23,7 @@ from hadpsgd.config.schema import Config
 Settings = dict[str, list[object]]
 """Stage to what decides it."""
 
+_COPIES = ("speeds", "noise")
 _SIZES = ("train_minutes", "dev_minutes", "test_minutes")
 _LADDER = ("kind", "mono", "tri", "lda_mllt", "sat", "min_speaker_frames", "acoustic_scale")
 _EXTRACTION = ("per", "period", "max_count")
@@ -48,13 +49,13 @@ def before_training(config: Config) -> list[str]:
     wanted = {
         "corpus.train": True,
         "dictionary": own or config.corpus.folds_words,
-        "perturb": config.corpus.speeds != [1.0],
+        "perturb": config.corpus.versions > 1,
         "lang": True,
         "features.logmel": "logmel" in inputs,
         "features.mfcc": mfcc,
         **dict.fromkeys(config.alignment.stages, True),
         "import_alignment": True,
-        "align": "fmllr" in inputs and config.corpus.speeds != [1.0],
+        "align": "fmllr" in inputs and config.corpus.versions > 1,
         **dict.fromkeys(
             ("ubm", "ivector_train", "ivector_extract", "import_ivector"), "ivector" in inputs
         ),
@@ -78,26 +79,28 @@ def _only(section: BaseModel, *names: str) -> dict[str, Any]:
 def _corpus(config: Config) -> Settings:
     """The corpus part by part, and the lang folder."""
     rate, seed, corpus = config.features.sample_rate, config.seed, config.corpus
-    found: Settings = {"perturb": [corpus.speeds, rate]}
+    found: Settings = {
+        "perturb": [corpus.speeds, rate, *corpus.mixed, *(seed for _ in corpus.mixed)]
+    }
     match corpus:
         case Builtin():
-            words = _without(corpus, *_SIZES, "speakers", "speeds")
+            words = _without(corpus, *_SIZES, "speakers", *_COPIES)
             few = min(corpus.lm_sentences, LEXICON_SENTENCES)
             found["dictionary"] = [seed, words | {"lm_sentences": few}]
             found |= {"lm_text": [seed, words], "dev_text": []}
             for name, own in (("train", 0), ("dev", 1), *((test, 2) for test in config.tests)):
                 others = {*_SIZES} - {_SIZES[own]}
-                spared = {*others, "speeds", "lm_sentences"}
+                spared = {*others, *_COPIES, "lm_sentences"}
                 spared |= set() if name == "train" else {"held_out_words"}
                 found[f"corpus.{name}"] = [seed, rate, _without(corpus, *spared)]
         case An4():
-            found["dictionary"] = [_without(corpus, "dev_speakers", "speeds")]
-            found["lm_text"] = found["dev_text"] = [_without(corpus, "speeds")]
+            found["dictionary"] = [_without(corpus, "dev_speakers", *_COPIES)]
+            found["lm_text"] = found["dev_text"] = [_without(corpus, *_COPIES)]
             for name in ("train", "dev"):
-                found[f"corpus.{name}"] = [rate, _without(corpus, "speeds")]
-            found["corpus.test"] = [rate, _without(corpus, "dev_speakers", "speeds")]
+                found[f"corpus.{name}"] = [rate, _without(corpus, *_COPIES)]
+            found["corpus.test"] = [rate, _without(corpus, "dev_speakers", *_COPIES)]
         case Kaldi() | Lhotse():
-            own_keys = ("train", "dev", "tests", "dict_dir", "lm_text", "speeds")
+            own_keys = ("train", "dev", "tests", "dict_dir", "lm_text", *_COPIES)
             shared = _without(corpus, *own_keys)
             found["dictionary"] = [corpus.dict_dir]
             found["lm_text"] = [shared, corpus.lm_text or corpus.train]
@@ -162,7 +165,7 @@ def _alignment(config: Config) -> Settings:
     """Our own ladder, each stage apart, and what it adapts test speakers with; or the import."""
     alignment, seed = config.alignment, config.seed
     if isinstance(alignment, KaldiAlignment):
-        # copies at other speeds are aligned with the defaults of our own stages
+        # copies are aligned with the defaults of our own stages
         own = _without(alignment, "lang_dir", "align_dev")
         return {"import_alignment": [own], "align": [alignment.align_dev]}
     search = _without(alignment, *_LADDER)
@@ -184,9 +187,9 @@ def _alignment(config: Config) -> Settings:
 
 def _examples(config: Config) -> Settings:
     """Training examples, and labels by a trained network."""
-    cut = _without(config.egs, "shift", "tempos")
+    cut, corpus = _without(config.egs, "shift", "tempos"), config.corpus
     return {
-        "egs.train": [config.egs, config.corpus.speeds, _fused(config)],
+        "egs.train": [config.egs, corpus.speeds, *corpus.mixed, _fused(config)],
         "egs.dev": [cut, _fused(config)],
         "realign": [_without(config.realign, "passes", "run"), _fused(config)],
     }

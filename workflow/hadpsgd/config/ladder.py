@@ -29,8 +29,8 @@ def label_folder(config: Config, out: str, passes: int | None = None) -> str:
 
 
 def copies_adapted_by(config: Config, out: str) -> str:
-    """Folder of the model that adapts training speech at other speeds; empty where none does."""
-    if config.corpus.speeds == [1.0] or "fmllr" not in config.features.input:
+    """Folder of the model that adapts copies of training speech; empty where none does."""
+    if config.corpus.versions == 1 or "fmllr" not in config.features.input:
         return ""
     imported = config.features.imports.fmllr
     if imported is None:

@@ -51,5 +51,5 @@ class Limits(RootModel[dict[str, Annotated[float, Field(ge=0, le=1)]]]):
         return frozenset(self.root) - {OTHERS}
 
     def of(self, name: str) -> float:
-        """The share of a set; a copy at other speeds has that of its original."""
+        """The share of a set; a copy has that of its original."""
         return self.root.get(name.removesuffix(_PERTURBED), self.root[OTHERS])

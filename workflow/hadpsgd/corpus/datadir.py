@@ -1,9 +1,9 @@
 """Kaldi data directories: an index in memory, audio read utterance by utterance.
 
 Files: wav.scp, segments, text, utt2spk, spk2utt, spk2gender, reco2file_and_channel (Kaldi,
-"Data preparation"). Relative paths in wav.scp are looked up from the recipe's folder (the
-folder two above the data directory, as in `s5/data/train`), then from the current folder,
-then from the data directory.
+"Data preparation"); and mixtures, of which noisy copies are made (our own). Relative paths in
+wav.scp are looked up from the recipe's folder (the folder two above the data directory, as in
+`s5/data/train`), then from the current folder, then from the data directory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import soundfile
 
 from hadpsgd.corpus import audio
 from hadpsgd.corpus.datadir_tables import TablesReader
-from hadpsgd.corpus.tables import Report, raise_fault, write_table
+from hadpsgd.corpus.noise.mixture import TABLE, Mixture
+from hadpsgd.corpus.tables import Report, raise_fault, read_table, write_table
 from hadpsgd.errors import UserError
 from hadpsgd.files import plain_or_gzipped
 
@@ -66,6 +67,8 @@ class DataDir:
     """Speaker to `m` or `f`; may be empty."""
     channels: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Recording id to (file, channel name) of reco2file_and_channel; may be empty."""
+    mixtures: dict[str, Mixture] = field(default_factory=dict)
+    """Noisy utterance to what its audio is mixed with when it is read; may be empty."""
 
     def __len__(self) -> int:
         return len(self.utterances)
@@ -127,13 +130,21 @@ class DataDir:
                 channel=tables.channel(name),
             )
         found = locate(path, tables.recordings)
-        return cls(path, utterances, found, tables.gender, tables.channels)
+        mixtures = {}
+        if audio and (path / TABLE).is_file():
+            base = path.resolve().parent.parent
+            for name, line in read_table(path / TABLE, report).items():
+                where = f"{path / TABLE}: utterance {name}"
+                mixtures[name] = Mixture.parse(line, where).below(base)
+        return cls(path, utterances, found, tables.gender, tables.channels, mixtures)
 
     def write(self, path: Path | str) -> None:
-        """Write wav.scp, segments, text, utt2spk, spk2utt, spk2gender, reco2file_and_channel.
+        """Write wav.scp, segments, text, utt2spk, spk2utt, spk2gender, reco2file_and_channel,
+        mixtures.
 
-        Files that would be empty are not written. Values of `recordings` are written as they
-        are: make them absolute, or relative to the folder two above `path`.
+        Files that would be empty are not written. Places of `recordings` and files of
+        `mixtures` are written as they are: make them absolute, or relative to the folder two
+        above `path`.
         """
         path = Path(path)
         path.mkdir(parents=True, exist_ok=True)
@@ -145,6 +156,7 @@ class DataDir:
             "text": ((u.id, u.text) for u in self if u.text),
             "segments": ((u.id, self._segment(u)) for u in self if u.is_segment),
             "reco2file_and_channel": ((r, " ".join(fc)) for r, fc in self.channels.items()),
+            TABLE: ((name, mixture.line()) for name, mixture in self.mixtures.items()),
         }
         for name, rows in tables.items():
             rows = list(rows)
@@ -172,7 +184,7 @@ class AudioReader:
         self._stream: soundfile.SoundFile | None = None
 
     def read(self, utterance: Utterance) -> np.ndarray:
-        """Samples of an utterance: float32 [samples], in the range of int16.
+        """Samples of an utterance: float32 [samples], in the range of int16; a noisy copy is mixed.
 
         Borders are those of Kaldi's extract-segments.
 
@@ -192,7 +204,9 @@ class AudioReader:
             utterance, frames=stream.frames, rate=stream.samplerate, where=where
         )
         channel = channel_of(self.data, utterance, stream.channels, where)
-        return audio.read(stream, channel=channel, start=start, end=end)
+        samples = audio.read(stream, channel=channel, start=start, end=end)
+        mixture = self.data.mixtures.get(utterance.id)
+        return samples if mixture is None else mixture.applied(samples, self.sample_rate)
 
     def close(self) -> None:
         """Close the open recording."""

@@ -1,10 +1,11 @@
-"""Names of copies of recordings, utterances and speakers, as Kaldi gives them."""
+"""Names of copies of recordings, utterances and speakers; those at other speeds as Kaldi's."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 
-_NAME = re.compile(r"sp\d+(?:\.\d+)?-(.+)")
+_NAME = re.compile(r"(?:sp\d+(?:\.\d+)?|noise\d+)-(.+)")
 
 
 def perturbed(name: str, speed: float) -> str:
@@ -12,7 +13,19 @@ def perturbed(name: str, speed: float) -> str:
     return f"sp{speed:g}-{name}"
 
 
+def noisy(name: str, number: int) -> str:
+    """What its noisy copy of a number, from 1 on, is called."""
+    return f"noise{number}-{name}"
+
+
+def copies(name: str, speeds: Sequence[float], noise: int) -> Iterator[tuple[str, float]]:
+    """What copies of an utterance are called, at speeds but 1 and so many with noise; and their
+    speeds."""
+    yield from ((perturbed(name, speed), speed) for speed in speeds if speed != 1.0)
+    yield from ((noisy(name, number), 1.0) for number in range(1, noise + 1))
+
+
 def original(name: str) -> str:
-    """What it is called at its own speed."""
+    """What that is called which it is a copy of."""
     match = _NAME.fullmatch(name)
     return match[1] if match else name

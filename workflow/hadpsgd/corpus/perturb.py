@@ -1,23 +1,26 @@
-"""Training speech at other speeds, tempo and pitch together (Kaldi's perturb_data_dir_speed.sh).
+"""Copies of training speech: at other speeds, tempo and pitch together, and with noise, in rooms.
 
-Ko et al., "Audio augmentation for speech recognition", Interspeech 2015. Recordings, utterances
-and speakers at 0.9 of the speed are called `sp0.9-<name>`, as Kaldi calls them.
+Speeds are Kaldi's perturb_data_dir_speed.sh: Ko et al., "Audio augmentation for speech
+recognition", Interspeech 2015. Recordings, utterances and speakers at 0.9 of the speed are called
+`sp0.9-<name>`, as Kaldi calls them; noisy copies `noise1-<name>` and so on.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from hadpsgd.config.noise import Noise
 from hadpsgd.corpus import audio
 from hadpsgd.corpus.datadir import DataDir, Utterance
-from hadpsgd.corpus.names import original, perturbed
+from hadpsgd.corpus.names import noisy, original, perturbed
+from hadpsgd.corpus.noise.copies import Mixer, parts
 from hadpsgd.corpus.resample import resample, to_int16
 from hadpsgd.corpus.tables import write_table
 from hadpsgd.corpus.validate import Checks, Summary, validate_or_fail
@@ -45,59 +48,84 @@ class Source:
     data: DataDir
     speeds: Sequence[float]
     rate: int
+    noise: Noise = field(default_factory=Noise)
+    seed: int = 0
+    """Of noise."""
     allow_pipes: bool = False
 
 
 def perturb(source: Source, out: Path, jobs: int) -> Summary:
-    """Write a data directory of all speeds but 1, and check it.
+    """Write a data directory of all speeds but 1 and of noisy copies, and check it.
 
-    Its recordings lie in audio/<name> of the folder two above, from where wav.scp names them.
+    Recordings at other speeds, and the noise and rooms of noisy copies, lie in audio/<name> of the
+    folder two above, from where tables name them. Noisy copies are mixed when they are read.
     Beside Kaldi's usual files it has utt2uniq: the utterance that each was made from.
 
     Raises:
         UserError: audio that is missing, damaged or at another rate (names the recording); a name
-            that looks like a perturbed one already.
+            that looks like a copy's; own noise that is missing, no audio or silent.
     """
     speeds = [speed for speed in source.speeds if speed != 1.0]
-    if not speeds:
-        raise UserError("no speed but 1", fix="Set corpus.speeds, such as [0.9, 1.0, 1.1]")
+    if not speeds and not source.noise.copies:
+        raise UserError(
+            "no speed but 1 and no noisy copies",
+            fix="Set corpus.speeds, such as [0.9, 1.0, 1.1], or corpus.noise.copies",
+        )
     data = source.data
     for name in [*data.utterances, *data.recordings]:
         if original(name) != name:
             raise UserError(
-                f"'{name}' is called as if its speed was perturbed already",
+                f"'{name}' is called like a copy already",
                 where=data.path,
-                fix="Leave corpus.speeds out, or give the data before perturbation",
+                fix="Leave corpus.speeds and corpus.noise out, or give data without copies",
             )
     # both sides of a call may lie in one file
-    files = {place: name for name, place in sorted(data.recordings.items(), reverse=True)}
-    tasks = [(name, speed) for name in sorted(files.values()) for speed in speeds]
-    audio_folder = f"{AUDIO}/{out.name}"
-    with atomic_folder(out.absolute().parents[1] / audio_folder) as folder:
+    names = {place: name for name, place in sorted(data.recordings.items(), reverse=True)}
+    below, top = f"{AUDIO}/{out.name}", out.absolute().parents[1]
+    mixer = Mixer(source.noise, source.seed, source.rate, data, allow_pipes=source.allow_pipes)
+    mixtures = mixer.mixtures(below)
+    tasks = [(name, speed) for name in sorted(names.values()) for speed in speeds]
+    mixed = parts(mixtures)
+    with atomic_folder(top / below) as folder:
         written = map_in_order(partial(_writer, source, folder), tasks, jobs)
         deque(tracked(written, tasks, what="perturb", unit="files"), maxlen=0)
+        made = map_in_order(partial(mixer.maker, folder), mixed, jobs)
+        deque(tracked(made, mixed, what="perturb", unit="noises and rooms"), maxlen=0)
     with atomic_folder(out) as folder:
-        copies = [_copy(data, files, audio_folder, speed) for speed in speeds]
+        written_to = {
+            speed: {place: f"{below}/{_wav(name, speed)}" for place, name in names.items()}
+            for speed in speeds
+        }
+        named = {place: _from(top, place) for place in names}
+        copies = [
+            *(_copy(data, partial(perturbed, speed=s), written_to[s], s) for s in speeds),
+            *(_copy(data, partial(noisy, number=n), named) for n in source.noise.numbers),
+        ]
         joined = DataDir(
             folder,
             {u.id: u for u in sorted((u for each in copies for u in each), key=lambda u: u.id)},
             {name: place for each in copies for name, place in each.recordings.items()},
             {name: gender for each in copies for name, gender in each.gender.items()},
             {name: place for each in copies for name, place in each.channels.items()},
+            mixtures,
         )
         joined.write(folder)
         write_table(folder / "utt2uniq", {u.id: original(u.id) for u in joined})
-        return validate_or_fail(folder, Checks(sample_rate=source.rate, threads=jobs))
+        checks = Checks(sample_rate=source.rate, threads=jobs, allow_pipes=source.allow_pipes)
+        return validate_or_fail(folder, checks)
 
 
-def _copy(data: DataDir, files: Mapping[str, str], folder: str, speed: float) -> DataDir:
-    """Names and times of a data directory at a speed, its recordings in `folder`.
+def _copy(
+    data: DataDir, called: Callable[[str], str], places: Mapping[str, str], speed: float = 1.0
+) -> DataDir:
+    """Names and times of a data directory at a speed.
 
-    files: place of each recording to the name after which its copies are called.
+    Args:
+        data: the original.
+        called: a name to that of its copy.
+        places: place of each recording to that of its copy.
+        speed: of the copy.
     """
-
-    def called(name: str) -> str:
-        return perturbed(name, speed)
 
     def copied(utterance: Utterance) -> Utterance:
         return replace(
@@ -112,13 +140,24 @@ def _copy(data: DataDir, files: Mapping[str, str], folder: str, speed: float) ->
     return DataDir(
         data.path,
         {called(utterance.id): copied(utterance) for utterance in data},
-        {
-            called(name): f"{folder}/{file_name(called(files[place]))}.wav"
-            for name, place in data.recordings.items()
-        },
+        {called(name): places[place] for name, place in data.recordings.items()},
         {called(speaker): gender for speaker, gender in data.gender.items()},
         {called(name): place for name, place in data.channels.items()},
     )
+
+
+def _wav(recording: str, speed: float) -> str:
+    """Name of the file of a recording at a speed."""
+    return f"{file_name(perturbed(recording, speed))}.wav"
+
+
+def _from(top: Path, place: str) -> str:
+    """A recording's place as wav.scp has it: what lies below the folder two above the data
+    directory is named from there, so that it may be moved as a whole."""
+    if audio.is_pipe(place):
+        return place
+    path, top = Path(place).absolute(), top.resolve()
+    return str(path.relative_to(top) if path.is_relative_to(top) else path)
 
 
 def _writer(source: Source, folder: Path) -> Callable[[tuple[str, float]], None]:
@@ -138,7 +177,7 @@ def _writer(source: Source, folder: Path) -> Callable[[tuple[str, float]], None]
                 to_int16(at_speed(audio.read(stream, channel=channel), speed))
                 for channel in range(stream.channels)
             ]
-        path = folder / f"{file_name(perturbed(name, speed))}.wav"
+        path = folder / _wav(name, speed)
         audio.write_wav(path, np.stack(channels, axis=1), source.rate)
 
     return write

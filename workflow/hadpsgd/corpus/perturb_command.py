@@ -1,4 +1,4 @@
-"""`hadpsgd perturb`: training speech at other speeds."""
+"""`hadpsgd perturb`: training speech at other speeds, with noise and in rooms."""
 
 from __future__ import annotations
 
@@ -31,7 +31,14 @@ def run(args: argparse.Namespace) -> int:
     allow_pipes = getattr(config.corpus, "allow_pipes", False)
     data, rate = DataDir.read(args.data), config.features.sample_rate
     made = perturb(
-        Source(data=data, speeds=config.corpus.speeds, rate=rate, allow_pipes=allow_pipes),
+        Source(
+            data=data,
+            speeds=config.corpus.speeds,
+            rate=rate,
+            noise=config.corpus.noise,
+            seed=config.seed,
+            allow_pipes=allow_pipes,
+        ),
         args.out,
         args.jobs,
     )

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from hadpsgd.config import Config
 from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.egs.copies import Copies
 from hadpsgd.egs.counts import Counts
 from hadpsgd.egs.layout import Layout
 from hadpsgd.egs.shards import write_shard
 from hadpsgd.egs.shuffle import Permutation
-from hadpsgd.egs.speed import AtSpeeds
 from hadpsgd.egs.spool import Spool
 from hadpsgd.egs.tempo import Tempo
 from hadpsgd.egs.vectors import Firsts, numbers
@@ -108,7 +108,7 @@ class Maker:
     def __call__(self) -> Callable[[int], Made]:
         """Open the features; the function makes a chunk, unless it is there."""
         fusion = Fusion(self.config, self.streams, self.data)
-        speeds = None if self.copies is None else AtSpeeds(self.config, self.streams, self.copies)
+        copies = None if self.copies is None else Copies(self.config, self.streams, self.copies)
 
         def make(chunk: int) -> Made:
             if self.done(chunk).is_file():
@@ -120,8 +120,8 @@ class Maker:
                 pdf_counts += np.bincount(labels, minlength=self.pdfs)
                 counts.utterances += 1
                 parts.extend(self._rows(static, labels, counts, copied=False))
-                if speeds is not None and not self.held_out:
-                    for copy, said in speeds(utterance, labels):
+                if copies is not None and not self.held_out:
+                    for copy, said in copies(utterance, labels):
                         parts.extend(self._rows(copy, said, counts, copied=True))
             rows = np.concatenate(parts)
             del parts
@@ -134,7 +134,7 @@ class Maker:
     def _rows(
         self, static: Static, labels: NDArray[np.int32], counts: Counts, *, copied: bool
     ) -> Iterator[NDArray[np.void]]:
-        """Examples of an utterance, or of its copy at a speed, at all tempos."""
+        """Examples of an utterance at all tempos, or of a copy."""
         settings = self.config.egs
         tempos = [1.0] if self.held_out or copied else settings.tempos
         numbered = {

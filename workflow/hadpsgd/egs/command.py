@@ -20,7 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ali", type=Path, required=True, help="folder of ali.*.gz, final.mdl")
     parser.add_argument("--out", type=Path, required=True, help="folder of shards and meta.json")
     parser.add_argument(
-        "--perturbed", type=Path, help="its data directory of other speeds (`hadpsgd perturb`)"
+        "--perturbed", type=Path, help="data directory of its copies (`hadpsgd perturb`)"
     )
     parser.add_argument(
         "--held-out",
@@ -37,9 +37,9 @@ def run(args: argparse.Namespace) -> int:
     copies = None
     if args.perturbed is not None:
         copies = DataDir.read(args.perturbed, audio=False, text=False)
-    elif config.corpus.speeds != [1.0] and not args.held_out:
+    elif config.corpus.versions > 1 and not args.held_out:
         raise UserError(
-            "corpus.speeds has others than 1, and there is no --perturbed",
+            "corpus.speeds or corpus.noise asks for copies, and there is no --perturbed",
             where=args.config,
             fix="`hadpsgd perturb` makes that data",
         )

@@ -43,9 +43,10 @@ def make(
 ) -> dict[str, Any]:
     """Write shards, pdf_counts.npy and meta.json of a data set into `out`; returns the latter.
 
-    `copies` holds its utterances at the other speeds of `corpus.speeds`; `jobs` processes give the
-    same bytes as one. Each holds two chunks of `egs.shard_frames` frames. A process that is killed
-    leaves its finished chunks in a folder beside `out`, and the next one goes on with them.
+    `copies` holds its utterances at the other speeds of `corpus.speeds` and the noisy ones of
+    `corpus.noise`; `jobs` processes give the same bytes as one. Each holds two chunks of
+    `egs.shard_frames` frames. A process that is killed leaves its finished chunks in a folder
+    beside `out`, and the next one goes on with them.
 
     pdf_counts.npy is int64 [pdf-ids]: frames of the alignment with each, dropped ones too (the
     priors are estimated on it).
@@ -57,7 +58,9 @@ def make(
     fusion = Fusion(config, streams, data)
     copied = None if copies is None or held_out else Fusion(config, streams, copies)
     model, alignments = read_alignments(ali)
-    described = fingerprint([config.features, config.egs, str(config.corpus.speeds)])
+    described = fingerprint(
+        [config.features, config.egs, str(config.corpus.speeds), *config.corpus.mixed]
+    )
     with partial.partial_folder(out) as folder:
         spool = Spool.write(folder, alignments, model.pdf, fusion.utterances)
         total = Counts(unaligned=spool.without(fusion.utterances), unknown=spool.unknown)
@@ -106,7 +109,7 @@ def make(
 
 def _chunks(config: Config, spool: Spool, *, held_out: bool) -> Chunks:
     """As many as hold `egs.shard_frames` frames each, about."""
-    versions = 1 if held_out else len(config.egs.tempos) + len(config.corpus.speeds) - 1
+    versions = 1 if held_out else len(config.egs.tempos) + config.corpus.versions - 1
     wanted = -(-spool.frames * versions // config.egs.shard_frames)
     utterances = len(spool.utterances)
     return Chunks(utterances=utterances, number=min(wanted, utterances), ordered=held_out)

@@ -57,7 +57,7 @@ def _other_lang(config: Path) -> str:
     if not settings.features.imports.fmllr or settings.alignment.kind == "kaldi":
         return ""
     return (
-        "features.imports.fmllr.model adapts the copies of corpus.speeds and knows other phones"
-        f" than the lang folder that alignment.kind {settings.alignment.kind} makes: set"
-        " alignment.kind kaldi with the model's lang_dir, or use egs.tempos and no corpus.speeds"
+        "features.imports.fmllr.model adapts the copies of corpus.speeds and corpus.noise and knows"
+        f" other phones than the lang folder that alignment.kind {settings.alignment.kind} makes:"
+        " set alignment.kind kaldi with the model's lang_dir, or use egs.tempos and no copies"
     )

@@ -107,7 +107,7 @@ def _training(config: Config, run_id: str, machines: Machines, train: float) -> 
     run, training = settings.run, settings.training
     parameters = network_parameters(config, run_id)
     egs = config.egs
-    copies = len(config.corpus.speeds) * len(egs.tempos) * egs.frames / (egs.shift or egs.frames)
+    copies = config.corpus.versions * len(egs.tempos) * egs.frames / (egs.shift or egs.frames)
     amount = train * copies
     name = f"train {run_id}"
     if not machines.gpus:

@@ -30,7 +30,7 @@ def stages_of(config: Config, group: str) -> list[str]:
 
 def stage_hours(config: Config, name: str, train: float) -> float:
     """Hours of speech that a stage goes through: all its copies but for the ladder's."""
-    return train if name in GROUPS["alignment"] else train * len(config.corpus.speeds)
+    return train if name in GROUPS["alignment"] else train * config.corpus.versions
 
 
 def stage_seconds(config: Config, name: str, amount: float) -> float:

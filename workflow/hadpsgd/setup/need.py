@@ -50,14 +50,14 @@ def bytes_needed(config: Config | None, hours: float) -> float:
         return _REST + frames * _FLOAT * (40 + 13 + 120)
     logmel, streams, egs = config.features.logmel, config.features.input, config.egs
     dims = _dims(config)
-    speeds = len(config.corpus.speeds)
+    versions = config.corpus.versions
     stored = logmel.bins + config.features.mfcc.cepstra + dims["fmllr"] * ("fmllr" in streams)
-    audio = 2 * config.features.sample_rate * 3600 * hours * (speeds - 1)
-    repeats = speeds * len(egs.tempos) * egs.frames / (egs.shift or egs.frames)
+    audio = 2 * config.features.sample_rate * 3600 * hours * (len(config.corpus.speeds) - 1)
+    repeats = versions * len(egs.tempos) * egs.frames / (egs.shift or egs.frames)
     inputs = sum(dims[stream] for stream in streams)
     examples = repeats * _layout(config).row.itemsize / egs.frames
     kept = _checkpoints(config, inputs=inputs)
-    return _REST + kept + audio + frames * (stored * _FLOAT * speeds + examples)
+    return _REST + kept + audio + frames * (stored * _FLOAT * versions + examples)
 
 
 def _layout(config: Config) -> Layout:

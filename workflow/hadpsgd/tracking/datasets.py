@@ -13,7 +13,7 @@ from hadpsgd.tracking.events import Data, Inputs
 from hadpsgd.tracking.uri import spool_folder
 
 TRAINED_ON = {"train": "training", "train_perturbed": "training", "dev": "validation"}
-"""Set -> what for. `train_perturbed` takes the place of `train` where speed is perturbed."""
+"""Set -> what for. `train_perturbed` takes the place of `train` where there are copies."""
 TESTED_ON = "testing"
 _DIGITS = 16
 _SHIFT_SECONDS = 0.01  # of all features: hadpsgd.features.spectrum, Kaldi's default

@@ -1,8 +1,8 @@
-"""Utterances at other speeds: features of the perturbed audio, labels of the utterance itself.
+"""Copies of utterances: features of the changed audio, labels of the utterance itself.
 
-Where in an utterance a state is said does not depend on the speed, so labels are taken from the
-alignment of the original, at the time that each frame had there. Kaldi aligns perturbed speech
-anew; alignments that are imported have none of it.
+Where in an utterance a state is said depends neither on the speed nor on noise (the direct path of
+a room has no delay), so labels are taken from the alignment of the original, at the time that each
+frame had there. Kaldi aligns perturbed speech anew; alignments that are imported have none of it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hadpsgd.config import Config
 from hadpsgd.corpus.datadir import DataDir
-from hadpsgd.corpus.names import perturbed
+from hadpsgd.corpus.names import copies as copies_of
 from hadpsgd.errors import UserError
 from hadpsgd.features.fusion import Fusion, Static
 
@@ -39,8 +39,8 @@ def labels_at(labels: NDArray[np.int32], *, speed: float, frames: int) -> NDArra
     return labels[np.clip(places, 0, len(labels) - 1)]
 
 
-class AtSpeeds:
-    """Copies of utterances at the speeds of `corpus.speeds` but 1."""
+class Copies:
+    """Those of `corpus.speeds`, at speeds but 1, and of `corpus.noise`."""
 
     def __init__(self, config: Config, streams: Path, copies: DataDir) -> None:
         """Open their features.
@@ -50,7 +50,7 @@ class AtSpeeds:
         """
         self.fusion = Fusion(config, streams, copies)
         self._copies, self._there = copies, set(self.fusion.utterances)
-        self._speeds = [speed for speed in config.corpus.speeds if speed != 1.0]
+        self._corpus = config.corpus
 
     def __call__(
         self, utterance: str, labels: NDArray[np.int32]
@@ -60,8 +60,8 @@ class AtSpeeds:
         Raises:
             UserError: a copy is missing or has another length (names it).
         """
-        for speed in self._speeds:
-            name = perturbed(utterance, speed)
+        corpus = self._corpus
+        for name, speed in copies_of(utterance, corpus.speeds, corpus.noise.copies):
             if name not in self._copies.utterances:
                 raise UserError(
                     f"no utterance {name}",

@@ -1,0 +1,1 @@
+"""Noise and rooms for copies of training speech."""
