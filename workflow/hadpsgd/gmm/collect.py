@@ -23,6 +23,7 @@ from hadpsgd.gmm.context_stats import (
 from hadpsgd.gmm.diag_gmm import Mixtures
 from hadpsgd.gmm.em import Passes
 from hadpsgd.gmm.model import Model
+from hadpsgd.gmm.partial_sums import Adder
 from hadpsgd.gmm.phone_segments import segments
 from hadpsgd.gmm.pipeline import Pipeline
 from hadpsgd.gmm.precisions import frame_terms, from_alignment
@@ -47,25 +48,23 @@ def utterances_of(space: Workspace, chunk: Chunk) -> Iterator[tuple[slice, NDArr
 def tree_statistics(passes: Passes, model: TransitionModel, context: Context) -> TreeStatistics:
     """Sums by phone window and state; at least one utterance must be aligned."""
     make = partial(_tree_statistics, passes.space, passes.pipeline, model, context)
-    total = Accumulator()
-    for part in passes.each(make, "statistics of the tree"):
-        total.add(part)
-    return total.result()
+    return passes.total(Accumulator, make, "statistics of the tree").result()
 
 
 def _tree_statistics(
     space: Workspace, pipeline: Pipeline, model: TransitionModel, context: Context
-) -> Callable[[Chunk], TreeStatistics]:
+) -> Adder[Accumulator]:
     classes = pdf_classes(model)
 
-    def collect(chunk: Chunk) -> TreeStatistics:
+    def collect(chunk: Chunk, sums: Accumulator) -> None:
         features = pipeline(space, chunk)
         events = [np.zeros((0, context.width + 1), np.int32)]
         rows = [np.zeros(0, np.int64)]
         for place, ids in utterances_of(space, chunk):
             events.append(frame_events(ids, segments(model, ids), classes, context))
             rows.append(np.arange(place.start, place.stop))
-        return statistics(context, np.concatenate(events), features[np.concatenate(rows)])
+        seen = features[np.concatenate(rows)]
+        sums.add(statistics(context, np.concatenate(events), seen))
 
     return collect
 
@@ -74,16 +73,16 @@ def lda_sums(passes: Passes, model: TransitionModel, quiet: Quiet) -> lda.Sums:
     """Sums of spliced frames by pdf, without those of quiet phones."""
     make = partial(_lda_sums, passes.space, passes.pipeline, model, quiet)
     dim = passes.space.dim * (2 * passes.pipeline.context + 1)
-    zeros = lda.Sums.zeros(classes=model.num_pdfs, dim=dim)
-    return passes.total(zeros, make, "statistics of LDA")
+    zero = partial(lda.Sums.zeros, classes=model.num_pdfs, dim=dim)
+    return passes.total(zero, make, "statistics of LDA")
 
 
 def _lda_sums(
     space: Workspace, pipeline: Pipeline, model: TransitionModel, quiet: Quiet
-) -> Callable[[Chunk], lda.Sums]:
-    def collect(chunk: Chunk) -> lda.Sums:
+) -> Adder[lda.Sums]:
+    def collect(chunk: Chunk, sums: lda.Sums) -> None:
         pdfs = from_alignment(model, space.alignment(chunk), quiet)
-        return lda.sums_of(pipeline(space, chunk), pdfs, model.num_pdfs)
+        sums += lda.sums_of(pipeline(space, chunk), pdfs, model.num_pdfs)
 
     return collect
 
@@ -91,16 +90,17 @@ def _lda_sums(
 def mllt_sums(passes: Passes, model: Model, quiet: Quiet) -> mllt.Sums:
     """Sums for a new MLLT, without frames of quiet phones."""
     make = partial(_mllt_sums, passes.space, passes.pipeline, model, quiet)
-    zeros = mllt.Sums.zeros(gaussians=len(model.mixtures.weights), dim=model.mixtures.dim)
-    return passes.total(zeros, make, "statistics of MLLT")
+    mixtures = model.mixtures
+    zero = partial(mllt.Sums.zeros, gaussians=len(mixtures.weights), dim=mixtures.dim)
+    return passes.total(zero, make, "statistics of MLLT")
 
 
 def _mllt_sums(
     space: Workspace, pipeline: Pipeline, model: Model, quiet: Quiet
-) -> Callable[[Chunk], mllt.Sums]:
-    def collect(chunk: Chunk) -> mllt.Sums:
+) -> Adder[mllt.Sums]:
+    def collect(chunk: Chunk, sums: mllt.Sums) -> None:
         pdfs = from_alignment(model.transitions, space.alignment(chunk), quiet)
-        return mllt.sums_of(model.mixtures, pipeline(space, chunk), pdfs)
+        mllt.sums_of(model.mixtures, pipeline(space, chunk), pdfs, sums)
 
     return collect
 

@@ -114,6 +114,11 @@ class Accumulator:
         if self._pending > max(50_000, len(self._parts[0].events)):
             self._merge()
 
+    def __iadd__(self, other: Accumulator) -> Accumulator:
+        for part in other._parts:
+            self.add(part)
+        return self
+
     def _merge(self) -> None:
         events = np.concatenate([part.events for part in self._parts])
         sums = np.concatenate([part.sums for part in self._parts])

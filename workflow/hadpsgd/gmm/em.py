@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial, reduce
-from operator import iadd
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -16,6 +15,7 @@ from hadpsgd.gmm import viterbi
 from hadpsgd.gmm.diag_gmm import Array, Mixtures
 from hadpsgd.gmm.likelihood import log_likelihoods
 from hadpsgd.gmm.model import Model
+from hadpsgd.gmm.partial_sums import Adder, Sums, keeper, shares, take
 from hadpsgd.gmm.pipeline import Pipeline
 from hadpsgd.gmm.statistics import Statistics, accumulate
 from hadpsgd.gmm.training_graph import Graph
@@ -88,13 +88,23 @@ class Passes:
             yield part
             progress.add(chunk.last - chunk.first)
 
-    def total(self, zero: Part, make: Callable[[], Callable[[Chunk], Part]], what: str) -> Part:
-        """The sum of what a function makes of the chunks, added to `zero`."""
-        return reduce(iadd, self.each(make, what), zero)
+    def total(self, zero: Callable[[], Sums], make: Callable[[], Adder[Sums]], what: str) -> Sums:
+        """Sums over all chunks, from `zero()`; `make` gives each process what adds to them."""
+        progress = Progress(what, len(self.space), "utterances")
+        parts = shares(list(self.space.chunks()))
+        kept = map_in_order(partial(keeper, zero, make, self.space.folder), parts, self.jobs)
+        result = zero()
+        for part, path in zip(parts, kept, strict=True):
+            result += take(path)
+            progress.add(part[-1].last - part[0].first)
+        return result
 
     def align(self, model: Model, search: Search, seen: Pipeline | None = None) -> Outcome:
         """Align every utterance and store its transition-ids (0 where it failed)."""
-        make = partial(_aligner, self.space, seen or self.pipeline, model, search)
+        mixtures = boosted(model, search.quiet, search.boost)
+        mixtures.parameters  # noqa: B018  computed before processes start, which then share it
+        transitions = model.transitions
+        make = partial(_aligner, self.space, seen or self.pipeline, mixtures, transitions, search)
         outcome = Outcome()
         for part in self.each(make, "alignment"):
             outcome.add(part)
@@ -106,17 +116,20 @@ class Passes:
         dim = model.mixtures.dim
         if observed is not None and observed.matrix is not None:
             dim = len(observed.matrix)
-        zero = Statistics.zeros(
-            gaussians=len(model.mixtures.weights), dim=dim, num_ids=model.transitions.num_ids
-        )
+        gaussians, num_ids = len(model.mixtures.weights), model.transitions.num_ids
+        zero = partial(Statistics.zeros, gaussians=gaussians, dim=dim, num_ids=num_ids)
+        model.mixtures.parameters  # noqa: B018  shared, as in align
         return self.total(zero, make, "statistics")
 
 
 def _aligner(
-    space: Workspace, pipeline: Pipeline, model: Model, search: Search
+    space: Workspace,
+    pipeline: Pipeline,
+    mixtures: Mixtures,
+    transitions: TransitionModel,
+    search: Search,
 ) -> Callable[[Chunk], Outcome]:
-    mixtures = boosted(model, search.quiet, search.boost)
-    scores = scaled_scores(model.transitions)
+    scores = scaled_scores(transitions)
 
     def align_chunk(chunk: Chunk) -> Outcome:
         features, bounds = pipeline(space, chunk), space.bounds(chunk)
@@ -209,12 +222,12 @@ def pdfs_of(model: TransitionModel, phones: Sequence[int]) -> NDArray[np.int32]:
 
 def _accumulator(
     space: Workspace, pipeline: Pipeline, model: Model, observed: Pipeline | None
-) -> Callable[[Chunk], Statistics]:
+) -> Adder[Statistics]:
     pdf_of_id = model.transitions.pdf
 
-    def accumulate_chunk(chunk: Chunk) -> Statistics:
+    def accumulate_chunk(chunk: Chunk, sums: Statistics) -> None:
         features, ids = pipeline(space, chunk), space.alignment(chunk)
         other = None if observed is None else observed(space, chunk)
-        return accumulate(model.mixtures, features, ids, pdf_of_id, other)
+        accumulate(model.mixtures, features, ids, pdf_of_id, other, sums)
 
     return accumulate_chunk

@@ -46,17 +46,19 @@ class Sums:
         return self
 
 
-def sums_of(mixtures: Mixtures, features: Array, pdfs: PdfPosteriors) -> Sums:
-    """Sums over frames, float32 [frames, dim]."""
-    sums = Sums.zeros(gaussians=len(mixtures.weights), dim=mixtures.dim)
+def sums_of(
+    mixtures: Mixtures, features: Array, pdfs: PdfPosteriors, into: Sums | None = None
+) -> Sums:
+    """Sums over frames, float32 [frames, dim], added to `into`."""
+    sums = into or Sums.zeros(gaussians=len(mixtures.weights), dim=mixtures.dim)
     precisions = np.zeros((len(features), mixtures.dim), np.float32)
     for pdf, entries in frames_by_pdf(pdfs.pdfs):
         frames = pdfs.frames[entries]
         shares, _ = posteriors(mixtures, features[frames], pdf)
         shares *= pdfs.weights[entries, None]
         rows = slice(mixtures.offsets[pdf], mixtures.offsets[pdf + 1])
-        sums.occupancy[rows] = shares.sum(axis=0, dtype=np.float64)
-        sums.first[rows] = shares.T @ features[frames]
+        sums.occupancy[rows] += shares.sum(axis=0, dtype=np.float64)
+        sums.first[rows] += shares.T @ features[frames]
         precisions[frames] += shares @ mixtures.inv_vars[rows]
     used = precisions[:, 0] > 0
     sums.scatter += weighted_scatter(features[used], precisions[used])

@@ -77,24 +77,27 @@ def accumulate(
     ids: NDArray[np.int32],
     pdf_of_id: NDArray[np.int32],
     observed: Array | None = None,
+    into: Statistics | None = None,
 ) -> Statistics:
-    """Statistics of aligned frames; frames whose transition-id is not above 0 are left out.
+    """Statistics of aligned frames, added to `into`; those with no transition-id are left out.
 
     `observed` are other features of the same frames to take the sums of, where posteriors come
     from `features` (Kaldi's gmm-acc-stats-twofeats).
     """
     observed = features if observed is None else observed
-    sums = Statistics.zeros(
+    sums = into or Statistics.zeros(
         gaussians=len(mixtures.weights), dim=observed.shape[1], num_ids=len(pdf_of_id) - 1
     )
+    total = 0.0
     sums.ids += np.bincount(ids[ids > 0], minlength=len(pdf_of_id))
     for pdf, frames in frames_by_pdf(np.where(ids > 0, pdf_of_id[ids], -1)):
         shares, likelihood = posteriors(mixtures, features[frames], pdf)
         rows = slice(mixtures.offsets[pdf], mixtures.offsets[pdf + 1])
         seen = observed[frames]
-        sums.occupancy[rows] = shares.sum(axis=0, dtype=np.float64)
-        sums.first[rows] = shares.T @ seen
-        sums.second[rows] = shares.T @ (seen * seen)
-        sums.likelihood += float(likelihood.sum(dtype=np.float64))
+        sums.occupancy[rows] += shares.sum(axis=0, dtype=np.float64)
+        sums.first[rows] += shares.T @ seen
+        sums.second[rows] += shares.T @ (seen * seen)
+        total += float(likelihood.sum(dtype=np.float64))
         sums.frames += len(frames)
+    sums.likelihood += total
     return sums

@@ -1,4 +1,4 @@
-"""Scratch files of a training: frames, graphs and alignments, memory-mapped by all processes.
+"""Scratch files of a training: frames, graphs (compressed) and alignments, read by all processes.
 
 Memory holds an index (some numbers an utterance), never the corpus.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ from hadpsgd.gmm.training_graph import ARC, Graph
 Floats = NDArray[np.float32]
 CHUNK = 40_000
 """Frames that a process works on at a time."""
+_LEVEL = 1
+"""Of zlib: higher ones take several times as long for a tenth less."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Workspace:
         self.speakers: list[str] = []
         self.offsets = np.zeros(1, np.int64)
         self.dim = 0
-        self._graph_index = np.zeros((1, 3), np.int64)
+        self._graph_index = np.zeros((1, 4), np.int64)
 
     def __enter__(self) -> Workspace:
         return self
@@ -119,35 +122,34 @@ class Workspace:
             first = last
 
     def store_graphs(self, graphs: Iterable[Graph]) -> None:
-        """Store the graphs of all utterances, in order, replacing those there."""
-        index = [(0, 0, 0)]
+        """Store the graphs of all utterances, in order, compressed, replacing those there."""
+        index = [(0, 0, 0, 0)]
         with explain_os_errors(self.folder), (self.folder / "graphs").open("wb") as stream:
             for graph in graphs:
                 parts = (graph.pdfs, graph.arcs, graph.ends)
-                stream.writelines(part.tobytes() for part in parts)
-                index.append((len(graph.pdfs), len(graph.arcs), len(graph.ends)))
+                packed = zlib.compress(b"".join(part.tobytes() for part in parts), _LEVEL)
+                stream.write(packed)
+                index.append((len(graph.pdfs), len(graph.arcs), len(graph.ends), len(packed)))
         self._graph_index = np.array(index, np.int64)
 
     def graphs(self, chunk: Chunk) -> list[Graph]:
         """The graphs of a chunk."""
-        sizes = self._graph_index @ np.array([4, ARC.itemsize, ARC.itemsize])
-        starts = np.cumsum(sizes)
-        begin, end = int(starts[chunk.first]), int(starts[chunk.last])
-        content = np.fromfile(self.folder / "graphs", np.uint8, end - begin, offset=begin)
+        begin = int(self._graph_index[: chunk.first + 1, 3].sum())
         result = []
-        place = 0
-        for states, arcs, ends in self._graph_index[chunk.first + 1 : chunk.last + 1]:
-            middle = place + 4 * states
-            last = middle + ARC.itemsize * arcs
-            stop = last + ARC.itemsize * ends
-            result.append(
-                Graph(
-                    content[place:middle].view(np.int32),
-                    content[middle:last].view(ARC),
-                    content[last:stop].view(ARC),
+        with (self.folder / "graphs").open("rb") as stream:
+            stream.seek(begin)
+            rows = self._graph_index[chunk.first + 1 : chunk.last + 1].tolist()
+            for states, arcs, ends, packed in rows:
+                content = zlib.decompress(stream.read(packed))
+                first = 4 * states
+                last = first + ARC.itemsize * arcs
+                result.append(
+                    Graph(
+                        np.frombuffer(content, np.int32, states),
+                        np.frombuffer(content, ARC, arcs, first),
+                        np.frombuffer(content, ARC, ends, last),
+                    )
                 )
-            )
-            place = stop
         return result
 
     def load_alignments(self, items: Iterable[tuple[str, NDArray[np.int32]]]) -> list[str]:
