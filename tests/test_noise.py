@@ -57,7 +57,7 @@ class TestRooms:
                     wanted[delay] += reflection**times * first / distance
         wanted = lfilter(*butter(2, 80 / (rate / 2), "highpass"), wanted)
         wanted[0] += 1
-        found = rooms.Images(room, samples, rate).response(reflection)
+        found = rooms.Images(room, samples=samples, rate=rate).response(reflection)
         np.testing.assert_allclose(found, wanted, atol=1e-9)
 
     @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ class TestRooms:
     def test_energy_decays_in_the_time_asked_for(self, t60: float, rate: int) -> None:
         for seed in range(3):
             room = rooms.drawn(np.random.default_rng([seed, round(100 * t60)]))
-            found = rooms.response(room, t60, rate)
+            found = rooms.response(room, t60=t60, rate=rate)
             assert decay(found, rate) == pytest.approx(t60, rel=0.2)
             assert found[0] == np.abs(found).max() == 1.0
 
@@ -78,7 +78,7 @@ class TestRooms:
             assert 0.3 <= np.linalg.norm(room.talker - room.microphone) <= 2.0
 
     def test_without_walls_nothing_changes(self) -> None:
-        response = rooms.response(rooms.drawn(np.random.default_rng(1)), 0.0, RATE)
+        response = rooms.response(rooms.drawn(np.random.default_rng(1)), t60=0.0, rate=RATE)
         np.testing.assert_array_equal(response, [1.0])
         speech = np.random.default_rng(2).normal(size=500)
         np.testing.assert_allclose(in_room(speech, response), speech, atol=1e-12)
@@ -86,7 +86,7 @@ class TestRooms:
     def test_speech_stays_in_its_place_and_as_loud(self) -> None:
         rng = np.random.default_rng(3)
         speech = rng.normal(size=4000)
-        heard = in_room(speech, rooms.response(rooms.drawn(rng), 0.5, RATE))
+        heard = in_room(speech, rooms.response(rooms.drawn(rng), t60=0.5, rate=RATE))
         assert heard.shape == speech.shape and heard.var() == pytest.approx(speech.var())
         together = np.correlate(heard, speech, "full")
         assert np.abs(together).argmax() == len(speech) - 1  # no delay

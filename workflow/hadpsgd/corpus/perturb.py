@@ -82,7 +82,13 @@ def perturb(source: Source, out: Path, jobs: int) -> Summary:
     # both sides of a call may lie in one file
     names = {place: name for name, place in sorted(data.recordings.items(), reverse=True)}
     below, top = f"{AUDIO}/{out.name}", out.absolute().parents[1]
-    mixer = Mixer(source.noise, source.seed, source.rate, data, allow_pipes=source.allow_pipes)
+    mixer = Mixer(
+        settings=source.noise,
+        seed=source.seed,
+        rate=source.rate,
+        data=data,
+        allow_pipes=source.allow_pipes,
+    )
     mixtures = mixer.mixtures(below)
     tasks = [(name, speed) for name in sorted(names.values()) for speed in speeds]
     mixed = parts(mixtures)

@@ -25,7 +25,7 @@ POOL = 100
 """Rooms, and noises of each kind, that copies are drawn from; those that are drawn are made."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Mixer:
     """Draws what copies are mixed from, and makes it."""
 
@@ -80,7 +80,7 @@ class Mixer:
             match kind:
                 case "room":
                     room, t60 = rooms.drawn(rng), _within(rng, self.settings.t60)
-                    heard = rooms.response(room, t60, self.rate)
+                    heard = rooms.response(room, t60=t60, rate=self.rate)
                     sound = heard * (audio.INT16 - 1) / np.abs(heard).max()
                 case "shaped":
                     sound = noises.shaped(rng, speech)

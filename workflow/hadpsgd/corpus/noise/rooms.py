@@ -53,10 +53,10 @@ def drawn(rng: np.random.Generator) -> Room:
             return Room(size, talker, microphone)
 
 
-def response(room: Room, t60: float, rate: int) -> Floats:
+def response(room: Room, *, t60: float, rate: int) -> Floats:
     """Impulse response [samples of t60 seconds] of a room whose energy decays by 60 dB in `t60`
     seconds; 0 has no walls: the direct path alone, [1]."""
-    images = Images(room, max(1, round(t60 * rate)), rate)
+    images = Images(room, samples=max(1, round(t60 * rate)), rate=rate)
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
@@ -82,7 +82,7 @@ def reverberation_time(response: Floats, rate: int) -> float:
 class Images:
     """Images of a room by the number of their reflections, which is all that walls change."""
 
-    def __init__(self, room: Room, samples: int, rate: int) -> None:
+    def __init__(self, room: Room, *, samples: int, rate: int) -> None:
         """Count those that are heard within so many samples after the direct path."""
         direct = float(np.linalg.norm(room.talker - room.microphone))
         reach = direct + samples / rate * SOUND
