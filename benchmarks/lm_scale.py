@@ -22,7 +22,9 @@ from typing import TextIO
 
 import numpy as np
 
-from hadpsgd.lm import arpa
+from hadpsgd.decoding.grammar import Grammar
+from hadpsgd.decoding.ngram_states import NgramStates
+from hadpsgd.lm import arpa, stored
 from hadpsgd.lm.backoff import Backoff, load
 from hadpsgd.lm.mix import mix_tuned
 from hadpsgd.lm.prune import prune
@@ -178,6 +180,29 @@ def _look_ups(models: list[Path], _: Path) -> int:
     return sum(len(order.keys) for order in model.orders)
 
 
+def _rescore(models: list[Path], _: Path) -> int:
+    """The grammar that rescores lattices, of a mapped model: sentences of drawn words."""
+    numbers = {name: number for number, name in enumerate(_names(WORDS), 1)}
+    model = stored.read(models[0].with_suffix(".stored"))
+    states, rng, steps = NgramStates(model, numbers), np.random.default_rng(1), 0
+    grammar = Grammar(states)
+    start = time.process_time()
+    while steps < EVENTS // 10:
+        _, state = grammar.start()
+        for word in rng.integers(3, len(model.words), 10).tolist():
+            _, state = grammar.step(state, word)
+            steps += 1
+    print(f"step {1e6 * (time.process_time() - start) / steps:.0f} us", file=sys.stderr)
+    return sum(len(order.keys) for order in model.orders)
+
+
+def _store(models: list[Path], _: Path) -> int:
+    """What `hadpsgd graph` keeps of the full model."""
+    model = load(models[0])
+    stored.write(model, models[0].with_suffix(".stored"))
+    return sum(len(order.keys) for order in model.orders)
+
+
 STAGES = {
     "train": _train,
     "load": _load,
@@ -185,6 +210,8 @@ STAGES = {
     "prune": _prune,
     "mix": _mix,
     "look-ups": _look_ups,
+    "store": _store,
+    "rescore": _rescore,  # after "store"
 }
 
 
@@ -210,7 +237,7 @@ def measured(name: str, models: list[Path], folder: Path) -> np.ndarray:
     )
     if done.returncode:
         sys.exit(f"{name}: {done.stderr}")
-    if name == "look-ups":
+    if name in ("look-ups", "rescore"):
         print("  " + ", ".join(line for line in done.stderr.splitlines() if line.endswith(" us")))
     return np.array([float(value) for value in done.stdout.split()])
 

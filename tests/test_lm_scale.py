@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hadpsgd.errors import UserError
 from hadpsgd.lm import arpa, backoff
 from hadpsgd.lm.backoff import Backoff
-from hadpsgd.lm.memory import LEAST, needed_mb
+from hadpsgd.lm.memory import LEAST, held_mb, needed_mb
 from hadpsgd.lm.mix import merge
 from hadpsgd.lm.prune import pruned_model
 from hadpsgd.lm.train import train
@@ -188,3 +188,4 @@ def test_jobs_ask_for_memory_by_their_files(tmp_path: Path) -> None:
     packed = tmp_path / "packed"
     packed.write_bytes(gzip.compress(text.read_bytes(), 1))
     assert needed_mb([packed], 4) == LEAST + int(packed.stat().st_size * 4 * 35 / 1e6)
+    assert held_mb([text, model, tmp_path / "missing"]) == 2  # a text is no model

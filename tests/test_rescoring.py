@@ -13,17 +13,26 @@ from lattice_problems import SCALINGS, lattices, paths_of, two_words
 from hadpsgd import kaldi_io
 from hadpsgd.cli import main
 from hadpsgd.config.decoding import Decoding
+from hadpsgd.corpus.lang.lexicon_fst import WORD_END, WORD_START
 from hadpsgd.decoding.grammar import Grammar
 from hadpsgd.decoding.lattice import Lattice, Scaling, best_paths
+from hadpsgd.decoding.ngram_states import NgramStates, States
 from hadpsgd.decoding.rescore import Rescorer
 from hadpsgd.decoding.search import Searcher
+from hadpsgd.decoding.spelled_states import SpelledStates
 from hadpsgd.errors import UserError
 from hadpsgd.graph import arrays
-from hadpsgd.lm import train
+from hadpsgd.graph.arrays import Arrays
+from hadpsgd.graph.command import of_arpa
+from hadpsgd.graph.spelling import with_spelling
+from hadpsgd.lm import stored, train
+from hadpsgd.lm.backoff import load
 from hadpsgd.lm.prune import prune
 from hadpsgd.lm.vocabulary import Vocabulary
 
 SCALE = 0.0833
+NAMES = ["<eps>", "a", "b", "c", "d", WORD_START, WORD_END, "#0", "<s>", "</s>"]
+NUMBERS = {name: number for number, name in enumerate(NAMES)}
 
 
 @pytest.fixture(scope="module")
@@ -31,59 +40,154 @@ def kaldi(shared: Path) -> Path:
     return shared / "kaldi_an4"
 
 
-def grammar(rows: list[tuple[int, int, float, int]], final: dict[int, float]) -> Grammar:
-    """G from (state, label, cost, next); label 9 backs off."""
-    size = 1 + max(max(row[0], row[3]) for row in rows)
-    rows = sorted(rows)
-    arcs = np.array([(label, label % 9, cost, to) for _, label, cost, to in rows], arrays.ARC)
-    ends = np.full(size, np.inf, np.float32)
-    ends[list(final)] = list(final.values())
-    sources = np.array([row[0] for row in rows])
-    return Grammar(arrays.assemble(0, ends, sources, arcs), 9)
+def arpa_text(rows: dict[str, tuple[float, float | None]]) -> str:
+    """An ARPA file of n-grams with log10 probability and back-off."""
+    orders = sorted({len(gram.split()) for gram in rows})
+    by_order = {n: [gram for gram in rows if len(gram.split()) == n] for n in orders}
+    lines = ["\\data\\", *(f"ngram {n}={len(by_order[n])}" for n in orders)]
+    for order in orders:
+        lines += ["", f"\\{order}-grams:"]
+        for gram in by_order[order]:
+            log_prob, backoff = rows[gram]
+            more = "" if order == orders[-1] else f"\t{backoff:.6f}"
+            lines.append(f"{log_prob:.6f}\t{gram}{more}")
+    return "\n".join([*lines, "", "\\end\\", ""])
 
 
-# state 0: after <s>, 1: no history, 2: after word 1; backing off may be cheaper than an n-gram
-OLD = grammar(
-    [(0, 9, 0.5, 1), (1, 1, 1.0, 2), (1, 2, 1.5, 1), (2, 9, 0.25, 1), (2, 2, 2.5, 1)],
-    {1: 1.0, 2: 0.25},
-)
-NEW = grammar(
-    [
-        (0, 9, -0.5, 1),
-        (0, 1, 2.0, 2),
-        (1, 1, 0.5, 2),
-        (1, 2, 1.0, 1),
-        (2, 9, 1.0, 1),
-        (2, 1, 0.125, 2),
-    ],
-    {1: 0.75, 2: 3.0},
-)
+# backing off may be cheaper than an n-gram
+OLD = {
+    "<s>": (-99.0, -0.2), "</s>": (-0.4, None), "a": (-0.4, -0.1), "b": (-0.65, -0.3),
+    "a b": (-1.1, None), "a </s>": (-0.1, None),
+}  # fmt: skip
+NEW = {
+    "<s>": (-99.0, 0.2), "</s>": (-0.3, None), "a": (-0.2, -0.4), "b": (-0.4, 0.0),
+    "<s> a": (-0.9, 0.1), "a a": (-0.05, -0.2), "a </s>": (-1.3, None),
+    "<s> a a": (-0.7, None), "a a b": (-0.3, None),
+}  # fmt: skip
 
 
-def cost_in(grammar: Grammar, words: list[int]) -> float:
+def model_of(folder: Path, rows: dict[str, tuple[float, float | None]]) -> NgramStates:
+    """A model's states, by way of the files in a graph folder."""
+    folder.mkdir()
+    path = folder / "model.arpa"
+    path.write_text(arpa_text({gram: (p, b or 0.0) for gram, (p, b) in rows.items()}))
+    stored.write(load(path), folder / "stored")
+    return NgramStates(stored.read(folder / "stored"), NUMBERS)
+
+
+def g_of(folder: Path) -> Arrays:
+    """The model of a folder as an FST, by kaldilm's arpa2fst."""
+    (folder / "words.txt").write_text("".join(f"{n} {i}\n" for n, i in NUMBERS.items()))
+    return arrays.from_fst(of_arpa(arpa=folder / "model.arpa", words=folder / "words.txt"))
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Rescorer, Arrays, Arrays]:
+    folder = tmp_path_factory.mktemp("models")
+    old, new = model_of(folder / "old", OLD), model_of(folder / "new", NEW)
+    return Rescorer(Grammar(old), Grammar(new)), g_of(folder / "old"), g_of(folder / "new")
+
+
+def cost_in(graph: Arrays, words: list[int]) -> float:
     """Least cost of words over all paths of G, by walking all."""
 
     def walk(state: int, rest: list[int]) -> float:
-        found = [float(grammar.graph.final[state])] if not rest else []
-        for arc in grammar.graph.arcs[grammar.graph.first[state] : grammar.graph.first[state + 1]]:
+        found = [float(graph.final[state])] if not rest else []
+        for arc in graph.arcs[graph.first[state] : graph.first[state + 1]]:
             label, cost, to = int(arc["ilabel"]), float(arc["weight"]), int(arc["next"])
-            if label == 9:
+            if label == NUMBERS["#0"]:
                 found.append(cost + walk(to, rest))
             elif rest and label == rest[0]:
                 found.append(cost + walk(to, rest[1:]))
         return min(found, default=np.inf)
 
-    return walk(grammar.graph.start, words)
+    return walk(graph.start, words)
+
+
+def cost_of(states: States, words: list[int]) -> float:
+    """The same as rescoring asks for it."""
+    grammar = Grammar(states)
+    total, state = grammar.start()
+    for word in words:
+        cost, state = grammar.step(state, word)
+        total += cost
+    return total + grammar.final(state)
+
+
+def drawn(seed: int, order: int) -> dict[str, tuple[float, float | None]]:
+    """A model whose n-grams may lack their ends, and histories what follows; "x" is in no graph."""
+    rng = np.random.default_rng(seed)
+    words = ["a", "b", "c", "x", WORD_START]
+
+    def number(gram: str) -> tuple[float, float]:
+        return -2.5 * rng.random(), 0.0 if gram == "</s>" else 1.2 * rng.random() - 0.9
+
+    rows = {gram: number(gram) for gram in ["<s>", "</s>", *words]}
+    below = ["<s>", *words]
+    for _ in range(order - 1):
+        grams = [f"{context} {word}" for context in below for word in [*words, "</s>"]]
+        rows |= {gram: number(gram) for gram in grams if rng.random() < 0.25}
+        below = [gram for gram in grams if gram in rows and not gram.endswith("</s>")]
+    return dict(rows)
+
+
+@pytest.mark.parametrize(("seed", "order"), [(1, 1), (2, 2), (3, 3), (4, 4)])
+def test_a_models_costs_are_those_of_its_g(tmp_path: Path, seed: int, order: int) -> None:
+    """By kaldilm's arpa2fst, all paths walked."""
+    states, graph = model_of(tmp_path / "m", drawn(seed, order)), g_of(tmp_path / "m")
+    rng = np.random.default_rng(seed)
+    for _ in range(60):
+        words = rng.integers(1, 4, rng.integers(0, 7)).tolist()
+        assert cost_of(states, words) == pytest.approx(cost_in(graph, words), abs=1e-5)
+    with pytest.raises(UserError, match="lacks word 4"):
+        cost_of(states, [1, NUMBERS["d"]])
+
+
+@pytest.mark.parametrize(("seed", "order"), [(5, 2), (6, 3), (7, 4)])
+def test_spelled_words_cost_what_they_do_in_g(tmp_path: Path, seed: int, order: int) -> None:
+    spelling = {"<s>": (-99.0, -0.3), "</s>": (-0.5, 0.0), "c": (-0.9, -0.2), "d": (-0.3, -0.4)}
+    spelling |= {"<s> d": (-0.1, 0.0), "d c": (-0.8, 0.0), "c </s>": (-0.2, 0.0)}
+    known = model_of(tmp_path / "known", drawn(seed, order))
+    pieces = model_of(tmp_path / "pieces", dict(spelling))
+    begin, end = NUMBERS[WORD_START], NUMBERS[WORD_END]
+    states = SpelledStates(known, pieces, begin, end, cost=-1.5, scale=0.7)
+    labels = (begin, end, NUMBERS["#0"])
+    g, inside = g_of(tmp_path / "known"), g_of(tmp_path / "pieces")
+    graph = with_spelling(g, inside, labels, cost=-1.5, scale=0.7)
+    rng = np.random.default_rng(seed)
+    for _ in range(40):
+        words: list[int] = []
+        for word in rng.integers(1, 5, rng.integers(0, 5)).tolist():
+            spelled = [begin, *rng.integers(3, 5, 2).tolist(), end]
+            words += spelled if word == 4 else [word]
+        assert cost_of(states, words) == pytest.approx(cost_in(graph, words), abs=1e-5)
+
+
+def test_damaged_models_are_named(tmp_path: Path) -> None:
+    model_of(tmp_path / "m", NEW)
+    folder = tmp_path / "m/stored"
+    file = folder / "2.log_prob.npy"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-4])
+    with pytest.raises(UserError, match="stored: a damaged language model"):
+        stored.read(folder)
+    file.write_bytes(b"")
+    with pytest.raises(UserError, match="stored: a damaged language model"):
+        stored.read(folder)
+    file.unlink()
+    with pytest.raises(UserError, match=r"2\.log_prob\.npy: missing"):
+        stored.read(folder)
 
 
 @given(lattices())
 @settings(max_examples=100)
-def test_rescoring_against_all_paths(lat: Lattice) -> None:
-    rescored = Rescorer(OLD, NEW)(lat)
+def test_rescoring_against_all_paths(pair: tuple[Rescorer, Arrays, Arrays], lat: Lattice) -> None:
+    rescorer, old, new = pair
+    rescored = rescorer(lat)
     assert np.all(rescored.arcs["next"] > rescored.sources)
     for scaling in SCALINGS:
         wanted = sorted(
-            cost + cost_in(NEW, words) - cost_in(OLD, words)
+            cost + cost_in(new, words) - cost_in(old, words)
             for cost, words in paths_of(lat, scaling)
         )
         found = sorted(cost for cost, _ in paths_of(rescored, scaling))
@@ -91,10 +195,11 @@ def test_rescoring_against_all_paths(lat: Lattice) -> None:
         assert best_paths(rescored, [scaling])[0].cost == pytest.approx(wanted[0], abs=1e-3)
 
 
-def test_a_word_that_the_full_model_lacks_is_named() -> None:
-    lat = two_words([0.0, 1.0])
+def test_a_word_that_the_full_model_lacks_is_named(tmp_path: Path) -> None:
+    old = model_of(tmp_path / "old", {**OLD, "c": (-1.0, 0.0)})
+    new = model_of(tmp_path / "new", NEW)
     with pytest.raises(UserError, match="the full language model lacks word 3"):
-        Rescorer(grammar([(0, 1, 0.0, 0), (0, 2, 0.0, 0), (0, 3, 0.0, 0)], {0: 0.0}), NEW)(lat)
+        Rescorer(Grammar(old), Grammar(new))(two_words([0.0, 1.0]))
 
 
 @pytest.mark.parametrize("first", ["2-gram", "pruned"])

@@ -127,7 +127,7 @@ def test_two_language_models(user: User, scored: Path) -> None:
     assert report["sources"]["corpus"]["source"] == str(folder / "sw1_fsh.o4g.kn.gz")
     assert report["first_pass"]["source"] == str(folder / "sw1.o3g.kn.gz")
     assert (len(report["ngrams"]), len(report["first_pass"]["ngrams"])) == (4, 3)
-    assert sorted(p.name for p in (scored / "graph/rescore").iterdir()) == ["new.fst", "old.fst"]
+    assert sorted(p.name for p in (scored / "graph/rescore").iterdir()) == ["new", "old"]
 
 
 def test_errors_are_analysed(scored: Path) -> None:

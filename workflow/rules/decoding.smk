@@ -18,7 +18,7 @@ rule decode:
     threads: shared_threads(max(1, len(DECODED)) * (1 + len(CONFIG.tests)))
     resources:
         gres=one_gpu(CONFIG),
-        mem_mb=lambda wildcards, attempt: 8000 * attempt,
+        mem_mb=lambda wildcards, attempt: 8000 * attempt + RESCORING_MB,
         runtime=lambda wildcards, attempt: 240 * attempt,
     params:
         config=config_file,
@@ -53,7 +53,7 @@ if GMM_ROW:
             "../../envs/hadpsgd.yaml"
         threads: shared_threads(1 + len(CONFIG.tests))
         resources:
-            mem_mb=lambda wildcards, attempt: 4000 * attempt,
+            mem_mb=lambda wildcards, attempt: 4000 * attempt + RESCORING_MB,
             runtime=lambda wildcards, attempt: 240 * attempt,
         params:
             config=config_file,

@@ -1,4 +1,4 @@
-from hadpsgd.lm.memory import needed_mb
+from hadpsgd.lm.memory import held_mb, needed_mb
 
 FIRST_PASS = f"{OUT}/lm/first_pass.arpa.gz" if CONFIG.lm.rescores else []
 LM_SOURCES = [
@@ -6,6 +6,8 @@ LM_SOURCES = [
     *([CONFIG.lm.arpa] if CONFIG.lm.arpa else []),
     *([CONFIG.lm.first_pass_arpa] if CONFIG.lm.first_pass_arpa else []),
 ]
+# The full model beside the graph, where lattices are rescored with it.
+RESCORING_MB = held_mb(LM_SOURCES) if CONFIG.lm.rescores else 0
 # An open vocabulary: new words are spelled in pieces.
 LM_LANG = f"{OUT}/pieces/lang" if CONFIG.lm.pieces else f"{OUT}/lang"
 SPELLING = f"{OUT}/pieces/spelling.arpa.gz" if CONFIG.lm.pieces else []
@@ -91,7 +93,7 @@ rule graph:
     conda:
         "../../envs/hadpsgd.yaml"
     resources:
-        mem_mb=lambda wildcards, attempt: 8000 * attempt,
+        mem_mb=lambda wildcards, attempt: 8000 * attempt + RESCORING_MB,
         runtime=lambda wildcards, attempt: 240 * attempt,
     params:
         config=config_file,

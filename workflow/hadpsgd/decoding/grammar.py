@@ -7,43 +7,30 @@ lead to, with what each costs more than the best (determinisation on demand, tro
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from pathlib import Path
 
-import numpy as np
-
+from hadpsgd.decoding.ngram_states import States
 from hadpsgd.errors import UserError
-from hadpsgd.graph import arrays
-from hadpsgd.graph.arrays import Arrays
 
 State = tuple[tuple[int, float], ...]
 """(state of G, cost above the best), sorted."""
 
 KNOWN = 1 << 16
 """Most steps that are remembered: some 100 MiB. Lattices ask the same ones again soon."""
-_DIGITS = 4  # of costs that tell states apart
+_DIGITS = 6  # of costs that tell states apart
 
 
 @dataclass
 class Grammar:
-    """G as arrays, its arcs sorted by input label; `backoff` is the label of back-off arcs."""
+    """G determinised on demand."""
 
-    graph: Arrays
-    backoff: int
+    states: States
     _known: dict[tuple[State, int], tuple[float, State]] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, path: Path, backoff: int) -> Grammar:
-        """Read G.fst.
-
-        Raises:
-            UserError: it is missing or damaged.
-        """
-        return cls(arrays.read(path), backoff)
 
     def start(self) -> tuple[float, State]:
         """The state before the first word, and its cost: backing off may cost less than nothing."""
-        return self._closed({self.graph.start: 0.0})
+        return self._closed({self.states.start: 0.0})
 
     def step(self, state: State, word: int) -> tuple[float, State]:
         """The cost of a word and the state after it.
@@ -55,11 +42,10 @@ class Grammar:
         if key not in self._known:
             reached: dict[int, float] = {}
             for source, residual in state:
-                arc = self._find(source, word)
+                arc = self.states.step(source, word)
                 if arc is not None:
-                    target = int(arc["next"])
-                    cost = residual + float(arc["weight"])
-                    reached[target] = min(cost, reached.get(target, np.inf))
+                    cost, target = residual + arc[0], arc[1]
+                    reached[target] = min(cost, reached.get(target, math.inf))
             if not reached:
                 raise UserError(
                     f"the full language model lacks word {word} of the first pass",
@@ -72,26 +58,18 @@ class Grammar:
 
     def final(self, state: State) -> float:
         """The cost of ending; inf where no sentence ends here."""
-        return min(residual + float(self.graph.final[source]) for source, residual in state)
-
-    def _find(self, source: int, label: int) -> np.void | None:
-        low, high = self.graph.first[source], self.graph.first[source + 1]
-        labels = self.graph.arcs["ilabel"][low:high]
-        place = int(np.searchsorted(labels, label))
-        if place == len(labels) or labels[place] != label:
-            return None
-        return self.graph.arcs[low + place]
+        return min(residual + self.states.final(source) for source, residual in state)
 
     def _closed(self, reached: dict[int, float]) -> tuple[float, State]:
         """The least cost, and the state: with all that backing off leads to."""
         waiting = sorted(reached)
         while waiting:
             source = waiting.pop()
-            arc = self._find(source, self.backoff)
+            arc = self.states.back_off(source)
             if arc is None:
                 continue
-            target, cost = int(arc["next"]), reached[source] + float(arc["weight"])
-            if cost < reached.get(target, np.inf):
+            cost, target = reached[source] + arc[0], arc[1]
+            if cost < reached.get(target, math.inf):
                 reached[target] = cost
                 waiting.append(target)
         least = min(reached.values())

@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hadpsgd.corpus.lang.directory import read_symbols
+from hadpsgd.corpus.lang.lexicon_fst import WORD_END, WORD_START
 from hadpsgd.decoding.grammar import Grammar, State
 from hadpsgd.decoding.lattice import Lattice
-from hadpsgd.errors import UserError
-
-FOLDER, OLD, NEW = "rescore", "old.fst", "new.fst"
+from hadpsgd.decoding.ngram_states import NgramStates, States
+from hadpsgd.decoding.spelled_states import SpelledStates
+from hadpsgd.graph.rescoring import FOLDER, NEW, OLD, SPELLING, spelling_costs
+from hadpsgd.lm import stored
 
 
 @dataclass
@@ -34,8 +36,17 @@ class Rescorer:
         models = folder / FOLDER
         if not models.exists():
             return None
-        label = backoff_label(folder / "words.txt")
-        return cls(*(Grammar.read(models / name, label) for name in (OLD, NEW)))
+        numbers = read_symbols(folder / "words.txt")
+        old, new = (NgramStates(stored.read(models / name), numbers) for name in (OLD, NEW))
+        if (costs := spelling_costs(folder)) is None:
+            return cls(Grammar(old), Grammar(new))
+        spelling = NgramStates(stored.read(models / SPELLING), numbers)
+
+        def with_spelling(words: States) -> Grammar:
+            begin, end = numbers[WORD_START], numbers[WORD_END]
+            return Grammar(SpelledStates(words, spelling, begin, end, *costs))
+
+        return cls(with_spelling(old), with_spelling(new))
 
     def __call__(self, lattice: Lattice) -> Lattice:
         """The lattice with new graph costs; states are split where histories differ.
@@ -47,17 +58,6 @@ class Rescorer:
             UserError: a word that the new grammar lacks.
         """
         return lattice if lattice.num_states == 0 else _Splitter(self, lattice).lattice()
-
-
-def backoff_label(words: Path) -> int:
-    """The number of #0 in words.txt.
-
-    Raises:
-        UserError: it has none, is missing or damaged.
-    """
-    if (label := read_symbols(words).get("#0")) is None:
-        raise UserError("no #0", where=words, fix="Make the graph again")
-    return label
 
 
 _Histories = tuple[State, State]

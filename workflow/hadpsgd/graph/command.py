@@ -18,7 +18,7 @@ from hadpsgd.corpus.lang.lexicon_fst import WORD_END, WORD_START
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
 from hadpsgd.gmm import event_map, transition_model
-from hadpsgd.graph import arrays
+from hadpsgd.graph import arrays, rescoring
 from hadpsgd.graph.compile import (
     Progress,
     Scales,
@@ -79,15 +79,31 @@ def run(args: argparse.Namespace) -> int:
         (out / "num_pdfs").write_text(f"{model.num_pdfs}\n")
         Transitions.of(model).write(out / "transitions.npz")
         if args.first_pass:
-            (out / "rescore").mkdir()
-            for name, model in (("old", args.first_pass), ("new", args.arpa)):
-                made = arrays.from_fst(grammar_of(model))
-                arrays.write(made, out / "rescore" / f"{name}.fst")
+            del grammar, graph  # the full model takes their place
+            check_words(arpa=args.arpa, words=words)
+            rescoring.write(
+                out,
+                old=args.first_pass,
+                new=args.arpa,
+                spelling=args.spelling,
+                settings=settings,
+            )
     return 0
 
 
 def of_arpa(*, arpa: Path, words: Path) -> kaldifst.StdVectorFst:
     """G of an ARPA file, gzipped or not; words that the lang folder lacks are named and left out.
+
+    Raises:
+        UserError: the file is missing, damaged or no sound language model (`lm.arpa.check`).
+    """
+    check_words(arpa=arpa, words=words)
+    with unpacked(arpa) as file, tempfile.TemporaryDirectory() as folder:
+        return make_g(arpa=file, words=words, out=Path(folder) / "G.fst")
+
+
+def check_words(*, arpa: Path, words: Path) -> None:
+    """Check an ARPA file, and name its words that the lang folder lacks.
 
     Raises:
         UserError: the file is missing, damaged or no sound language model (`lm.arpa.check`).
@@ -101,8 +117,6 @@ def of_arpa(*, arpa: Path, words: Path) -> kaldifst.StdVectorFst:
             f" left out: {', '.join(lacking[:10])}",
             file=sys.stderr,
         )
-    with unpacked(arpa) as file, tempfile.TemporaryDirectory() as folder:
-        return make_g(arpa=file, words=words, out=Path(folder) / "G.fst")
 
 
 def with_spelling_of(
