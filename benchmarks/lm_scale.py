@@ -188,9 +188,9 @@ def _rescore(models: list[Path], _: Path) -> int:
     grammar = Grammar(states)
     start = time.process_time()
     while steps < EVENTS // 10:
-        _, state = grammar.start()
-        for word in rng.integers(3, len(model.words), 10).tolist():
-            _, state = grammar.step(state, word)
+        state = grammar.start()[1]
+        for drawn in rng.integers(3, len(model.words), 10).tolist():
+            state = grammar.step(state, drawn)[1]
             steps += 1
     print(f"step {1e6 * (time.process_time() - start) / steps:.0f} us", file=sys.stderr)
     return sum(len(order.keys) for order in model.orders)
