@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch.distributed as dist
-from crews import PATIENCE, Crew, Plan, check, check_bits, of_nodes, records, replayed
+from crews import PATIENCE, Crew, Plan, check, check_bits, file_of, of_nodes, records, replayed
 from test_members_alone import crews, leave_alone
 
 from hadpsgd.decentralized.core.events import Join, Update
@@ -39,6 +41,20 @@ def make_whole(crew: Crew, node: int, life: int) -> None:
         assert time.monotonic() < deadline, crew.ended()
         time.sleep(0.02)
     crew.wait_until_all_mix()
+
+
+def lives_on(crew: Crew, node: int) -> bool:
+    """Whether a super-learner's first member mixes without the other one, or has ended."""
+    first, file = crew.plan.members(node)[0], file_of(crew.plan, node)
+    grown, deadline = file.stat().st_size + 30, time.monotonic() + PATIENCE
+    while first in crew.running and file.stat().st_size < grown:
+        assert time.monotonic() < deadline, "the first member stands still"
+        crew.reap([first])
+        time.sleep(0.01)
+    if first in crew.running:
+        return True
+    assert "TornError" in (error := crew.done.pop(first).error) or "lost ranks" in error
+    return False
 
 
 def updates(plan: Plan, node: int) -> int:
@@ -97,6 +113,46 @@ def test_the_first_member_waits_and_mixes_until_others_come(
     check(plan, nodes)
     check_bits(nodes, replayed(plan)[0])
     assert sum(isinstance(event, Join) for event in records(plan)[0]) == lives
+
+
+def test_two_neighbours_that_wait_at_once_are_both_whole_again(
+    tmp_path: Path, crews: list[Crew]
+) -> None:
+    """Both first members wait, mix with each other alone, and let new ones in at one time."""
+    plan = Plan(tmp_path, learners=4, size=2, steps=10**6, pause=0.1, reduces=True, waits=True)
+    crew = Crew(plan)
+    crews.append(crew)
+    for rank in range(4):
+        crew.start(rank)
+    crew.under_way(60)
+    for rank in (1, 3):
+        os.kill(crew.running[rank].pid, signal.SIGKILL)
+    crew.wait([1, 3])
+    for rank in (1, 3):
+        assert crew.done.pop(rank).error == "died"
+    struck = [node for node in (0, 1) if not lives_on(crew, node)]
+    lives = {node: int(node in struck) for node in (0, 1)}
+    for node in struck:  # one that lacked what the other counts comes again as a whole
+        for rank in plan.members(node):
+            crew.start(rank, join=1)
+    waiting = [node for node in (0, 1) if node not in struck]
+    crew.wait_until_all_mix()
+    before = {node: updates(plan, node) for node in (0, 1)}
+    for node in waiting:
+        crew.start(2 * node + 1, join=1, returns=True)
+    deadline = time.monotonic() + PATIENCE
+    while any(updates(plan, node) < before[node] + 5 for node in (0, 1)):
+        assert time.monotonic() < deadline, crew.ended()
+        crew.wait_until_all_mix()
+    assert all(times_whole_again(crew, node) == 1 for node in waiting)
+    crew.enough()
+    results = crew.results()
+    assert sorted(results) == [0, 1, 2, 3]
+    nodes = of_nodes(plan, results)
+    check(plan, nodes)
+    check_bits(nodes, replayed(plan)[0])
+    joins = {n: sum(isinstance(e, Join) for e in found) for n, found in records(plan).items()}
+    assert joins == lives
 
 
 def test_who_comes_back_after_the_end_is_too_late(tmp_path: Path, crews: list[Crew]) -> None:

@@ -54,13 +54,19 @@ class Groups:
 
 
 def groups(
-    strategy: Strategy, meeting: Meeting, *, on_gpu: bool = False, by_host: bool = False
+    strategy: Strategy,
+    meeting: Meeting,
+    *,
+    on_gpu: bool = False,
+    by_host: bool = False,
+    reduces: bool = False,
 ) -> Groups:
     """Make the process groups; every rank calls it.
 
     The default group is the super-learner's (or everybody's, where a strategy needs that): the
     death of a rank never breaks the groups of other super-learners. On GPUs the communication
     thread of a super-learner goes by the hosts' memory: NCCL is left to the compute thread.
+    `reduces`: members may go on without others.
     """
     place = meeting.place
     alone = Group(None)
@@ -74,7 +80,12 @@ def groups(
     )
     connections = process_group(name, meeting, rank=rank, size=size, by_host=by_host)
     apart = meeting.apart(range(place.rank - rank, place.rank - rank + size))
-    first = Group(dist.group.WORLD, apart=apart, by_host=by_host, connections=connections)
+    first = Group(
+        dist.group.WORLD,
+        apart=apart,
+        by_host=by_host,
+        connections=connections if reduces else (),
+    )
     second = alone
     if strategy.mixes and strategy.synchronous:
         made = keep(dist.new_group(timeout=meeting.timeout))
@@ -220,7 +231,7 @@ def build(
     )
     if meeting.returning:
         wait_to_be_called(meeting)
-    made = groups(strategy, meeting, on_gpu=flat.weights.is_cuda, by_host=by_host)
+    made = groups(strategy, meeting, on_gpu=flat.weights.is_cuda, by_host=by_host, reduces=reduces)
     parts = ProcessParts(learner, strategy, plan, meeting, clock, made, reduces=reduces)
     mixer = strategy.mixer(parts)
     reducer = Reducer(flat, made.gradients, backwards=backwards)

@@ -19,7 +19,8 @@ from torch.utils.hooks import RemovableHandle
 from hadpsgd.decentralized.core.buffers import ALIGN, Flat, Slot
 from hadpsgd.decentralized.core.engine import LostMemberError
 from hadpsgd.decentralized.core.sums import mean_of
-from hadpsgd.decentralized.network.sockets import Names, shut_down
+from hadpsgd.decentralized.network.sockets import Names
+from hadpsgd.decentralized.network.waiting import Waiter
 from hadpsgd.errors import UserError
 
 BUCKET_BYTES = 8 * 2**20
@@ -32,11 +33,17 @@ PIECE_BYTES = 2**18
 
 
 class Begun:
-    """Something that was begun, to be waited for; a second wait says what the first one said."""
+    """Something that was begun, to be waited for; a second wait says what the first one said.
 
-    def __init__(self, work: dist.Work | None) -> None:
+    Args:
+        work: torch's.
+        waiter: waits in place of who asks, so that it ends with the connections.
+    """
+
+    def __init__(self, work: dist.Work | None, waiter: Waiter | None = None) -> None:
         assert work is not None  # None: this rank is not of the group
         self._work: dist.Work | None = work
+        self.waiter = waiter
         self._error: LostMemberError | None = None
 
     @property
@@ -71,6 +78,14 @@ def wait(works: Works) -> None:
     Raises:
         LostMemberError: a rank is gone.
     """
+    waiter = works[0].waiter if works else None
+    if waiter is not None:
+        waiter.run(lambda: _wait_for(works))
+    else:
+        _wait_for(works)
+
+
+def _wait_for(works: Works) -> None:
     for work in works:
         work.wait()
 
@@ -96,7 +111,8 @@ class Group:
         group: torch's.
         apart: whether its ranks are on several hosts; all ranks say the same.
         by_host: exchange copies of the tensors; all ranks say the same.
-        connections: of the group, to be closed when it is abandoned.
+        connections: of the group, where it may be abandoned: then they are closed, and waits end
+            when one of them does.
     """
 
     def __init__(
@@ -108,7 +124,7 @@ class Group:
         connections: Collection[tuple[int, Names]] = (),
     ) -> None:
         self.group = group
-        self.connections = connections
+        self.waiter = Waiter(connections) if connections else None
         self.apart = apart
         self.by_host = by_host
         self.size = dist.get_world_size(group) if group is not None else 1
@@ -133,16 +149,16 @@ class Group:
 
         Its connections end, so what was begun fails, at the others, too.
         """
-        shut_down(self.connections)
-        while self._begun:
-            with contextlib.suppress(LostMemberError):
-                self._begun.popleft().wait()
+        if self.waiter is not None:
+            self.waiter.end()
+            self.waiter = None
+        self._begun.clear()
 
     def renew(
         self, group: dist.ProcessGroup | None, connections: Collection[tuple[int, Names]]
     ) -> None:
         """Another group of as many ranks, after `abandon`."""
-        self.group, self.connections = group, connections
+        self.group, self.waiter = group, Waiter(connections)
 
     def new_tag(self) -> int:
         """For messages that must not be taken for others; all ranks ask in one order."""
@@ -206,7 +222,7 @@ class Group:
     def _keep(self, work: dist.Work | None) -> Begun:
         while self._begun and self._begun[0].waited:
             self._begun.popleft()
-        self._begun.append(Begun(work))
+        self._begun.append(Begun(work, self.waiter))
         return self._begun[-1]
 
 

@@ -59,6 +59,24 @@ def new_since(before: Mapping[int, Names]) -> Collection[tuple[int, Names]]:
     ]
 
 
+def any_closed(connections: Collection[tuple[int, Names]]) -> bool:
+    """Whether one of them is not there any more."""
+    return any(not _is_there(descriptor, names) for descriptor, names in connections)
+
+
+def all_closed(connections: Collection[tuple[int, Names]]) -> bool:
+    """Whether none of them is there any more."""
+    return not any(_is_there(descriptor, names) for descriptor, names in connections)
+
+
+def _is_there(descriptor: int, names: Names) -> bool:
+    try:
+        with _copy(descriptor) as copy:
+            return bool(copy.getsockname() == names[0])
+    except OSError:
+        return False
+
+
 def shut_down(connections: Collection[tuple[int, Names]]) -> None:
     """Both ways, under who uses them; those that are there no more are left."""
     there = found()

@@ -1,0 +1,78 @@
+"""Waits for what a library has under way that end when its connections do.
+
+gloo fails the operations that have not begun when a connection ends. One whose message is half
+received, or half sent, it forgets: who waits for it waits for the whole time-out (minutes), and
+cannot be called back. So a thread waits in place of the one that computes, which looks meanwhile
+whether the connections are there. If one is not, gloo has closed it and touches no buffer any more.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from queue import SimpleQueue
+
+from hadpsgd.decentralized.core.engine import LostMemberError
+from hadpsgd.decentralized.network import sockets
+from hadpsgd.decentralized.network.sockets import Names
+
+LOOK_SECONDS = 0.25
+CLOSE_SECONDS = 3.0
+"""gloo closes a connection that was shut down at once; longer is not waited for."""
+
+
+class Waiter:
+    """Waits in a thread of its own.
+
+    Args:
+        connections: those by which what is waited for goes.
+    """
+
+    def __init__(self, connections: Collection[tuple[int, Names]]) -> None:
+        self.connections = connections
+        self._asked: SimpleQueue[_Wait | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def run(self, wait: Callable[[], None]) -> None:
+        """Do `wait` there, and raise what it raises.
+
+        Raises:
+            LostMemberError: a connection has ended, and `wait` did not say so.
+        """
+        if self._thread is None:  # a daemon: one that gloo keeps must not keep the process
+            self._thread = threading.Thread(target=self._serve, name="waiting", daemon=True)
+            self._thread.start()
+        asked, broken = _Wait(wait), False
+        self._asked.put(asked)
+        while not asked.done.wait(LOOK_SECONDS):
+            if broken:  # since the last look: it would have said so by now
+                raise LostMemberError("a connection ended in the middle of a message")
+            broken = sockets.any_closed(self.connections)
+        if asked.error is not None:
+            raise asked.error
+
+    def end(self) -> None:
+        """Shut the connections down, until gloo lets go of them; nothing more is asked for."""
+        sockets.shut_down(self.connections)
+        deadline = time.monotonic() + CLOSE_SECONDS
+        while not sockets.all_closed(self.connections) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        self._asked.put(None)
+
+    def _serve(self) -> None:
+        while (asked := self._asked.get()) is not None:
+            try:
+                asked.wait()
+            except BaseException as error:
+                asked.error = error
+            asked.done.set()
+
+
+class _Wait:
+    """What the thread is asked to wait for."""
+
+    def __init__(self, wait: Callable[[], None]) -> None:
+        self.wait = wait
+        self.done = threading.Event()
+        self.error: BaseException | None = None
