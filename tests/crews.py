@@ -28,7 +28,7 @@ from hadpsgd.decentralized.core.events import Event, Join, Mix, Update, ledger_f
 from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.core.sums import mean_of
-from hadpsgd.decentralized.elastic.helpers import Helper, Word, may_help
+from hadpsgd.decentralized.elastic.helpers import Helper, Word, lets_in, may_help
 from hadpsgd.decentralized.elastic.membership import ExcludedError
 from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.decentralized.network.link import Link
@@ -74,6 +74,8 @@ class Plan:
     """Steps after which a learner asks all for a pause, as for a checkpoint (0: never)."""
     reduces: bool = False
     """Whether a super-learner goes on by its first member."""
+    inherits: bool = False
+    """Whether another member takes the place of a first one that died, as the test says."""
     waits: bool = False
     """Whether that one takes no gradients before new members have come."""
     die_after_bytes: int = 0
@@ -121,17 +123,51 @@ def learner(rank: int, plan: Plan) -> Done | None:  # noqa: ARG001
         try:
             return takes_part(meeting, plan)
         except (LostMemberError, ExcludedError):
-            if not (plan.reduces and may_help(meeting.place)):
+            if not (plan.reduces and (may_help(meeting.place) or plan.inherits)):
                 raise
-        word = helps(meeting, plan)
+        word = None
+        while word is None and not meeting.alone:
+            try:
+                word = helps(meeting, plan)
+            except LostMemberError:
+                if not plan.inherits:
+                    raise
+                meeting = inherits(meeting)
+        if word is None:
+            continue
         if not word.life:
             return None
         meeting = replace(meeting, life=word.life, returning=True)
 
 
+def inherits(meeting: rendezvous.Meeting) -> rendezvous.Meeting:
+    """As the test says, once the first member has died: take its place, or help who does."""
+    place = meeting.place
+    while (found := heir_of(meeting)) is None:
+        time.sleep(0.02)
+    heir, life = found
+    if heir == place.rank:
+        first = replace(place, rank=place.rank - place.member)
+        return replace(meeting, place=first, life=life, returning=False, alone=True)
+    meeting = replace(meeting, life=life)
+    while not lets_in(meeting) and heir_of(meeting) is None:
+        time.sleep(0.02)
+    return meeting
+
+
+def heir_of(meeting: rendezvous.Meeting) -> tuple[int, int] | None:
+    """Who is to take the first member's place, in which life; None: nobody since this one."""
+    store, node = meeting.prefixed("heir"), str(meeting.place.node)
+    if not store.check([node]):
+        return None
+    heir, life = map(int, store.get(node).split())
+    return (heir, life) if life > meeting.life else None
+
+
 def helps(meeting: rendezvous.Meeting, plan: Plan) -> Word:
     """Until new members have come, or the run ends."""
-    helper, model = Helper(meeting), make_model(torch.float64)
+    helper = Helper(meeting, lambda: heir_of(meeting) is not None)
+    model = make_model(torch.float64)
 
     def take(member: int, of: Sequence[int]) -> tuple[float, int]:
         time.sleep(plan.pause)

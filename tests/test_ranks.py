@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -244,12 +245,9 @@ while os.path.exists('/proc/' + pid()):
     assert "rank 3 died (SIGKILL), and super-learner 1 with it: the others go on without" in said
 
 
-@pytest.mark.parametrize("second", [3, 4])
-def test_of_three_ranks_two_go_on(
-    second: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Of 3, 4, 5 the last one dies, and is replaced; then the first one, and all are started again,
-    or 4 as well: 3 goes on, and others come for both.
+def test_of_three_ranks_two_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 3, 4, 5 the last one dies, and is replaced; then 4 as well: 3 goes on, and others come for
+    both.
     """
     script = f"""
 import os, time
@@ -263,28 +261,62 @@ def there(rank, life):
 if rank == 5 and not life:
     while not (there(3, 0) and there(4, 0)): time.sleep(0.02)
     {KILL}
-if rank == {second} and not life:
+if rank == 4 and not life:
     while not there(5, 1): time.sleep(0.02)
     {KILL}
-if (rank == 4 and not life) or 'HADPSGD_RETURN' in os.environ:
+if 'HADPSGD_RETURN' in os.environ:
     time.sleep(3600)
-while not all(there(r, 2) for r in range({second}, 6)): time.sleep(0.02)
+while not all(there(r, 2) for r in (4, 5)): time.sleep(0.02)
 """
     started = ranks(tmp_path, script, 6, alone=True, replacements=5, size=3, reduces=True)
-    assert started.run() == (second == 4)
+    assert started.run() == 1
     assert started.replacements == 3 and not started.waiting
     said = capsys.readouterr().err
     assert "rank 5 died (SIGKILL): the others go on, of its super-learner rank 3, 4 go on" in said
-    whole = "super-learner 1 with it: the others go on, the super-learner joins again" in said
-    assert whole == (second == 3)
-    assert whole or "rank 4 died (SIGKILL): the others go on, of its super-learner rank 3" in said
-    wanted = {3: [False, False], 4: [False, False], 5: [False, True, False]}
-    if second == 4:
-        wanted = {3: [False], 4: [False, True], 5: [False, True, True]}
-    for rank, returns in wanted.items():
+    assert "rank 4 died (SIGKILL): the others go on, of its super-learner rank 3" in said
+    for rank, returns in {3: [False], 4: [False, True], 5: [False, True, True]}.items():
         lines = (tmp_path / f"rank-{rank}.log").read_text().splitlines()
         found = [line.split()[3] == "True" for line in lines if line.startswith("pid")]
         assert found == returns
+
+
+def test_another_rank_takes_the_place_of_the_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of 3, 4, 5 the first one dies: 4 hears that it is rank 3 now, 5 that there is another first
+    one, and a new rank 4 comes to it.
+    """
+    script = f"""
+import os, socket, time
+rank, life = int(os.environ['RANK']), int(os.environ.get('HADPSGD_JOIN', '0'))
+print('life', life, flush=True)
+def said(rank, word):
+    log = os.path.join({str(tmp_path)!r}, f'rank-{{rank}}.log')
+    return os.path.exists(log) and word in open(log).read()
+if rank == 3:
+    while not (said(4, 'life 0') and said(5, 'life 0')): time.sleep(0.02)
+    {KILL}
+if 'HADPSGD_TURN' in os.environ:
+    launcher = socket.socket(fileno=int(os.environ['HADPSGD_TURN']))
+    launcher.send(b'.')
+    launcher.recv(1)
+    print('its turn', life, flush=True)
+elif rank in (4, 5):
+    print(socket.socket(fileno=int(os.environ['HADPSGD_ORDERS'])).recv(4096).decode(), flush=True)
+while not said(4, 'its turn 2'): time.sleep(0.02)
+"""
+    started = ranks(tmp_path, script, 6, alone=True, replacements=3, size=3, reduces=True)
+    assert started.run() == 0 and started.replacements == 2 and not started.waiting
+    said = capsys.readouterr().err
+    assert "rank 3 died (SIGKILL): the others go on, rank 4 takes its place" in said
+    assert "super-learner 1: new rank 4 comes to rank 3" in said
+    logs = {rank: (tmp_path / f"rank-{rank}.log").read_text() for rank in (4, 5)}
+    orders = {
+        rank: [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+        for rank, text in logs.items()
+    }
+    assert orders[4] == [{"rank": 3, "life": 1, "log": str(tmp_path / "rank-3.log")}]
+    assert orders[5] == [{"rank": 5, "life": 1, "log": ""}]
 
 
 # rank 3 dies, and the one that comes then says that it is ready; rank 2 is there
@@ -328,6 +360,19 @@ def test_a_new_rank_comes_to_the_one_that_is_alone(
     assert ("rank 2 waits for new ones" in said) == waits
     assert "super-learner 1: new rank 3 comes to rank 2" in said
     assert "life 1" not in (tmp_path / "rank-2.log").read_text()
+
+
+def test_a_neighbour_may_lose_a_rank_while_a_new_one_comes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both of two super-learners lack one then, and both are whole again."""
+    until = "rank == 1 and said(3, 'its turn') and os.kill(os.getpid(), 9) or said(1, 'its turn')"
+    after = "while not said(1, 'its turn'): time.sleep(0.02)"
+    started = who_comes(tmp_path, until, after=after, replacements=3)
+    assert started.run() == 0 and started.replacements == 1
+    said = capsys.readouterr().err
+    assert "rank 1 died (SIGKILL): the others go on, of its super-learner rank 0 alone" in said
+    assert "super-learner 0: new rank 1 comes to rank 0" in said
 
 
 @pytest.mark.parametrize("dies", ["before", "after"])

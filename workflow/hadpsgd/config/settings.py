@@ -102,9 +102,10 @@ class Settings(Section):
     """When a member of a super-learner fails: the super-learner leaves as a whole, as
     `lost_learner` says (leave); or its first member takes part in mixing, and all wait until new
     processes have its weights and momentum (wait); or until then those that are left share out the
-    minibatches of all members, which takes as much longer (continue). If the first member fails, or
-    waits for longer than `site.rendezvous_seconds`, the super-learner leaves. For hadpsgd among
-    adpsgd on processors, with wire float32."""
+    minibatches of all members, which takes as much longer (continue). If the first member fails,
+    another one takes its place, from a neighbour's weights. One that waits for longer than
+    `site.rendezvous_seconds` leaves with its super-learner. For hadpsgd among adpsgd on processors,
+    with wire float32."""
     silence_limit: float = Field(30.0, ge=0, json_schema_extra=DECIDES_NOTHING)
     """Seconds without a sign of life after which `hadpsgd launch` ends the process of a learner
     (stopped, or hanging); `lost_learner` says what then. For a gradient that does not end, 10 times

@@ -73,6 +73,8 @@ def groups(
     whole = place.size == 1 and (strategy.collective or strategy.shared_steps > 0)
     if place.world == 1 or (place.size == 1 and not whole):
         return Groups(alone, alone, alone)
+    if meeting.alone:
+        return Groups(Group(None, size=place.size), alone, alone)
     name, rank, size = (
         ("everyone", place.rank, place.world)
         if whole
@@ -110,6 +112,7 @@ class ProcessParts(ElasticParts):
         super().__init__(learner, strategy, schedule, meeting.place, clock, made.members)
         self.meeting = meeting
         self.life = meeting.life
+        self.alone = meeting.alone
         self.reduces = reduces
         self.groups = made
         self.gradients = made.gradients

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 from hadpsgd.config import load, run_of, settings_of
@@ -13,6 +14,7 @@ from hadpsgd.decentralized.elastic.membership import TooLateError
 from hadpsgd.decentralized.network.rendezvous import wait_for_keys
 from hadpsgd.errors import UserError
 from hadpsgd.tracking import follower
+from hadpsgd.tracking.follower import Session
 from hadpsgd.tracking.results import SUMMARY
 from hadpsgd.training import divergence, final, memory, pulse, turn
 from hadpsgd.training.job import Job, assemble, identity
@@ -48,17 +50,28 @@ def run(args: argparse.Namespace) -> int:
     except TooLateError as error:
         say(f"{run_id}: {error}")
         return End.DONE
-    rank = job.meeting.place.rank
     args.out.mkdir(parents=True, exist_ok=True)
-    tracked = follower.start(
-        config,
-        args.config,
-        run_id,
-        checkpoints=job.checkpoints.folder,
-        metrics=args.out / "metrics.jsonl",
-        rank=rank,
-    )
-    with tracked as session:
+    with ExitStack() as tracked:
+
+        def track(rank: int) -> Session:
+            return tracked.enter_context(
+                follower.start(
+                    config,
+                    args.config,
+                    run_id,
+                    checkpoints=job.checkpoints.folder,
+                    metrics=args.out / "metrics.jsonl",
+                    rank=rank,
+                )
+            )
+
+        def moved(rank: int) -> None:
+            nonlocal session
+            tracked.close()
+            session = track(rank)
+
+        session = track(job.meeting.place.rank)
+        job.moved = moved
         end = _train(job)
         if end is End.REQUEUE:
             session.interrupted()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -84,6 +85,8 @@ class Job:
     """Between points of the curves."""
     virtual: VirtualLearners | None = None
     """All learners, where they are of this one process; `engine` is then the first one's."""
+    moved: Callable[[int], object] = lambda _: None
+    """Told the rank whose place this process takes."""
     enough: bool = False
     """Whether training ended early, of what held-out losses said."""
 

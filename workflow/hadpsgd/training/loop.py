@@ -34,14 +34,15 @@ class End(IntEnum):
 def train(job: Job) -> End:
     """Train until the last step or an interruption; resumes from the newest checkpoint.
 
-    A member whose super-learner has lost another one helps its first one until that is replaced.
+    A member whose super-learner has lost another one helps its first one until that is replaced, or
+    takes the first one's place.
     """
     saved, ended = resume(job)
     while not ended:
         try:
             return run(job, saved)
         except (LostMemberError, ExcludedError) as lost:
-            word = helping.help_first(job, lost)
+            word = helping.go_on(job, lost)
         if not word.life:
             return End.DONE if word.finished else End.REQUEUE
         saved, ended = resume(job)

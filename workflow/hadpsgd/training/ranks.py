@@ -19,6 +19,7 @@ from hadpsgd.decentralized.network.rendezvous import JOIN, RETURN
 from hadpsgd.training import interrupt
 from hadpsgd.training.loop import End
 from hadpsgd.training.metrics import say
+from hadpsgd.training.orders import ORDERS, Order, give, pair
 from hadpsgd.training.pulse import PULSE
 from hadpsgd.training.turn import GO, READY, TURN
 from hadpsgd.training.vigil import Vigil
@@ -54,6 +55,8 @@ class Rank:
     """Its number in the vigil."""
     turn: socket.socket | None = None
     """Of one that comes to another: it says there that it is ready, then that it takes part."""
+    orders: socket.socket | None = None
+    """To a member of a super-learner, which may take the first one's place."""
     code: int | None = None
     silent: str = ""
     """Why it was ended as one that hangs."""
@@ -72,6 +75,13 @@ class Rank:
         if self.turn is not None:
             self.turn.close()
             self.turn = None
+
+    def closed(self) -> None:
+        """It has ended."""
+        self.hang_up()
+        if self.orders is not None:
+            self.orders.close()
+            self.orders = None
 
     def last_line(self) -> str:
         """Of what this attempt wrote."""
@@ -94,7 +104,8 @@ class Ranks:
         alone: let the others go on without one that died; if not, all end.
         needs_all: why all end, where the strategy cannot go on without one.
         size: ranks of a super-learner. It ends as a whole when one of them dies, and joins so.
-        reduces: but if its first rank lives, those that live go on until new ones come to it.
+        reduces: but those that live go on until new ones come; if the first one died, the next one
+            takes its place.
         waits: they do nothing but wait for them.
         descriptors: open files that they keep open, too.
         silence: seconds after which one that gives no sign of life is ended (`Vigil`; 0: never).
@@ -190,6 +201,11 @@ class Ranks:
             ours.setblocking(False)
             env |= {RETURN: "yes", TURN: str(theirs.fileno())}
             signs.append(theirs.detach())
+        orders = None
+        if self.reduces:
+            orders, theirs = pair()
+            env |= {ORDERS: str(theirs.fileno())}
+            signs.append(theirs.detach())
         log = self.logs / f"rank-{number}.log"
         with log.open("ab") as stream:
             now = time.strftime("%Y-%m-%d %H:%M:%S")
@@ -216,6 +232,7 @@ class Ranks:
             joins_until=time.monotonic() + JOIN_SECONDS if life else 0.0,
             watched=self._started,
             turn=ours,
+            orders=orders,
         )
 
     def _look(self) -> None:
@@ -240,7 +257,7 @@ class Ranks:
     def _ended(self, rank: Rank, status: int) -> None:
         known = (End.DONE, BAD_INPUT, End.REQUEUE)
         rank.code = status if status in known else CRASHED
-        rank.hang_up()
+        rank.closed()
         self.vigil.close(rank.watched)
         if status == BAD_INPUT:
             self._refuse(rank)
@@ -250,7 +267,7 @@ class Ranks:
         how = rank.silent or how
         if self.stopping:
             say(f"rank {rank.number} died ({how}); its log: {rank.log}")
-        elif self.alone and self._others_take_part(rank):
+        elif self.alone and (self._reduces(rank) or self._others_take_part(rank)):
             self._fall(rank, status, how)
         else:
             because = f" ({self.needs_all})" if self.needs_all else ""
@@ -265,7 +282,7 @@ class Ranks:
         """The others go on without it, and without its super-learner; newcomers join, if wanted."""
         if rank.number in self.waiting:  # it died with another one, and is replaced already
             return
-        died, it = f"rank {rank.number} died ({how})", "it"
+        died, it, heir = f"rank {rank.number} died ({how})", "it", self._heir(rank)
         colleagues, node = self._colleagues(rank), rank.number // self.size
         if self._reduces(rank):
             there = [one for one in self._numbers(node) if self._lives_on(one)]
@@ -277,10 +294,18 @@ class Ranks:
             self._prepare(node, give_up=self._always_alike(rank, status))
             return
         self._dismiss(self._waiting_of(node))
+        if heir is not None:
+            alike = self._always_alike(rank, status)
+            say(f"{died}: the others go on, rank {heir.number} takes its place")
+            self._put_in_place(heir, of=rank)
+            self._prepare(node, give_up=alike)
+            return
         if colleagues:
             it = "the super-learner"
             died += f", and super-learner {node} with it"
         alike = self._always_alike(rank, status)
+        for colleague in colleagues:
+            colleague.closed()  # no order comes any more
         for colleague in colleagues:
             self._end(colleague)
         if self.refused:  # one of them found bad input, of which this one died
@@ -304,6 +329,33 @@ class Ranks:
         if self.waits and not self.replacements:
             return False
         return self._lives_on(first.number) and time.monotonic() >= first.joins_until
+
+    def _heir(self, dead: Rank) -> Rank | None:
+        """Who takes the place of a first rank that died: the next one that lives, if none of them
+        is between coming and taking part.
+        """
+        node, colleagues = dead.number // self.size, self._colleagues(dead)
+        if not self.reduces or dead.number != node * self.size or dead.joins_until == float("inf"):
+            return None
+        if self.waits and not self.replacements:
+            return None
+        there = [one for one in colleagues if self._lives_on(one.number)]
+        if any(time.monotonic() < one.joins_until for one in there):
+            return None
+        return min(there, key=lambda one: one.number, default=None)
+
+    def _put_in_place(self, heir: Rank, *, of: Rank) -> None:
+        """It has the first one's number and log from now on; that one has its."""
+        node, number = of.number // self.size, heir.number
+        life = 1 + self._lives.get(of.number, 0)
+        self._lives |= dict.fromkeys(self._numbers(node), life)
+        self.ranks[of.number], self.ranks[number] = heir, of
+        heir.number, of.number = of.number, number
+        heir.log, heir.begin = of.log, of.log.stat().st_size
+        for rank in (*self._colleagues(heir), heir):  # before it can be taken for the first one
+            if rank.orders is not None:
+                log = str(rank.log) if rank is heir else ""
+                give(rank.orders, Order(rank=rank.number, life=life, log=log))
 
     def _lives_on(self, number: int) -> bool:
         """Whether a rank's process runs."""
@@ -381,7 +433,7 @@ class Ranks:
             rank.code = CRASHED
             self.vigil.close(rank.watched)
             del self.waiting[rank.number]
-            rank.hang_up()
+            rank.closed()
 
     def _colleagues(self, rank: Rank) -> list[Rank]:
         """The other ranks of its super-learner."""
@@ -398,6 +450,7 @@ class Ranks:
             rank.process.kill()
             status = rank.process.wait()
         rank.code = CRASHED
+        rank.closed()
         self.vigil.close(rank.watched)
         if status == BAD_INPUT:
             self._refuse(rank)
@@ -441,6 +494,7 @@ class Ranks:
             rank.process.kill()
             rank.process.wait()
             rank.code = CRASHED
+            rank.closed()
             self.vigil.close(rank.watched)
 
     def _follow(self, rank: Rank) -> None:

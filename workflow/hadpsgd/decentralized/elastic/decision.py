@@ -18,6 +18,8 @@ class Newcomer:
     """Gradients that its former self applied."""
     version: int = 0
     """Its former self's last version."""
+    alone: bool = False
+    """Whether its first rank alone comes: it is reduced from the beginning."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +65,9 @@ class Decision:
     size: int = 1
     """Ranks of a node."""
     reduced: tuple[int, ...] = ()
-    """Nodes of which the first rank alone goes on."""
+    """Nodes of which the first rank alone goes on, or comes."""
     shrunk: tuple[int, ...] = ()
-    """Those of them that were whole until now."""
+    """Those of them that were here, and whole, until now."""
     restored: tuple[int, ...] = ()
     """Nodes that are whole from now on: until now their first rank alone was there, and reports."""
 

@@ -41,6 +41,9 @@ class ElasticExchange(PeerExchange):
         life: which start of this node's processes this is, for one that joins.
     """
 
+    alone = False
+    """Whether the other members of its super-learner are lost, or to come later."""
+
     def __init__(
         self,
         learner: Learner,
@@ -168,12 +171,12 @@ class ElasticExchange(PeerExchange):
             version: its last version.
         """
         deadline = self.membership.clock.now() + seconds
-        told = Newcomer(life=self.life, steps=steps, version=version)
+        told = Newcomer(life=self.life, steps=steps, version=version, alone=self.alone)
         weights = torch.empty_like(self.learner.weights, device="cpu")
         while True:
             decision = self.membership.join(deadline - self.membership.clock.now(), told)
             source = decision.sources[self.place.node]
-            [giver] = self.ways(source)
+            giver = min(self.ways(source))
             self.links.reset(decision.epoch)
             came: dict[int, Arrival] = {}
             with contextlib.suppress(UnsettledError):  # the source died, or another change came

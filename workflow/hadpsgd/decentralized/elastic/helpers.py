@@ -18,7 +18,7 @@ import json
 import select
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -197,18 +197,35 @@ class Word:
     """Whether all is done then."""
 
 
+def lets_in(meeting: Meeting) -> bool:
+    """Whether the first member of this life of the super-learner waits for helpers."""
+    return meeting.prefixed("helping").check([_key(meeting.place, meeting.life)])
+
+
+def answers(meeting: Meeting) -> bool:
+    """Whether somebody listens in the place of the first member of this super-learner."""
+    address = meeting.lookup("address")(meeting.place.node * meeting.place.size)
+    try:
+        if address is not None:
+            socket.create_connection(address, CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return address is not None
+
+
 class Helper:
     """A helper's side: connects to the first member of its super-learner.
 
     Args:
         meeting: of all processes.
+        called_off: asked while the first member is waited for: whether another one has its place.
 
     Raises:
         LostMemberError: the first member is lost, too.
         TooLateError: the run is over.
     """
 
-    def __init__(self, meeting: Meeting) -> None:
+    def __init__(self, meeting: Meeting, called_off: Callable[[], bool] = lambda: False) -> None:
         place = meeting.place
         self.meeting = meeting
         store = meeting.prefixed("helping")
@@ -217,7 +234,7 @@ class Helper:
         key = _key(place, meeting.life)
         try:
             while not store.check([key]):
-                if first is None or time.monotonic() > deadline:
+                if first is None or called_off() or time.monotonic() > deadline:
                     raise TimeoutError
                 socket.create_connection(first, CONNECT_SECONDS).close()
                 time.sleep(LOOK_SECONDS)

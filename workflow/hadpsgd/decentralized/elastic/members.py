@@ -14,7 +14,7 @@ on alone: it takes the gradients of all members' minibatches, with those that ar
 and exchanges all shards. So its updates are those that they would have made together, bit for bit,
 and nothing else knows of it. What it
 was exchanging when it lost them does not count: it lacks their shards. If a partner counts it all
-the same, the first member ends, too, and the super-learner leaves. New members come to it as
+the same, the first member ends, too. New members come to it as
 `reunion` says.
 """
 
@@ -51,8 +51,6 @@ class MemberExchange(ElasticExchange):
     """
 
     links: TcpTransport
-    alone = False
-    """Whether the other members are lost."""
     reunites = False
     """Whether new members are there, and the others are to be told; its weights stand still."""
     _whole: Tensor | None = None
@@ -235,14 +233,29 @@ class MemberExchange(ElasticExchange):
             self.links.interrupted = interrupted
         return True
 
+    def be_alone(self) -> None:
+        """From the beginning: before it joins."""
+        self.alone = True
+        self._take_all()
+
+    def _take_all(self) -> None:
+        """This member exchanges all shards."""
+        self.part = slice(None)
+        self._whole = torch.empty_like(self.learner.weights)
+
+    @override
+    def _newcomers(self, decision: Decision) -> list[int]:
+        """One that comes alone gets them from the first member."""
+        found = super()._newcomers(decision)
+        return [n for n in found if self.place.member == 0 or n not in decision.reduced]
+
     def begin_anew(self, decision: Decision) -> Callable[[], None]:
         """Go over to the new membership; what is returned gives newcomers their weights."""
         gift = self._gift(decision)
         self.learner.skip_to(decision.round)
         self._follow(decision)
         if self.place.node in decision.shrunk:
-            self.part = slice(None)
-            self._whole = torch.empty_like(self.learner.weights)
+            self._take_all()
         if self.place.node in decision.restored:
             self.part, self._whole = self.shard, None
             self.learner.settle()

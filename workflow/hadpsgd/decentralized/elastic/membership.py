@@ -17,7 +17,8 @@ like this, in the communication threads; gradients go on meanwhile:
 4. An exchange of the round that was broken off counts only between two living nodes all of whose
    ranks held their partner's snapshot, so each mix keeps the mean of those who did it.
 5. Newcomers get the weights of a neighbour. A super-learner joins as a whole: its first rank asks,
-   the others look for the decision that lets this *life* of it in.
+   the others look for the decision that lets this *life* of it in. Or its first rank joins alone: a
+   member that takes the place of the first one, which died (`reunion`).
 
 The store must outlive the learners: torchrun's agent or `hadpsgd launch` hosts it. All of them ask
 it, so nobody asks about everybody: who waits asks for the decision, and once in a while whether the
@@ -362,7 +363,7 @@ class Membership:
             reports,
             newcomers,
             self.size,
-            tuple(reduced),
+            tuple(sorted([*reduced, *(n for n, told in newcomers.items() if told.alone)])),
             tuple(n for n in reduced if n not in self.reduced),
             tuple(restored),
         )

@@ -20,6 +20,8 @@ class ElasticParts(Parts):
 
     life = 1
     """Which start of this node's processes this is."""
+    alone = False
+    """Whether this is a first member whose others are to come later."""
     gradients: Group
     """Over which a super-learner's members average their gradients."""
 
@@ -39,10 +41,13 @@ class ElasticParts(Parts):
         what = (self.learner, self.schedule, transport, self.coordination, self.place, membership)
         if self.place.size == 1:
             return self.freely(ElasticExchange(*what, life=self.life, rounding=self.rounding))
+        exchange = MemberExchange(*what, life=self.life, rounding=self.rounding)
+        if self.alone:
+            exchange.be_alone()
         return ElasticMemberMixer(
             self.learner,
             self.strategy,
-            MemberExchange(*what, life=self.life, rounding=self.rounding),
+            exchange,
             self.coordination,
             self.clock,
             wait=transport.wait,

@@ -109,6 +109,7 @@ class Group:
 
     Args:
         group: torch's.
+        size: without a group, how many ranks it is to have one day; this is the first of them.
         apart: whether its ranks are on several hosts; all ranks say the same.
         by_host: exchange copies of the tensors; all ranks say the same.
         connections: of the group, where it may be abandoned: then they are closed, and waits end
@@ -119,6 +120,7 @@ class Group:
         self,
         group: dist.ProcessGroup | None,
         *,
+        size: int = 1,
         apart: bool = False,
         by_host: bool = False,
         connections: Collection[tuple[int, Names]] = (),
@@ -127,7 +129,7 @@ class Group:
         self.waiter = Waiter(connections) if connections else None
         self.apart = apart
         self.by_host = by_host
-        self.size = dist.get_world_size(group) if group is not None else 1
+        self.size = dist.get_world_size(group) if group is not None else size
         self.rank = dist.get_rank(group) if group is not None else 0
         self.bytes_sent = 0
         self._tags = 0

@@ -51,6 +51,8 @@ class Meeting:
     The ranks of a super-learner are started, and counted, together."""
     returning: bool = False
     """Whether the first member of its super-learner lives, and has the weights."""
+    alone: bool = False
+    """Whether this process takes the place of a first member that died; others come to it."""
     hosts_store: bool = False
     """Whether the store ends with this process."""
 

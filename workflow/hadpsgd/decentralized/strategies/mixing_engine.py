@@ -371,6 +371,8 @@ class DecentralizedEngine:
     def join(self, seconds: float) -> None:
         """Instead of `load_state_dict`: take the place of a learner that died.
 
+        A first member whose others are to come later lets those that live help it.
+
         Raises:
             UserError: the strategy cannot let newcomers in.
         """
@@ -378,6 +380,8 @@ class DecentralizedEngine:
             raise UserError(f"strategy {self.strategy.name} cannot go on with newcomers")
         steps, version = self.recorder.take_over() if self.recorder is not None else (0, 0)
         self._join(seconds=seconds, steps=steps, version=version)
+        if self._reunion is not None and self.alone:
+            self._reunion.left()
 
     def take_place(self, state: dict[str, Any], *, source: int, record_bytes: int | None) -> None:
         """Instead of `load_state_dict`: go on from the checkpoint of another super-learner.
