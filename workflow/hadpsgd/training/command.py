@@ -65,12 +65,13 @@ def run(args: argparse.Namespace) -> int:
                 )
             )
 
+        session = track(job.meeting.place.rank)
+
         def moved(rank: int) -> None:
             nonlocal session
             tracked.close()
             session = track(rank)
 
-        session = track(job.meeting.place.rank)
         job.moved = moved
         end = _train(job)
         if end is End.REQUEUE:
