@@ -189,8 +189,8 @@ def _rescore(models: list[Path], _: Path) -> int:
     start = time.process_time()
     while steps < EVENTS // 10:
         state = grammar.start()[1]
-        for drawn in rng.integers(3, len(model.words), 10).tolist():
-            state = grammar.step(state, drawn)[1]
+        for word in rng.integers(3, len(model.words), 10).tolist():
+            state = grammar.step(state, word)[1]
             steps += 1
     print(f"step {1e6 * (time.process_time() - start) / steps:.0f} us", file=sys.stderr)
     return sum(len(order.keys) for order in model.orders)

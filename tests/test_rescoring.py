@@ -12,7 +12,7 @@ from lattice_problems import SCALINGS, lattices, paths_of, two_words
 
 from hadpsgd import kaldi_io
 from hadpsgd.cli import main
-from hadpsgd.config.decoding import Decoding
+from hadpsgd.config.decoding import Decoding, Graph
 from hadpsgd.corpus.lang.lexicon_fst import WORD_END, WORD_START
 from hadpsgd.decoding.grammar import Grammar
 from hadpsgd.decoding.lattice import Lattice, Scaling, best_paths
@@ -21,7 +21,7 @@ from hadpsgd.decoding.rescore import Rescorer
 from hadpsgd.decoding.search import Searcher
 from hadpsgd.decoding.spelled_states import SpelledStates
 from hadpsgd.errors import UserError
-from hadpsgd.graph import arrays
+from hadpsgd.graph import arrays, rescoring
 from hadpsgd.graph.arrays import Arrays
 from hadpsgd.graph.command import of_arpa
 from hadpsgd.graph.spelling import with_spelling
@@ -150,7 +150,7 @@ def test_spelled_words_cost_what_they_do_in_g(tmp_path: Path, seed: int, order: 
     known = model_of(tmp_path / "known", drawn(seed, order))
     pieces = model_of(tmp_path / "pieces", dict(spelling))
     begin, end = NUMBERS[WORD_START], NUMBERS[WORD_END]
-    states = SpelledStates(known, pieces, begin, end, cost=-1.5, scale=0.7)
+    states = SpelledStates(words=known, spelling=pieces, begin=begin, end=end, cost=-1.5, scale=0.7)
     labels = (begin, end, NUMBERS["#0"])
     g, inside = g_of(tmp_path / "known"), g_of(tmp_path / "pieces")
     graph = with_spelling(g, inside, labels, cost=-1.5, scale=0.7)
@@ -161,6 +161,29 @@ def test_spelled_words_cost_what_they_do_in_g(tmp_path: Path, seed: int, order: 
             spelled = [begin, *rng.integers(3, 5, 2).tolist(), end]
             words += spelled if word == 4 else [word]
         assert cost_of(states, words) == pytest.approx(cost_in(graph, words), abs=1e-5)
+
+
+def test_a_graph_folder_holds_what_rescores_it(tmp_path: Path) -> None:
+    """With spelled words: the costs of the config are those of both grammars."""
+    known = drawn(8, 3)
+    for name, rows in (("known", known), ("pieces", drawn(9, 2))):
+        model_of(tmp_path / name, rows)
+    files = [tmp_path / name / "model.arpa" for name in ("known", "pieces")]
+    (tmp_path / "words.txt").write_text("".join(f"{n} {i}\n" for n, i in NUMBERS.items()))
+    assert Rescorer.of_graph(tmp_path) is None
+    settings = Graph(spelled_cost=-3.0, spelling_scale=0.5)
+    rescoring.write(tmp_path, old=files[0], new=files[0], spelling=files[1], settings=settings)
+    rescorer = Rescorer.of_graph(tmp_path)
+    assert rescorer is not None
+    begin, end = NUMBERS[WORD_START], NUMBERS[WORD_END]
+    g, inside = g_of(tmp_path / "known"), g_of(tmp_path / "pieces")
+    graph = with_spelling(g, inside, (begin, end, NUMBERS["#0"]), cost=-3.0, scale=0.5)
+    words = [1, begin, 2, 3, end, 1]
+    for grammar in (rescorer.old, rescorer.new):
+        assert cost_of(grammar.states, words) == pytest.approx(cost_in(graph, words), abs=1e-5)
+    (tmp_path / "rescore/spelling.json").write_text("{}")
+    with pytest.raises(UserError, match=r"spelling\.json: damaged"):
+        Rescorer.of_graph(tmp_path)
 
 
 def test_damaged_models_are_named(tmp_path: Path) -> None:

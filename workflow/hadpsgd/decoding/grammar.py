@@ -42,7 +42,7 @@ class Grammar:
         if key not in self._known:
             reached: dict[int, float] = {}
             for source, residual in state:
-                arc = self.states.step(source, word)
+                arc = self.states.step(source, word=word)
                 if arc is not None:
                     cost, target = residual + arc[0], arc[1]
                     reached[target] = min(cost, reached.get(target, math.inf))

@@ -27,7 +27,7 @@ class States(Protocol):
     size: int
     """States are below it."""
 
-    def step(self, state: int, word: int) -> Arc | None:
+    def step(self, state: int, *, word: int) -> Arc | None:
         """By a word."""
 
     def back_off(self, state: int) -> Arc | None:
@@ -55,7 +55,7 @@ class NgramStates:
         self.size: int = self._bases[-1]
         self.start: int = self._bases[1] + model.ids[BOS] if sizes else 0
 
-    def step(self, state: int, word: int) -> Arc | None:
+    def step(self, state: int, *, word: int) -> Arc | None:
         length, row = self._history(state)
         last = self._ids.get(word, NONE)
         place = self._place(length + 1, row, last)

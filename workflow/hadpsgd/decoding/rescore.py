@@ -43,8 +43,16 @@ class Rescorer:
         spelling = NgramStates(stored.read(models / SPELLING), numbers)
 
         def with_spelling(words: States) -> Grammar:
-            begin, end = numbers[WORD_START], numbers[WORD_END]
-            return Grammar(SpelledStates(words, spelling, begin, end, *costs))
+            return Grammar(
+                SpelledStates(
+                    words=words,
+                    spelling=spelling,
+                    begin=numbers[WORD_START],
+                    end=numbers[WORD_END],
+                    cost=costs[0],
+                    scale=costs[1],
+                )
+            )
 
         return cls(with_spelling(old), with_spelling(new))
 

@@ -12,7 +12,7 @@ from hadpsgd.decoding.ngram_states import Arc, States
 from hadpsgd.errors import UserError
 
 
-@dataclass
+@dataclass(kw_only=True)
 class SpelledStates:
     """States of the words come first, then those inside a spelled word.
 
@@ -32,20 +32,20 @@ class SpelledStates:
 
     def __post_init__(self) -> None:
         self.start, self.size = self.words.start, self.words.size + self.spelling.size
-        new = self.words.step(0, self.begin)  # 0: no history
+        new = self.words.step(0, word=self.begin)  # 0: no history
         if new is None:
             raise UserError("the language model expects no new words", fix="Make the graph again")
         self._after = new[1]
 
-    def step(self, state: int, word: int) -> Arc | None:
+    def step(self, state: int, *, word: int) -> Arc | None:
         if state < self.words.size:
-            found = self.words.step(state, word)
+            found = self.words.step(state, word=word)
             if found is None or word != self.begin:
                 return found
             return found[0] + self.cost, self.words.size + self.spelling.start
         inside = state - self.words.size
         if word != self.end:
-            return self._inside(self.spelling.step(inside, word))
+            return self._inside(self.spelling.step(inside, word=word))
         ending = self.spelling.final(inside)
         return (self.scale * ending, self._after) if ending < math.inf else None
 
