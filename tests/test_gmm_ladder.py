@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -196,3 +197,45 @@ def test_a_config_without_the_stage_is_refused(
     other = Corpus(corpus.data, corpus.lang, config)
     assert other.run("tri", tmp_path / "tri", "--ali", ladder[1] / "mono") == 2
     assert "Triphones need kind tri" in capsys.readouterr().err
+
+
+class TestParts:
+    """The first stages on a part of the data: the model of that part, alignments of all."""
+
+    def reduced(self, corpus: Corpus, folder: Path, names: set[str]) -> Corpus:
+        """The same corpus with these utterances alone."""
+        data = folder / "data"
+        data.mkdir(parents=True)
+        for table in ("text", "utt2spk", "wav.scp"):
+            lines = (corpus.data / table).read_text().splitlines(keepends=True)
+            kept = [line for line in lines if line.split()[0] in names]
+            (data / table).write_text("".join(kept))
+        for table in ("feats.scp", "cmvn.scp"):
+            (data / table).write_text((corpus.data / table).read_text())
+        return replace(corpus, data=data)
+
+    def test_monophones_of_some_short_ones(self, shared: Path, tmp_path: Path) -> None:
+        corpus = write_corpus(shared.resolve() / "kaldi_an4", tmp_path / "all", bad=False)
+        scp = kaldi_io.Scp(corpus.data / "feats.scp")
+        order = sorted(scp, key=lambda name: len(scp[name]))
+        short = [name for name in scp if name in set(order[:40])]
+        names = {short[n * 40 // 25] for n in range(25)}
+        alone = self.reduced(corpus, tmp_path / "part", names)
+        assert alone.run("mono", tmp_path / "alone") == 0
+        parts: dict[str, Any] = json.loads(json.dumps(CONFIG["alignment"]))
+        parts["mono"] = parts["mono"] | {"shortest": 40, "utterances": 25}
+        parts["tri"] = parts["tri"] | {"utterances": 30}
+        corpus.config.write_text(json.dumps(CONFIG | {"alignment": parts}))
+        mono, tri = tmp_path / "mono", tmp_path / "tri"
+        assert corpus.run("mono", mono) == 0
+        assert (mono / "final.mdl").read_bytes() == (tmp_path / "alone/final.mdl").read_bytes()
+        assert summary(mono)["utterances"] == len(scp) > 40
+        assert len(summary(mono)["failed"]) <= 2
+        # triphones: evenly spaced ones of all, on the alignments of the monophones
+        assert corpus.run("tri", tri, "--ali", mono) == 0
+        names = {list(scp)[n * len(scp) // 30] for n in range(30)}
+        alone = self.reduced(corpus, tmp_path / "part3", names)
+        corpus.config.write_text(json.dumps(CONFIG))
+        assert alone.run("tri", tmp_path / "tri-alone", "--ali", mono) == 0
+        assert (tri / "final.mdl").read_bytes() == (tmp_path / "tri-alone/final.mdl").read_bytes()
+        assert summary(tri)["utterances"] == len(scp)

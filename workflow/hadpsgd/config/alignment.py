@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from hadpsgd.config.base import DECIDES_NOTHING, PathText, Section
+from hadpsgd.config.base import DECIDES_IF_GIVEN, DECIDES_NOTHING, PathText, Section
 from hadpsgd.config.imports import Paths
 from hadpsgd.config.limits import Limits
 
@@ -18,6 +18,11 @@ class MonoStage(Section):
     """Gaussians in total at the end of training."""
     iterations: int = Field(40, ge=2)
     """Models of training, the first one included (Kaldi's num_iters)."""
+    shortest: int = Field(0, ge=0, json_schema_extra=DECIDES_IF_GIVEN)
+    """Train on so many of the shortest utterances alone (0: on any); all are aligned in the end."""
+    utterances: int = Field(0, ge=0, json_schema_extra=DECIDES_IF_GIVEN)
+    """Train on so many of these, evenly spaced in the order of the data (0: on all of them).
+    egs/swbd/s5c takes 30,000 of the 100,000 shortest."""
     variance_prior: float = Field(40.0, ge=0)
     """Frames that the mean variance of a pdf's Gaussians weighs in the variance of each; Kaldi has
     none (0)."""
@@ -67,6 +72,14 @@ class TreeStage(Section):
     """Frames of the prior, as `variance_prior` of monophones."""
 
 
+class TriStage(TreeStage):
+    """Triphones on deltas."""
+
+    utterances: int = Field(0, ge=0, json_schema_extra=DECIDES_IF_GIVEN)
+    """Train on so many utterances, evenly spaced in the order of the data (0: on all); all are
+    aligned in the end. egs/swbd/s5c takes 100,000."""
+
+
 class LdaStage(TreeStage):
     """Triphones on LDA+MLLT features."""
 
@@ -92,7 +105,7 @@ class Ladder(OwnAlignment):
     kind: Literal["tri", "lda_mllt", "sat"]
     """The last stage that is trained."""
     mono: MonoStage = MonoStage()
-    tri: TreeStage = TreeStage()
+    tri: TriStage = TriStage()
     lda_mllt: LdaStage = LdaStage()
     sat: SatStage = SatStage()
     min_speaker_frames: int = Field(500, ge=1)

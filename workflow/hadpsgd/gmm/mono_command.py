@@ -8,6 +8,7 @@ from hadpsgd.gmm.mono import train_mono
 from hadpsgd.gmm.pipeline import deltas
 from hadpsgd.gmm.results import Front, Result
 from hadpsgd.gmm.session import add_arguments, session
+from hadpsgd.gmm.subsets import chosen
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -18,11 +19,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
     with session(args) as work:
-        passes = work.passes(deltas(dim=work.space.dim))
         options = work.options.mono_stage
-        seed = work.config.seed
-        trained = train_mono(passes, work.words, work.lang, options, work.search, seed)
+        pipeline = deltas(dim=work.space.dim)
+        numbers = chosen(work.space, shortest=options.shortest, utterances=options.utterances)
+        with work.part(numbers) as part:
+            seed = work.config.seed
+            passes = part.passes(pipeline)
+            trained = train_mono(passes, part.words, work.lang, options, work.search, seed)
+        if part is not work:
+            work.compile(trained)
         model = trained.state.model
-        outcome = work.aligned(passes, model)
+        outcome = work.aligned(work.passes(pipeline), model)
         work.write(Result(trained.tree, model, Front()), outcome)
     return 0

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from hadpsgd.config import Config, load
@@ -15,9 +18,10 @@ from hadpsgd.config.alignment import KaldiAlignment, Ladder, Mono
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.errors import UserError
 from hadpsgd.features.frontend import Frontend
-from hadpsgd.gmm.data import Lang, fill, word_ids
+from hadpsgd.gmm.data import Lang, compile_graphs, fill, word_ids
 from hadpsgd.gmm.em import Outcome, Passes, Search
 from hadpsgd.gmm.model import Model
+from hadpsgd.gmm.mono import Trained
 from hadpsgd.gmm.pipeline import Pipeline
 from hadpsgd.gmm.results import Result, check_failures, write_folder
 from hadpsgd.gmm.workspace import Workspace
@@ -66,6 +70,22 @@ class Session:
     def passes(self, pipeline: Pipeline) -> Passes:
         """Passes over the data set."""
         return Passes(self.space, pipeline, self.jobs)
+
+    @contextmanager
+    def part(self, numbers: NDArray[np.integer] | None) -> Iterator[Session]:
+        """The same on these utterances alone [n]; None is all, which is this one."""
+        if numbers is None:
+            yield self
+            return
+        print(f"training on {len(numbers)} of {len(self.space)} utterances", file=sys.stderr)
+        with self.space.copied(self.out.parent, numbers) as space:
+            yield replace(self, space=space, words=[self.words[n] for n in numbers.tolist()])
+
+    def compile(self, trained: Trained) -> None:
+        """Graphs of all utterances for a model that was trained on a part of them."""
+        compile_graphs(
+            self.space, iter(self.words), self.lang, trained.tree, trained.state.model.transitions
+        )
 
     def aligned(self, passes: Passes, model: Model, search: Search | None = None) -> Outcome:
         """Align all utterances, say what failed.

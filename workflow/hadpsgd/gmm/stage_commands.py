@@ -21,6 +21,7 @@ from hadpsgd.gmm.pipeline import Pipeline, deltas
 from hadpsgd.gmm.results import Front, Result, check_phones
 from hadpsgd.gmm.sat import adapt_and_align, alignment_model, train_sat
 from hadpsgd.gmm.session import Session, add_arguments, session
+from hadpsgd.gmm.subsets import chosen
 from hadpsgd.gmm.training import State
 from hadpsgd.gmm.tree_stage import Setting, train_stage
 from hadpsgd.kaldi_io import iterate
@@ -76,11 +77,15 @@ def run_tri(args: argparse.Namespace) -> int:
     """Triphones on deltas."""
     with session(args) as work:
         previous = load_previous(work, args.ali)
-        passes = work.passes(deltas(dim=work.space.dim))
-        setting = replace(_setting(work, "tri", work.ladder.tri), mixed_first=True)
-        trained = train_stage(setting, passes, previous.transitions)
+        pipeline, options = deltas(dim=work.space.dim), work.ladder.tri
+        with work.part(chosen(work.space, utterances=options.utterances)) as part:
+            setting = replace(_setting(part, "tri", options), mixed_first=True)
+            trained = train_stage(setting, part.passes(pipeline), previous.transitions)
+        if part is not work:
+            work.compile(trained)
         model = trained.state.model
-        work.write(Result(trained.tree, model, Front()), work.aligned(passes, model))
+        outcome = work.aligned(work.passes(pipeline), model)
+        work.write(Result(trained.tree, model, Front()), outcome)
     return 0
 
 

@@ -84,6 +84,17 @@ class Workspace:
         with explain_os_errors(self.folder), (self.folder / "alignment").open("wb") as stream:
             stream.truncate(4 * self.num_frames)
 
+    def copied(self, parent: Path, numbers: NDArray[np.integer]) -> Workspace:
+        """A workspace of these utterances alone [n], with their frames and alignments."""
+        part = Workspace(parent)
+        places = [Chunk(number, number + 1) for number in numbers.tolist()]
+        part.fill(
+            (self.names[place.first], self.speakers[place.first], self.frames(place))
+            for place in places
+        )
+        part.load_alignments((self.names[place.first], self.alignment(place)) for place in places)
+        return part
+
     def frames(self, chunk: Chunk) -> Floats:
         """float32 [frames of the chunk, dim]."""
         begin, end = self.offsets[chunk.first], self.offsets[chunk.last]
