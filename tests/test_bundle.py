@@ -30,7 +30,7 @@ ABSENT = {
     *("mlflow", "snakemake", "kaldilm", "matplotlib", "jinja2", "sentencepiece"),
     *("psutil", "filelock", "kaldialign", "espeakng_loader"),
 }
-ROOMS = ("training", "tracking", "egs", "lm", "reports", "planning", "rerun")
+ROOMS = ("training", "tracking", "egs", "reports", "planning", "rerun")
 RECOGNISES = """
 import sys
 class Absent:
@@ -52,6 +52,8 @@ found = Searcher(bundle.graph, bundle.config.decoding)(scores)
 assert found.frames == 30 and found.lattice.num_states
 print(*(name for name in sys.modules if name.startswith("hadpsgd.")))
 """
+READS_LM = {"stored", "backoff", "arpa", "blocks", "contexts"}
+"""Of the room `lm`: what reads a model; nothing that trains, prunes or mixes."""
 # the config's schema lists strategies by their names; nothing that trains comes with them
 NAMES = {"strategies", "topology", "core"}
 
@@ -248,4 +250,5 @@ def test_torch_and_the_decoder_are_enough(bundle: Path) -> None:
     loaded = [name.split(".")[1:] for name in ran.stdout.split()]
     rooms = {name[0] for name in loaded}
     assert "decoding" in rooms and rooms.isdisjoint(ROOMS)
+    assert {name[1] for name in loaded if name[0] == "lm" and len(name) > 1} <= READS_LM
     assert {name[1] for name in loaded if name[0] == "decentralized" and len(name) > 1} <= NAMES
