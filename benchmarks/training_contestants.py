@@ -23,7 +23,7 @@ from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.decentralized.strategies import registry as strategies
 from hadpsgd.models.blstm import BLSTM
-from hadpsgd.training.job import LossOf
+from hadpsgd.training.criterion import CrossEntropy
 
 RATE, MOMENTUM = 0.5, 0.9
 USUAL_HEAP = "torch DDP, usual heap"
@@ -47,12 +47,12 @@ class Task:
     """Subsequences of a learner's step."""
     rate: float = RATE
 
-    def model(self) -> LossOf:
+    def model(self) -> CrossEntropy:
         """The same in every process."""
         shape = SimpleNamespace(
             layers=self.layers, cells=self.cells, projection=self.projection, dropout=0.0
         )
-        return LossOf(BLSTM(shape, input_dim=self.dim, num_pdfs=self.pdfs, seed=1))
+        return CrossEntropy(BLSTM(shape, input_dim=self.dim, num_pdfs=self.pdfs, seed=1))
 
     def batches(self, rank: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Endless; a pdf-id is the largest of fixed projections, so there is something to learn."""
@@ -69,7 +69,7 @@ class Running:
     """A contestant under way."""
 
     step: Step
-    module: LossOf
+    module: CrossEntropy
     finish: Callable[[], None] = lambda: None
     rounds: Callable[[], int] = lambda: 0
     sent: Callable[[], int] = lambda: 0

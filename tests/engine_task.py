@@ -24,7 +24,7 @@ from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.decentralized.network.injectors import Injection
 from hadpsgd.decentralized.strategies import registry as strategies
 from hadpsgd.models.blstm import BLSTM
-from hadpsgd.training.job import LossOf
+from hadpsgd.training.criterion import CrossEntropy
 
 SHAPE = SimpleNamespace(layers=1, cells=4, projection=4, dropout=0.0)
 DIM, PDFS, FRAMES, BATCH = 3, 5, 4, 3
@@ -116,7 +116,7 @@ def ddp_learner(rank: int, setup: Setup) -> np.ndarray:
     """One process of torch DDP on the same task, nothing of the engine; its parameters."""
     meeting = rendezvous.meet(learners=setup.learners, size=1, agree_on="same", seconds=20)
     rendezvous.process_group("ddp", meeting, rank=rank, size=setup.learners)
-    model = DistributedDataParallel(LossOf(make_model(setup.dtype)))
+    model = DistributedDataParallel(CrossEntropy(make_model(setup.dtype)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=setup.sgd.momentum)
     for step in range(setup.steps):
         optimizer.param_groups[0]["lr"] = rate(step)

@@ -26,7 +26,7 @@ from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.decentralized.strategies.ddp import DdpEngine
 from hadpsgd.decentralized.strategies.registry import Choice
 from hadpsgd.decentralized.topology.schedules import SCHEDULES, create
-from hadpsgd.training.job import LossOf
+from hadpsgd.training.criterion import CrossEntropy
 
 MOMENTUM = dense.Sgd(momentum=0.9)
 LEARNERS = [4, 5, 8]
@@ -220,7 +220,7 @@ def test_ddp(learners: int, dtype: torch.dtype) -> None:
 def ddp_engine(rank: int, setup: Setup) -> np.ndarray:
     """One process of strategy ddp; its parameters in the order of the flat buffer."""
     meeting = rendezvous.meet(learners=setup.learners, size=setup.size, agree_on="same", seconds=20)
-    engine = DdpEngine(LossOf(make_model(setup.dtype)), setup.sgd, meeting)
+    engine = DdpEngine(CrossEntropy(make_model(setup.dtype)), setup.sgd, meeting)
     with engine:
         for step in range(setup.steps):
             engine.module(*batch(rank, step, setup.dtype)).backward()

@@ -33,8 +33,7 @@ from hadpsgd.gmm.likelihood import log_likelihoods
 from hadpsgd.gmm.training_graph import Graph
 from hadpsgd.gmm.update import scaled_scores
 from hadpsgd.models.blstm import BLSTM
-from hadpsgd.models.build import ModelMeta, SavedShape, save_model
-from hadpsgd.training.final import log_priors
+from hadpsgd.models.build import ModelMeta, SavedShape, log_priors, save_model
 
 Floats = NDArray[np.float32]
 

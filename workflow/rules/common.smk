@@ -7,7 +7,9 @@ from snakemake.utils import validate
 from hadpsgd import guard, origin
 from hadpsgd.config import (
     asked,
+    before,
     copies_adapted_by,
+    examples_of,
     ivector_transform,
     label_folder,
     one_gpu,

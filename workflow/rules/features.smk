@@ -66,7 +66,36 @@ rule egs:
         perturbed=lambda wildcards, input: (
             f"--perturbed {quote(str(input.perturbed[0]))}" if input.perturbed else ""
         ),
+        # a function of `output`: what was made before there were stages is not made again
+        stage=lambda wildcards, output: "",
     shell:
         "hadpsgd egs --config {params.config:q} --data {input.data:q} --streams {params.streams:q}"
-        " --ali {input.ali:q} --out {output:q} {params.held_out} {params.perturbed}"
+        " --ali {input.ali:q} --out {output:q} {params.held_out} {params.perturbed} {params.stage}"
         " --jobs {threads} 2> {log:q}"
+
+
+# Longer ones for sequence training, and what it needs besides.
+for stage in CONFIG.training.stages:
+
+    use rule egs as egs_of_stage with:
+        output:
+            directory(f"{OUT}/egs_{stage.criterion}/{{set}}"),
+        log:
+            f"{OUT}/logs/egs_{stage.criterion}.{{set}}.log",
+        benchmark:
+            f"{OUT}/benchmarks/egs_{stage.criterion}.{{set}}.tsv"
+        params:
+            config=config_file,
+            depends=lambda wildcards: (
+                DEPENDS[f"egs.{stage.criterion}.{wildcards.set}"]
+            ),
+            streams=lambda wildcards, input: Path(input.streams[0]).parents[1],
+            held_out=lambda wildcards: (
+                "" if wildcards.set == "train" else "--held-out"
+            ),
+            perturbed=lambda wildcards, input: (
+                f"--perturbed {quote(str(input.perturbed[0]))}"
+                if input.perturbed
+                else ""
+            ),
+            stage=lambda wildcards, output: f"--stage {stage.criterion}",

@@ -40,6 +40,7 @@ if CONFIG.realign.passes:
             logs=lambda wildcards: (
                 f"{OUT}/logs/realign.{wildcards.round}/train.{wildcards.run}"
             ),
+            initial=lambda wildcards, input: "",
 
     rule realign:
         input:

@@ -1,9 +1,16 @@
 # Training, one job a run, over as many hosts as it wants. Checkpoints lie outside its outputs,
 # where a failed rule keeps them.
+def models_before(run):
+    """The model that a stage of sequence training goes on from."""
+    known = before(CONFIG, run)
+    return f"{OUT}/runs/{known}/final.pt" if known else []
+
+
 rule train:
     input:
-        egs=f"{OUT}/egs/train",
-        dev=ancient(f"{OUT}/egs/dev"),
+        egs=lambda wildcards: f"{OUT}/{examples_of(CONFIG, wildcards.run)}/train",
+        dev=ancient(lambda wildcards: f"{OUT}/{examples_of(CONFIG, wildcards.run)}/dev"),
+        initial=lambda wildcards: models_before(wildcards.run),
         checked=ancient(CHECKED),
     output:
         model=f"{OUT}/runs/{{run}}/final.pt",
@@ -33,7 +40,10 @@ rule train:
         depends=lambda wildcards: run_fingerprint(CONFIG, wildcards.run),
         out=subpath(output.model, parent=True),
         logs=lambda wildcards: f"{OUT}/logs/train.{wildcards.run}",
+        initial=lambda wildcards, input: (
+            f"--initial {quote(str(input.initial))}" if input.initial else ""
+        ),
     shell:
         "hadpsgd launch --config {params.config:q} --run-id {wildcards.run:q} --egs {input.egs:q}"
         " --dev-egs {input.dev:q} --out {params.out:q} --logs {params.logs:q} --wait"
-        " --accept-divergence 2> {log:q}"
+        " {params.initial} --accept-divergence 2> {log:q}"

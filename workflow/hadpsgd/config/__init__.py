@@ -7,14 +7,24 @@ from hadpsgd.config.ladder import copies_adapted_by, ivector_transform, label_fo
 from hadpsgd.config.load import check, fingerprint, load
 from hadpsgd.config.requests import asked, one_gpu, request_of, shape_of
 from hadpsgd.config.schema import Config
-from hadpsgd.config.stages import row_of, run_fingerprint, run_key, run_of, settings_of
+from hadpsgd.config.stages import (
+    before,
+    examples_of,
+    row_of,
+    run_fingerprint,
+    run_key,
+    run_of,
+    settings_of,
+)
 
 __all__ = [
     "Config",
     "RunSettings",
     "asked",
+    "before",
     "check",
     "copies_adapted_by",
+    "examples_of",
     "fingerprint",
     "ivector_transform",
     "label_folder",

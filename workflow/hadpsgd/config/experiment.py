@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from hadpsgd.config.changes import changed
 from hadpsgd.config.grids import PARTS, Grid, Part, runs_of
 from hadpsgd.config.settings import Settings
+from hadpsgd.config.stage import Stage, StageRun
 from hadpsgd.config.training import Run, Seeds, check_seeds
 
 _ADDED = ("decode", "probe")
@@ -25,6 +26,9 @@ class Training(Settings):
     """The trainings that are compared; they share every stage before training."""
     seeds: Seeds | None = None
     """Train every run once with each seed; a run's own `seed` or `seeds` go before these."""
+    stages: list[Stage] = Field([], max_length=1)
+    """Training after cross-entropy: those of `runs` that are decoded go on with it, none of
+    `grids`."""
     grids: list[Grid] = Field([])
     """Many more runs in few lines: docs/paper.md."""
 
@@ -61,7 +65,15 @@ class Training(Settings):
             else:
                 found.append(run)
                 bare.append(alone)
-        return found
+        first = len(self.runs)
+        return [
+            each
+            for number, run in enumerate(found)
+            for each in (
+                run,
+                *(StageRun.of(run, s) for s in self.stages if number < first and run.decode),
+            )
+        ]
 
     @cached_property
     def rows(self) -> dict[str, list[Run]]:

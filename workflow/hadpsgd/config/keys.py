@@ -188,7 +188,12 @@ def _alignment(config: Config) -> Settings:
 def _examples(config: Config) -> Settings:
     """Training examples, and labels by a trained network."""
     cut, corpus = _without(config.egs, "shift", "tempos"), config.corpus
-    return {
+    stages: Settings = {}
+    for stage in config.training.stages:
+        egs = stage.examples(config.egs)
+        stages[f"egs.{stage.criterion}.train"] = [egs, corpus.speeds, *corpus.mixed, _fused(config)]
+        stages[f"egs.{stage.criterion}.dev"] = [_without(egs, "shift", "tempos"), _fused(config)]
+    return stages | {
         "egs.train": [config.egs, corpus.speeds, *corpus.mixed, _fused(config)],
         "egs.dev": [cut, _fused(config)],
         "realign": [_without(config.realign, "passes", "run"), _fused(config)],

@@ -16,6 +16,7 @@ from hadpsgd.config.limits import OTHERS, Limits
 from hadpsgd.config.realign import Realign
 from hadpsgd.config.settings import Model
 from hadpsgd.config.site import Site, SiteOrFile, shape
+from hadpsgd.config.stage import StageRun
 from hadpsgd.config.tracking import Tracking
 
 
@@ -81,7 +82,7 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _realigned_by_a_run(self) -> Config:
-        names = [run.id for run in self.training.members]
+        names = [run.id for run in self.training.members if not isinstance(run, StageRun)]
         if self.realign.run and self.realign.run not in names:
             raise ValueError(
                 f"realign.run: no training run '{self.realign.run}'; there are {', '.join(names)}"

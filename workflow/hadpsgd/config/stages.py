@@ -8,6 +8,7 @@ from hadpsgd.config.effective import RunSettings, effective
 from hadpsgd.config.keys import before_training, stage_keys
 from hadpsgd.config.load import fingerprint
 from hadpsgd.config.schema import Config
+from hadpsgd.config.stage import StageRun
 from hadpsgd.config.training import Run
 from hadpsgd.errors import UserError
 
@@ -19,7 +20,22 @@ KEY = re.compile(rf"(.+)-[0-9a-f]{{{KEY_DIGITS}}}")
 def run_fingerprint(config: Config, run_id: str) -> str:
     """Hash of what decides a training run's weights, data aside."""
     settings = settings_of(config, run_id)
-    return fingerprint([settings.training, settings.run.together, settings.model])
+    decides: list[object] = [settings.training, settings.run.together, settings.model]
+    if isinstance(run := settings.run, StageRun):
+        decides += [run.stage, run_fingerprint(config, run.after.id)]
+    return fingerprint(decides)
+
+
+def before(config: Config, name: str) -> str:
+    """Key of the run from whose weights that one goes on; empty where it begins anew."""
+    run = run_of(config, name)
+    return run_key(config, run.after.id) if isinstance(run, StageRun) else ""
+
+
+def examples_of(config: Config, name: str) -> str:
+    """Folder of a run's training and held-out examples, in the results."""
+    run = run_of(config, name)
+    return f"egs_{run.stage.criterion}" if isinstance(run, StageRun) else "egs"
 
 
 def settings_of(config: Config, name: str) -> RunSettings:

@@ -94,6 +94,8 @@ class Maker:
     streams: Path
     copies: DataDir | None
     held_out: bool
+    pad: bool
+    """Whether the last example of an utterance is filled up; else what is left is dropped."""
     spool: Spool
     chunks: Chunks
     layout: Layout
@@ -149,10 +151,8 @@ class Maker:
             }
             for name, which in numbered.items():
                 streams[name] = at.nearest(which) if len(which) > 1 else which
-            first = starts(
-                len(said), frames=settings.frames, pad=self.held_out, shift=settings.shift
-            )
-            counts.add(len(said), settings, number=len(first), held_out=self.held_out)
+            first = starts(len(said), frames=settings.frames, pad=self.pad, shift=settings.shift)
+            counts.add(len(said), settings, number=len(first), padded=self.pad)
             yield self.layout.rows(streams, said, first)
 
     def _write(self, chunk: int, rows: NDArray[np.void]) -> dict[str, Any]:

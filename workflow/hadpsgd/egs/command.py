@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from hadpsgd.config import load
+from hadpsgd.config import Config, load
+from hadpsgd.config.stage import Stage
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.egs.make import make
 from hadpsgd.errors import UserError
@@ -27,7 +28,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="keep every frame: pad and mask the last subsequence instead of dropping it",
     )
+    parser.add_argument(
+        "--stage",
+        metavar="CRITERION",
+        help="examples of that stage of training.stages: as long as it says, the last one of an "
+        "utterance padded, and beside those of training its denominator",
+    )
     add_jobs(parser)
+
+
+def _stage(config: Config, criterion: str) -> Stage:
+    """The stage of that name; raises UserError where the config has none."""
+    stages = {stage.criterion: stage for stage in config.training.stages}
+    if criterion not in stages:
+        known = ", ".join(stages) or "none"
+        raise UserError(f"--stage {criterion}: training.stages has {known}")
+    return stages[criterion]
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
         out=args.out,
         held_out=args.held_out,
         copies=copies,
+        stage=_stage(config, args.stage) if args.stage else None,
         jobs=args.jobs,
     )
     return 0

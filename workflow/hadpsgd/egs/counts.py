@@ -22,7 +22,8 @@ class Counts:
     dropped_frames: int = 0
     """Frames at the ends of utterances, fewer than a subsequence."""
     padded_frames: int = 0
-    """Frames that are only there to fill the last subsequence (held-out sets)."""
+    """Frames that are only there to fill the last subsequence (held-out sets,
+    sequence training)."""
     short_utterances: int = 0
     """Utterances shorter than a subsequence: dropped whole."""
     unaligned: list[str] = field(default_factory=list)
@@ -30,10 +31,10 @@ class Counts:
     unknown: int = 0
     """Alignments of utterances that are not in the data."""
 
-    def add(self, length: int, settings: Egs, *, number: int, held_out: bool) -> None:
+    def add(self, length: int, settings: Egs, *, number: int, padded: bool) -> None:
         """Count an utterance of `length` frames at one tempo and speed, cut into `number`."""
         size = number * settings.frames
-        if held_out:
+        if padded:
             self.frames += length
             self.padded_frames += size - length
             return

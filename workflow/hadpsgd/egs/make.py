@@ -15,6 +15,7 @@ import numpy as np
 
 from hadpsgd.alignment.archives import read_alignments
 from hadpsgd.config import Config, fingerprint
+from hadpsgd.config.stage import Stage
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.egs import partial
 from hadpsgd.egs.chunks import Chunks, Maker
@@ -26,6 +27,7 @@ from hadpsgd.egs.vectors import write_table
 from hadpsgd.errors import UserError
 from hadpsgd.features.fusion import Fusion
 from hadpsgd.features.ivector.stream import IvectorStream
+from hadpsgd.graph import denominator
 from hadpsgd.parallel import map_in_order
 from hadpsgd.progress import Progress
 
@@ -39,6 +41,7 @@ def make(
     out: Path,
     held_out: bool = False,
     copies: DataDir | None = None,
+    stage: Stage | None = None,
     jobs: int = 1,
 ) -> dict[str, Any]:
     """Write shards, pdf_counts.npy and meta.json of a data set into `out`; returns the latter.
@@ -46,7 +49,9 @@ def make(
     `copies` holds its utterances at the other speeds of `corpus.speeds` and the noisy ones of
     `corpus.noise`; `jobs` processes give the same bytes as one. Each holds two chunks of
     `egs.shard_frames` frames. A process that is killed leaves its finished chunks in a folder
-    beside `out`, and the next one goes on with them.
+    beside `out`, and the next one goes on with them. Of a stage of sequence training they are as
+    long as it says, the last one of an utterance is padded, and beside training examples lies the
+    denominator of all paths (`graph/denominator.py`).
 
     pdf_counts.npy is int64 [pdf-ids]: frames of the alignment with each, dropped ones too (the
     priors are estimated on it).
@@ -55,6 +60,8 @@ def make(
         UserError: features or alignments are missing, broken, or do not fit one another.
     """
     refuse_other_folder(out)
+    if stage is not None:
+        config = config.model_copy(update={"egs": stage.examples(config.egs)})
     fusion = Fusion(config, streams, data)
     copied = None if copies is None or held_out else Fusion(config, streams, copies)
     model, alignments = read_alignments(ali)
@@ -82,6 +89,7 @@ def make(
             streams=streams,
             copies=None if held_out else copies,
             held_out=held_out,
+            pad=held_out or stage is not None,
             spool=spool,
             chunks=_chunks(config, spool, held_out=held_out),
             layout=layout_of(config, fusion),
@@ -97,6 +105,8 @@ def make(
             total.join(made.counts)
             progress.add(made.counts.utterances)
         total.check_frames(config, ali)
+        if stage is not None and not held_out:
+            denominator.from_alignments(ali).write(folder / denominator.FILE)
         more: dict[str, Any] = {"held_out": held_out, "config": described, "table": table}
         if "logmel" in fusion.dims:
             more["bins"] = config.features.logmel.bins

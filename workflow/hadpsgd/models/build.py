@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_file
@@ -49,6 +52,12 @@ class ModelMeta:
     num_pdfs: int
     log_priors: Tensor
     """Log of each pdf-id's share of the training frames, float32 [num_pdfs]."""
+
+
+def log_priors(counts: NDArray[np.int64]) -> Tensor:
+    """Log of each pdf-id's share of the frames; one never seen counts as seen once."""
+    shares = np.maximum(counts, 1).astype(np.float64)
+    return torch.from_numpy(np.log(shares / shares.sum())).float()
 
 
 def save_model(path: Path, model: BLSTM, meta: ModelMeta) -> None:
@@ -108,6 +117,21 @@ def load_model(path: Path, device: torch.device | str = "cpu") -> tuple[BLSTM, M
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(f"not a trained model ({reason})", where=path, fix="Train again") from None
     return model.to(device).eval(), meta
+
+
+def weights_of(path: Path) -> str:
+    """SHA-256 of a model's weights, whatever the file says beside them; why it has none, where its
+    training diverged. Raises as `load_model`."""
+    return why_diverged(path) or checksum(load_model(path)[0])
+
+
+def checksum(model: nn.Module) -> str:
+    """SHA-256 of all weights: equal where every bit is."""
+    digest = hashlib.sha256()
+    for name, value in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _parse(content: dict[str, Any]) -> tuple[BLSTM, ModelMeta]:

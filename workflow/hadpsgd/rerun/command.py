@@ -16,8 +16,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import hadpsgd
-from hadpsgd.config import Config, run_key, write_resolved
-from hadpsgd.config.stages import settings_of
+from hadpsgd.config import (
+    Config,
+    before,
+    examples_of,
+    run_key,
+    settings_of,
+    write_resolved,
+)
+from hadpsgd.config.stage import StageRun
 from hadpsgd.config.tracking import Tracking
 from hadpsgd.config.training import Run
 from hadpsgd.errors import UserError
@@ -71,13 +78,18 @@ def run(args: argparse.Namespace) -> int:
     items = _around(original, config, anyway=args.anyway)
     file = write_resolved(config, out / "rerun.yaml")
     base = out / config.name
-    trained_on = [base / "egs/train", base / "egs/dev", base / "corpus/checked"]
+    chain = _chain(original)
+    folders = {base / examples_of(config, each.run.id) for each in chain}
+    trained_on = [folder / name for folder in sorted(folders) for name in ("train", "dev")]
+    trained_on.append(base / "corpus/checked")
     _workflow(file, args.cores, trained_on)  # all of it: what came later would train a replay again
     items += _data(original, config, anyway=args.anyway, differing=_other_bits(original, items))
-    if _asynchronous(original.run):
-        _replay(original, config, file)
-    else:
-        keep_arithmetic(original, config, base / "egs/train")
+    for each in chain:
+        if _asynchronous(each.run):
+            _replay(each, config, file)
+        else:
+            keep_arithmetic(each, config)
+            _workflow(file, args.cores, [base / "runs" / each.key / "final.pt"])
     scores = base / "score" / original.key
     made = ("dev", *config.tests)
     _workflow(file, args.cores, [scores / name for name in made])
@@ -94,10 +106,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def alone(config: Config, run: Run) -> Config:
-    """The config with that run alone, beside the one whose network aligns, if any does."""
+    """The config with that run alone, the one that it goes on from, and the one whose network
+    aligns, if any does."""
     aligner = config.realigner if config.realign.passes else ""
-    runs = [member for member in config.training.members if member.id in (run.id, aligner)]
-    training = {"runs": runs, "seeds": None, "grids": []}
+    first = run.after if isinstance(run, StageRun) else run
+    runs = [member for member in config.training.members if member.id in (first.id, aligner)]
+    stages = config.training.stages if isinstance(run, StageRun) else []
+    training = {"runs": runs, "seeds": None, "grids": [], "stages": stages}
     return config.model_copy(
         update={
             "training": config.training.model_copy(update=training),
@@ -189,12 +204,37 @@ def _workflow(file: Path, cores: int, targets: list[Path]) -> None:
         raise UserError("the workflow failed; its messages are above", where=file)
 
 
-def keep_arithmetic(original: Original, config: Config, egs: Path) -> None:
+def _chain(original: Original) -> list[Original]:
+    """The run, after the one whose weights it goes on from, if any.
+
+    Raises:
+        UserError: that one is not here.
+    """
+    key = before(original.config, original.run.id)
+    if not key:
+        return [original]
+    if original.results is None:
+        raise UserError(
+            f"{original.key} goes on from the weights of {key}, which are not here",
+            fix="Run this where its results folder lies",
+        )
+    return [find(key, original.results, ""), original]
+
+
+def _made_from(config: Config, run: Run) -> tuple[Path, Path | None]:
+    """Examples of a run, and the model that it goes on from, in the results of its rerun."""
+    base, key = Path(config.results) / config.name, before(config, run.id)
+    initial = base / "runs" / key / "final.pt" if key else None
+    return base / examples_of(config, run.id) / "train", initial
+
+
+def keep_arithmetic(original: Original, config: Config) -> None:
     """Where bf16's arithmetic was chosen by a measurement, the rerun makes none."""
     run_id = original.run.id
     if settings_of(config, run_id).training.precision != "bf16":
         return
-    folder = checkpoint_folder(config, run_id=run_id, hash_=identity(config, run_id, egs))
+    made_from = _made_from(config, original.run)
+    folder = checkpoint_folder(config, run_id=run_id, hash_=identity(config, run_id, *made_from))
     if arithmetic.kept(folder) is None:  # else an earlier try at this rerun has it
         choice = original.summary.get("arithmetic", arithmetic.AUTOCAST)
         arithmetic.keep(folder, choice)
@@ -209,8 +249,10 @@ def _replay(original: Original, config: Config, file: Path) -> None:
             fix="Run this where its results folder lies, with checkpoints/",
         )
     base = Path(config.results) / config.name
+    examples, initial = _made_from(config, original.run)
     command = [sys.executable, "-m", "hadpsgd", "replay", "--config", str(file)]
-    command += ["--run-id", original.run.id, "--egs", str(base / "egs/train")]
+    command += ["--run-id", original.run.id, "--egs", str(examples)]
+    command += ["--initial", str(initial)] if initial else []
     command += ["--checkpoints", str(folder), "--out", str(base / "runs" / original.key)]
     if subprocess.run(command, stdout=sys.stderr, check=False).returncode:
         raise UserError("the replay failed or differs; its messages are above", where=folder)

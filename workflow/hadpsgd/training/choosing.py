@@ -28,7 +28,7 @@ def choose(job: Job, last: Tensor) -> dict[str, float]:
         """Of weights that the model has from now on."""
         weights = choice.weights(lambda ended: load(ended.file(folder)), last=last)
         job.engine.load_weights(weights)
-        return named(evaluate(job.model, job.dev_feed.share(rank=0, learners=1)))
+        return named(evaluate(job.criterion, job.dev_feed.share(rank=0, learners=1)))
 
     best = _best_epoch(job) if wanted.early_stop else wanted.epochs
     moment = job.checkpoints.last.folder.name

@@ -30,6 +30,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     # torchrun takes `--run` for a part of its own `--run-path`
     parser.add_argument("--run-id", "--run", dest="run", required=True, help="its id or key")
     parser.add_argument("--egs", type=Path, required=True, help="training examples")
+    parser.add_argument(
+        "--initial",
+        type=Path,
+        metavar="FINAL.PT",
+        help="model that a stage of training.stages goes on from",
+    )
     parser.add_argument("--dev-egs", type=Path, required=True, help="held-out examples")
     parser.add_argument("--out", type=Path, required=True, help="folder for final.pt and metrics")
 
@@ -38,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     """Do what the arguments say; 75 asks to be run again (requeued)."""
     config = load(args.config)
     run_id = run_of(config, args.run).id
-    if done(args.out, identity(config, run_id, args.egs)):
+    if done(args.out, identity(config, run_id, args.egs, args.initial)):
         say(f"{args.out / 'final.pt'} is there, of the same config and examples: nothing to do")
         return End.DONE
     pulse.begin()
@@ -46,7 +52,14 @@ def run(args: argparse.Namespace) -> int:
     if settings_of(config, run_id).training.precision == "bf16":
         memory.keep()
     try:
-        job = assemble(config, run_id, egs=args.egs, dev_egs=args.dev_egs, out=args.out)
+        job = assemble(
+            config,
+            run_id,
+            egs=args.egs,
+            dev_egs=args.dev_egs,
+            out=args.out,
+            initial=args.initial,
+        )
     except TooLateError as error:
         say(f"{run_id}: {error}")
         return End.DONE

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 import torch
 
 from hadpsgd.errors import UserError
-from hadpsgd.models.blstm import BLSTM
 from hadpsgd.models.loss import FrameScore
+from hadpsgd.training.criterion import Criterion
 from hadpsgd.training.data import Example
 
 
-def evaluate(model: BLSTM, batches: Iterable[Example]) -> FrameScore:
+def evaluate(model: Criterion, batches: Iterable[Example]) -> FrameScore:
     """Sums over all frames of the batches; the model comes back in training mode."""
     model.eval()
     scores = [model.score(x, y) for x, y in batches]

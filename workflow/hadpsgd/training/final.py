@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hadpsgd.egs.dataset import Dataset
 from hadpsgd.files import write_text
 from hadpsgd.models.blstm import BLSTM, Shape
-from hadpsgd.models.build import ModelMeta, SavedShape, save_model
+from hadpsgd.models.build import ModelMeta, SavedShape, checksum, log_priors, save_model
 from hadpsgd.training import averaging
 from hadpsgd.training.checkpoints import Saved
 from hadpsgd.training.choosing import choose
@@ -50,21 +49,6 @@ def average(weights: Iterable[Tensor]) -> tuple[Tensor, float]:
     mean = averaging.mean(weights)
     squares = [float((row - mean).square().sum()) for row in weights]
     return mean, float(np.sqrt(np.mean(squares)) / mean.norm())
-
-
-def log_priors(counts: np.ndarray) -> Tensor:
-    """Log of each pdf-id's share of the frames; one never seen counts as seen once."""
-    shares = np.maximum(counts, 1).astype(np.float64)
-    return torch.from_numpy(np.log(shares / shares.sum())).float()
-
-
-def checksum(model: nn.Module) -> str:
-    """SHA-256 of all weights: equal where every bit is."""
-    digest = hashlib.sha256()
-    for name, value in sorted(model.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
 
 
 def save(out: Path, model: BLSTM, shape: Shape, examples: Dataset) -> None:

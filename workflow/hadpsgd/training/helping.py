@@ -22,9 +22,10 @@ from hadpsgd.training import pulse
 from hadpsgd.training.averaging import Kept
 from hadpsgd.training.backward import backward
 from hadpsgd.training.checkpoints import Checkpoints
+from hadpsgd.training.criterion import criterion_of
 from hadpsgd.training.gradients import Gradients
 from hadpsgd.training.interrupt import Interrupt
-from hadpsgd.training.job import Job, LossOf, engine_of
+from hadpsgd.training.job import Job, engine_of
 from hadpsgd.training.metrics import say
 from hadpsgd.training.orders import Order, orders
 
@@ -143,7 +144,7 @@ def _become_first(job: Job, order: Order) -> None:
 
 
 def _build_engine(job: Job) -> None:
-    module, folder = LossOf(job.model), job.checkpoints.folder
+    module, folder = criterion_of(job.model, job.settings, job.train), job.checkpoints.folder
     job.engine = engine_of(
         job.settings, module, job.meeting, job.steps_per_epoch, folder, by_host=False
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hadpsgd.config import Config, RunSettings, fingerprint, run_fingerprint, settings_of
 from hadpsgd.config.settings import Settings
@@ -36,27 +36,17 @@ from hadpsgd.egs.masking import Masks
 from hadpsgd.errors import UserError
 from hadpsgd.files import sha256
 from hadpsgd.models.blstm import BLSTM
+from hadpsgd.models.build import weights_of
 from hadpsgd.training import arithmetic
 from hadpsgd.training.averaging import Kept
 from hadpsgd.training.checkpoints import Checkpoints
+from hadpsgd.training.criterion import Criterion, begin, check_begin, criterion_of
 from hadpsgd.training.data import Feed, plan_of
 from hadpsgd.training.evaluation import pick_device
 from hadpsgd.training.gradients import Gradients
 from hadpsgd.training.probe import Probe
 from hadpsgd.training.rate import rate
 from hadpsgd.training.virtual_learners import Minibatches, VirtualLearners
-
-
-class LossOf(nn.Module):
-    """The loss as a module's output: what an engine may wrap."""
-
-    def __init__(self, model: BLSTM) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, x: Tensor, targets: Tensor) -> Tensor:
-        """Mean cross-entropy of a batch."""
-        return self.model.loss(x, targets)
 
 
 @dataclass
@@ -69,6 +59,7 @@ class Job:
     """Hash of all that decides the weights: settings and examples."""
     meeting: Meeting
     model: BLSTM
+    criterion: Criterion
     engine: Engine
     train: Dataset
     dev: Dataset
@@ -101,12 +92,14 @@ class Job:
         return self.settings.training.epochs * self.steps_per_epoch
 
 
-def identity(config: Config, run_id: str, egs: Path) -> str:
-    """Hash of what decides the weights."""
+def identity(config: Config, run_id: str, egs: Path, initial: Path | None = None) -> str:
+    """Hash of what decides the weights; `initial` are those that a stage goes on from."""
     meta = egs / "meta.json"
     if not meta.is_file():
         raise UserError("no examples here", where=egs, fix="`hadpsgd egs` makes them")
-    return fingerprint([run_fingerprint(config, run_id), sha256(meta)])
+    check_begin(settings_of(config, run_id), initial)
+    before = [] if initial is None else [weights_of(initial)]
+    return fingerprint([run_fingerprint(config, run_id), sha256(meta), *before])
 
 
 def checkpoint_folder(config: Config, *, run_id: str, hash_: str) -> Path:
@@ -131,15 +124,19 @@ def strategy_of(run: Run, steps_per_epoch: int) -> Strategy:
     )
 
 
-def assemble(config: Config, run_id: str, *, egs: Path, dev_egs: Path, out: Path) -> Job:
+def assemble(
+    config: Config, run_id: str, *, egs: Path, dev_egs: Path, out: Path, initial: Path | None = None
+) -> Job:
     """Meet the other ranks and build everything.
+
+    `initial`: final.pt of the run that a stage goes on from.
 
     Raises:
         UserError: examples, processes or settings do not fit together.
     """
     settings = settings_of(config, run_id)
     run, training, seed = settings.run, settings.training, settings.seed
-    hash_ = identity(config, run_id, egs)
+    hash_ = identity(config, run_id, egs, initial)
     train, dev = (Dataset(folder, readers=training.readers) for folder in (egs, dev_egs))
     _check_alike(train, dev)
     meeting = rendezvous.meet(
@@ -161,6 +158,7 @@ def assemble(config: Config, run_id: str, *, egs: Path, dev_egs: Path, out: Path
     torch.backends.cudnn.allow_tf32 = training.precision == "tf32"
     torch.manual_seed(seed)
     model = BLSTM(settings.model, input_dim=train.dim, num_pdfs=train.num_pdfs, seed=seed)
+    begin(model, initial, train)
     model = model.to(device, dtype)
     plan = plan_of(settings, train)
     checkpoints = Checkpoints(
@@ -181,7 +179,7 @@ def assemble(config: Config, run_id: str, *, egs: Path, dev_egs: Path, out: Path
     )
     train_feed = feed(train, masks=Masks.of(training, seed, train))
 
-    module = LossOf(model)
+    module = criterion_of(model, settings, train)
     virtual: VirtualLearners | None = None
     engine: Engine
     if run.simulated:
@@ -198,6 +196,7 @@ def assemble(config: Config, run_id: str, *, egs: Path, dev_egs: Path, out: Path
         identity=hash_,
         meeting=meeting,
         model=model,
+        criterion=module,
         engine=engine,
         train=train,
         dev=dev,

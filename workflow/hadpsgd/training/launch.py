@@ -31,6 +31,7 @@ from hadpsgd.decentralized.strategies.registry import find
 from hadpsgd.errors import UserError
 from hadpsgd.files import explain_os_errors, write_text
 from hadpsgd.locks import locked, myself
+from hadpsgd.models.build import why_diverged
 from hadpsgd.run_folder import LAUNCH_LOCK
 from hadpsgd.tracking import follower
 from hadpsgd.tracking.results import FAILED
@@ -60,6 +61,8 @@ class Launch:
     dev_egs: Path
     out: Path
     logs: Path
+    initial: Path | None = None
+    """The model that a stage goes on from."""
     restarts: int = 10
     """How many ranks that die are started again, on each host, and how often all are."""
     wait: bool = False
@@ -83,6 +86,7 @@ class Launch:
         return [
             *("--config", str(self.config_file), "--run-id", self.run_id, "--egs", str(self.egs)),
             *("--dev-egs", str(self.dev_egs), "--out", str(self.out)),
+            *(("--initial", str(self.initial)) if self.initial else ()),
         ]
 
 
@@ -121,7 +125,7 @@ def launch(wanted: Launch) -> int:
     Raises:
         UserError: too few hosts, no examples, no permission to write; another launch of the run.
     """
-    hash_ = identity(wanted.config, wanted.run_id, wanted.egs)
+    hash_ = identity(wanted.config, wanted.run_id, wanted.egs, wanted.initial)
     folder = checkpoint_folder(wanted.config, run_id=wanted.run_id, hash_=hash_)
     for path in (folder, wanted.out, wanted.logs):
         with explain_os_errors(path):
@@ -143,6 +147,9 @@ def launch(wanted: Launch) -> int:
         follower.announce(wanted.config, wanted.run_id, checkpoints=folder, out=wanted.out)
         descriptors = [lock for lock in held if lock is not None]
         address = os.environ.get("MASTER_ADDR") or (job.address if job else "127.0.0.1")
+        if wanted.initial and (reason := why_diverged(wanted.initial)):
+            divergence.note(wanted.out, hash_, 0, f"the run before it diverged: {reason}")
+            return _result_of_failure(wanted, hash_, BAD_INPUT, reason)
         code, asked, why = _until_it_ends(wanted, hash_, job, address, nodes, descriptors)
         if code not in (End.DONE, End.REQUEUE) and not asked:
             follower.failed(wanted.config, folder)

@@ -38,6 +38,7 @@ def run(args: argparse.Namespace) -> int:
         run_id=run_of(config, args.run).id,
         egs=args.egs,
         dev_egs=args.dev_egs,
+        initial=args.initial,
         out=args.out,
         logs=args.logs or args.out / "logs",
         restarts=args.restarts,

@@ -177,7 +177,7 @@ def evaluate_epochs(job: Job, progress: Progress, passed: int) -> None:
         return
     place = job.engine.place
     job.kept.passed(range(progress.epoch + 1, passed + 1), job.engine)
-    score = evaluate(job.model, job.dev_feed.share(rank=place.rank, learners=place.world))
+    score = evaluate(job.criterion, job.dev_feed.share(rank=place.rank, learners=place.world))
     for epoch in range(progress.epoch + 1, passed + 1):
         progress.evaluated(score, epoch)
 

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from hadpsgd.config import Config, RunSettings, load, settings_of
+from hadpsgd.config import RunSettings, load, settings_of
 from hadpsgd.decentralized.core.buffers import Flat, flatten
 from hadpsgd.decentralized.core.events import ledger_faults
 from hadpsgd.decentralized.core.learner import Learner
@@ -28,13 +28,14 @@ from hadpsgd.egs.masking import Masks
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 from hadpsgd.models.blstm import BLSTM
+from hadpsgd.models.build import checksum
 from hadpsgd.training import arithmetic, averaging, final, memory
 from hadpsgd.training.checkpoints import Saved, newest
+from hadpsgd.training.criterion import begin, criterion_of
 from hadpsgd.training.data import Feed, plan_of
 from hadpsgd.training.evaluation import pick_device
 from hadpsgd.training.gradients import Gradients
 from hadpsgd.training.job import (
-    LossOf,
     checkpoint_folder,
     identity,
     injection_of,
@@ -54,6 +55,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run-id", "--run", dest="run", required=True, help="as in the config")
     parser.add_argument("--egs", type=Path, required=True, help="its training examples")
     parser.add_argument(
+        "--initial", type=Path, metavar="FINAL.PT", help="model that a stage went on from"
+    )
+    parser.add_argument(
         "--checkpoints", type=Path, help="folder of its checkpoints and record, if elsewhere"
     )
     parser.add_argument("--out", type=Path, help="write final.pt and summary.json here")
@@ -66,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     """
     config = load(args.config)
     settings = settings_of(config, args.run)
-    hash_ = identity(config, settings.run.id, args.egs)
+    hash_ = identity(config, settings.run.id, args.egs, args.initial)
     folder = args.checkpoints or checkpoint_folder(config, run_id=settings.run.id, hash_=hash_)
     processes = int(rendezvous.environment()["WORLD_SIZE"])
     meeting = rendezvous.meet(
@@ -78,7 +82,14 @@ def run(args: argparse.Namespace) -> int:
     if settings.training.precision == "bf16":
         memory.keep()
     choice = averaging.choice_of(folder, saved.folder.name)
-    learners, kept = replay(settings, args.egs, saved, meeting, choice.needed if choice else set())
+    learners, kept = replay(
+        settings,
+        args.egs,
+        saved,
+        meeting,
+        choice.needed if choice else set(),
+        initial=args.initial,
+    )
     different = compare(saved, learners)
     for node in different:
         say(f"learner {node}: weights differ from the checkpoint's")
@@ -91,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
         mean, distance = final.average([learner.weights.cpu() for learner in last.values()])
         if choice:
             mean = choice.weights(lambda ended: kept[ended.node, ended.version], last=mean)
-        _write(config, settings, args.egs, last, args.out, mean=mean, distance=distance)
+        _write(settings, args.egs, last, args.out, mean=mean, distance=distance, hash_=hash_)
     if processes > 1:
         dist.barrier()
         dist.destroy_process_group()
@@ -104,6 +115,8 @@ def replay(
     saved: Saved,
     meeting: Meeting,
     needed: Collection[tuple[int, int]] = (),
+    *,
+    initial: Path | None = None,
 ) -> tuple[dict[int, Learner], dict[tuple[int, int], Tensor]]:
     """This process's learners after all that the record says up to a checkpoint; and of the
     (node, version) `needed`, their weights at that version.
@@ -137,6 +150,7 @@ def replay(
     device = pick_device(training.device, meeting.place.rank % meeting.local_world)
     dtype = torch.float64 if training.precision == "fp64" else torch.float32
     model = BLSTM(settings.model, input_dim=dataset.dim, num_pdfs=dataset.num_pdfs, seed=seed)
+    begin(model, initial, dataset)
     model = model.to(device, dtype)
     way = arithmetic.recorded(training.precision, folder)
     subsequences = max(1, training.batch // run_.learners)
@@ -144,7 +158,7 @@ def replay(
     arithmetic.check(model, trial, way, folder)
     flat = flatten(model, shards=run_.learners)
     arithmetic.prepare(model, way)
-    gradients = Gradients(LossOf(model), settings, device, arithmetic=way)
+    gradients = Gradients(criterion_of(model, settings, dataset), settings, device, arithmetic=way)
     feed = Feed(
         dataset,
         plan,
@@ -214,7 +228,6 @@ def _average_gradient(
 
 
 def _write(
-    config: Config,
     settings: RunSettings,
     egs: Path,
     learners: dict[int, Learner],
@@ -222,6 +235,7 @@ def _write(
     *,
     mean: Tensor,
     distance: float,
+    hash_: str,
 ) -> None:
     """What training leaves, of the replayed learners and the final weights `mean`."""
     run_, training = settings.run, settings.training
@@ -237,7 +251,7 @@ def _write(
     first = learners[min(learners)]
     summary = {
         "run": run_.id,
-        "identity": identity(config, run_.id, egs),
+        "identity": hash_,
         "replayed": True,
         "strategy": run_.strategy,
         "learners": run_.learners,
@@ -245,7 +259,7 @@ def _write(
         "steps": sum(learner.steps for learner in learners.values()) // len(learners),
         "mixes": first.rounds,
         "consensus_distance": distance,
-        "weights": final.checksum(model),
+        "weights": checksum(model),
     }
     write_text(out / "summary.json", json.dumps(summary, indent=2) + "\n")
 

@@ -253,7 +253,7 @@ class Part:
         self._kept[node.index].passed(range(progress.epoch + 1, passed + 1), node.engine)
         self.simulation.show(node)
         share = self.job.dev_feed.share(rank=node.index, learners=len(self.nodes))
-        score = self.learners.minibatches.compute(lambda: evaluate(self.job.model, share))
+        score = self.learners.minibatches.compute(lambda: evaluate(self.job.criterion, share))
         for epoch in range(progress.epoch + 1, passed + 1):
             progress.evaluated(score, epoch)
 
