@@ -59,6 +59,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "corpus": {"kind": "an4", "path": "an4", "speeds": [0.9, 1.0], "noise": {"copies": 1}},
         "alignment": {"kind": "sat"},
         "features": {"input": _ALL},
+        "training": {"stages": [{"criterion": "lfmmi"}]},
     },
     "kaldi": {
         "corpus": _KALDI | _PARTS | {"case": "lower"},

@@ -144,8 +144,8 @@ def test_a_denominator_has_the_paths_of_its_phones(width: int) -> None:
 def test_three_phones_in_a_row_count_once_they_are_seen_often() -> None:
     often = [[1, 2, 3]] * den.SEEN + [[2, 2]]
     language = den._Language.of(often, HERE)
-    assert language.after(1, 2) == {3: 1.0}
-    assert language.after(2, 2) == {0: 1 / 22, 2: 1 / 22, 3: 20 / 22}
+    assert language.after(2, before=1) == {3: 1.0}
+    assert language.after(2, before=2) == {0: 1 / 22, 2: 1 / 22, 3: 20 / 22}
 
 
 def dense(hmm: Denominator, scores: Tensor) -> Tensor:
@@ -174,7 +174,7 @@ def test_the_sum_over_all_paths_and_its_gradient_equal_the_dense_ones() -> None:
         for example, length in enumerate(lengths):
             own = scores[example, :length].requires_grad_()
             total = dense(hmm, own) if length else torch.zeros((), dtype=torch.float64)
-            assert found.log_likelihood[example].double() == pytest.approx(float(total), abs=close)
+            assert found.log_likelihood[example].double() == pytest.approx(total.item(), abs=close)
             shares = found.shares[example].double()
             if length:
                 (wanted,) = torch.autograd.grad(total, own)

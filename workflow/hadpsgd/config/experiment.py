@@ -27,8 +27,7 @@ class Training(Settings):
     seeds: Seeds | None = None
     """Train every run once with each seed; a run's own `seed` or `seeds` go before these."""
     stages: list[Stage] = Field([], max_length=1)
-    """Training after cross-entropy: those of `runs` that are decoded go on with it, none of
-    `grids`."""
+    """Training after cross-entropy: all of `runs` go on with it, but those in virtual time."""
     grids: list[Grid] = Field([])
     """Many more runs in few lines: docs/paper.md."""
 
@@ -65,15 +64,16 @@ class Training(Settings):
             else:
                 found.append(run)
                 bare.append(alone)
-        first = len(self.runs)
-        return [
-            each
-            for number, run in enumerate(found)
-            for each in (
-                run,
-                *(StageRun.of(run, s) for s in self.stages if number < first and run.decode),
-            )
-        ]
+        rows: list[Run] = []
+        for number, run in enumerate(found):
+            rows.append(run)
+            if number < len(self.runs) and not run.simulated:
+                rows += self._after(run)
+        return rows
+
+    def _after(self, run: Run) -> list[Run]:
+        """What the stages make of it."""
+        return [StageRun.of(run, stage) for stage in self.stages]
 
     @cached_property
     def rows(self) -> dict[str, list[Run]]:

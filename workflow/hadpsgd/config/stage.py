@@ -32,14 +32,14 @@ class Stage(Section):
     batch: int = Field(32, ge=1)
     """Total batch, in examples of `frames`, over all learners."""
     learning_rate: LearningRate = LearningRate(
-        base=0.01, base_batch=32, anneal_after=1, anneal_factor=0.5
+        base=0.005, base_batch=32, anneal_after=1, anneal_factor=0.5
     )
-    acoustic_scale: float = Field(0.3, gt=0)
+    acoustic_scale: float = Field(0.1, gt=0)
     """Factor on the network's log-likelihoods beside those of the phone sequences."""
     cross_entropy: float = Field(0.1, ge=0)
     """Weight of the cross-entropy that is added to the loss; it keeps the network from forgetting
     the alignment."""
-    tolerance: int = Field(5, ge=0)
+    tolerance: int = Field(0, ge=0)
     """Frames that the border of a state may lie beside the alignment's."""
 
     def examples(self, common: Egs) -> Egs:

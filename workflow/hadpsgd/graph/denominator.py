@@ -147,7 +147,7 @@ class _Language:
             {pair: _shares(found) for pair, found in often.items()},
         )
 
-    def after(self, before: int, phone: int) -> dict[int, float]:
+    def after(self, phone: int, *, before: int) -> dict[int, float]:
         """What follows `phone`, which came after `before`."""
         return self.after_two.get((before, phone)) or self.after_one[phone]
 
@@ -156,7 +156,7 @@ class _Language:
         return {
             (phone, then): share * p
             for phone, share in self.after_one[END].items()
-            for then, p in self.after(END, phone).items()
+            for then, p in self.after(phone, before=END).items()
         }
 
 
@@ -182,7 +182,7 @@ class _Hmms:
         self.rows = {tuple(row): i for i, row in enumerate(model.tuples.tolist())}
         self.made: dict[tuple[int, ...], _Hmm] = {}
 
-    def key(self, before: int, phone: int, after: int) -> tuple[int, ...]:
+    def key(self, phone: int, *, before: int, after: int) -> tuple[int, ...]:
         """The phone and the pdf-ids of its states: what decides its HMM."""
         window = (phone,) if self.tree.width == 1 else (before, phone, after)
         states = self.model.topology.states(phone)[:-1]
@@ -226,7 +226,8 @@ class _Network:
     def __init__(self, language: _Language, hmms: _Hmms) -> None:
         self.language, self.hmms = language, hmms
         self.entries = {
-            (hmms.key(END, phone, then), then): p for (phone, then), p in language.between().items()
+            (hmms.key(phone, before=END, after=then), then): p
+            for (phone, then), p in language.between().items()
         }
         self.base: dict[_Node, int] = {}
         self.states = 0
@@ -243,8 +244,8 @@ class _Network:
         if then == END:
             return self.entries
         return {
-            (self.hmms.key(phone, then, after), after): p
-            for after, p in self.language.after(phone, then).items()
+            (self.hmms.key(then, before=phone, after=after), after): p
+            for after, p in self.language.after(then, before=phone).items()
         }
 
     def denominator(self) -> Denominator:

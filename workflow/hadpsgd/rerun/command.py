@@ -233,8 +233,9 @@ def keep_arithmetic(original: Original, config: Config) -> None:
     run_id = original.run.id
     if settings_of(config, run_id).training.precision != "bf16":
         return
-    made_from = _made_from(config, original.run)
-    folder = checkpoint_folder(config, run_id=run_id, hash_=identity(config, run_id, *made_from))
+    examples, initial = _made_from(config, original.run)
+    hash_ = identity(config, run_id, examples, initial=initial)
+    folder = checkpoint_folder(config, run_id=run_id, hash_=hash_)
     if arithmetic.kept(folder) is None:  # else an earlier try at this rerun has it
         choice = original.summary.get("arithmetic", arithmetic.AUTOCAST)
         arithmetic.keep(folder, choice)

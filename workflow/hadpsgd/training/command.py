@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     """Do what the arguments say; 75 asks to be run again (requeued)."""
     config = load(args.config)
     run_id = run_of(config, args.run).id
-    if done(args.out, identity(config, run_id, args.egs, args.initial)):
+    if done(args.out, identity(config, run_id, args.egs, initial=args.initial)):
         say(f"{args.out / 'final.pt'} is there, of the same config and examples: nothing to do")
         return End.DONE
     pulse.begin()

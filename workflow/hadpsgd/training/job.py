@@ -92,7 +92,7 @@ class Job:
         return self.settings.training.epochs * self.steps_per_epoch
 
 
-def identity(config: Config, run_id: str, egs: Path, initial: Path | None = None) -> str:
+def identity(config: Config, run_id: str, egs: Path, *, initial: Path | None = None) -> str:
     """Hash of what decides the weights; `initial` are those that a stage goes on from."""
     meta = egs / "meta.json"
     if not meta.is_file():
@@ -136,7 +136,7 @@ def assemble(
     """
     settings = settings_of(config, run_id)
     run, training, seed = settings.run, settings.training, settings.seed
-    hash_ = identity(config, run_id, egs, initial)
+    hash_ = identity(config, run_id, egs, initial=initial)
     train, dev = (Dataset(folder, readers=training.readers) for folder in (egs, dev_egs))
     _check_alike(train, dev)
     meeting = rendezvous.meet(

@@ -125,7 +125,7 @@ def launch(wanted: Launch) -> int:
     Raises:
         UserError: too few hosts, no examples, no permission to write; another launch of the run.
     """
-    hash_ = identity(wanted.config, wanted.run_id, wanted.egs, wanted.initial)
+    hash_ = identity(wanted.config, wanted.run_id, wanted.egs, initial=wanted.initial)
     folder = checkpoint_folder(wanted.config, run_id=wanted.run_id, hash_=hash_)
     for path in (folder, wanted.out, wanted.logs):
         with explain_os_errors(path):

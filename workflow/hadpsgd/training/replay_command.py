@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     """
     config = load(args.config)
     settings = settings_of(config, args.run)
-    hash_ = identity(config, settings.run.id, args.egs, args.initial)
+    hash_ = identity(config, settings.run.id, args.egs, initial=args.initial)
     folder = args.checkpoints or checkpoint_folder(config, run_id=settings.run.id, hash_=hash_)
     processes = int(rendezvous.environment()["WORLD_SIZE"])
     meeting = rendezvous.meet(
