@@ -105,6 +105,7 @@ def test_a_run_goes_on_with_sequences_and_is_replayed(
 
 def test_the_same_bits_again_and_from_other_weights_another_run(egs: Path, tmp_path: Path) -> None:
     config, name = trained(tmp_path, egs, {"strategy": "single"})
+    model = tmp_path / name / "final.pt"
     first = weights(tmp_path / "single-lfmmi")
     lines = command(
         config, egs, "single-lfmmi", tmp_path / "single-lfmmi", tmp_path / name / "final.pt"

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hadpsgd.config import Config, settings_of
+from hadpsgd.config.stage import StageRun
 from hadpsgd.errors import UserError
 from hadpsgd.planning import papers
 from hadpsgd.planning.cluster import Cluster, Link
@@ -17,7 +18,7 @@ from hadpsgd.planning.inputs import LATENCY_BETWEEN, LATENCY_INSIDE
 from hadpsgd.planning.model import STRATEGIES, Team, Work, hours
 from hadpsgd.planning.pieces import measured
 from hadpsgd.planning.stages import GROUPS, stage_hours, stage_seconds, stages_of
-from hadpsgd.setup.need import bytes_needed, network_parameters
+from hadpsgd.setup.need import bytes_needed, network_parameters, repeats
 
 SEARCH = 0.3
 """Processor seconds of search a second of speech, 85,000 words; assumed: no such graph was here."""
@@ -106,9 +107,8 @@ def _training(config: Config, run_id: str, machines: Machines, train: float) -> 
     settings = settings_of(config, run_id)
     run, training = settings.run, settings.training
     parameters = network_parameters(config, run_id)
-    egs = config.egs
-    copies = config.corpus.versions * len(egs.tempos) * egs.frames / (egs.shift or egs.frames)
-    amount = train * copies
+    egs = run.stage.examples(config.egs) if isinstance(run, StageRun) else config.egs
+    amount = train * repeats(config, egs)
     name = f"train {run_id}"
     if not machines.gpus:
         work = FORWARD_AND_BACKWARD * MULTIPLY_AND_ADD * parameters * FRAMES_AN_HOUR * amount
@@ -147,7 +147,7 @@ def _training(config: Config, run_id: str, machines: Machines, train: float) -> 
         model_bytes=model_bytes,
         hours_of_speech=amount,
         epochs=training.epochs,
-        frames=config.egs.frames,
+        frames=egs.frames,
     )
     took = hours(team, cluster, work_)
     return Row(

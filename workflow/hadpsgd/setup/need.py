@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from hadpsgd.config import Config, settings_of
-from hadpsgd.config.alignment import Ladder, Mono, TreeStage
+from hadpsgd.config.alignment import Egs, Ladder, Mono, TreeStage
 from hadpsgd.config.corpus import Builtin, Kaldi
 from hadpsgd.config.settings import Model
 from hadpsgd.corpus.datadir import DataDir
@@ -53,14 +53,22 @@ def bytes_needed(config: Config | None, hours: float) -> float:
     versions = config.corpus.versions
     stored = logmel.bins + config.features.mfcc.cepstra + dims["fmllr"] * ("fmllr" in streams)
     audio = 2 * config.features.sample_rate * 3600 * hours * (len(config.corpus.speeds) - 1)
-    repeats = versions * len(egs.tempos) * egs.frames / (egs.shift or egs.frames)
     inputs = sum(dims[stream] for stream in streams)
-    examples = repeats * _layout(config).row.itemsize / egs.frames
+    kinds = [egs, *(stage.examples(egs) for stage in config.training.stages)]
+    examples = sum(
+        repeats(config, kind) * _layout(config, kind).row.itemsize / kind.frames for kind in kinds
+    )
     kept = _checkpoints(config, inputs=inputs)
     return _REST + kept + audio + frames * (stored * _FLOAT * versions + examples)
 
 
-def _layout(config: Config) -> Layout:
+def repeats(config: Config, egs: Egs) -> float:
+    """How often a frame of training speech is in such examples."""
+    overlap = egs.frames / (egs.shift or egs.frames)
+    return config.corpus.versions * len(egs.tempos) * overlap
+
+
+def _layout(config: Config, egs: Egs) -> Layout:
     """Of examples, with an i-vector for each speaker."""
     logmel = config.features.logmel
     parts = {
@@ -74,12 +82,13 @@ def _layout(config: Config) -> Layout:
         ),
     }
     streams = tuple(parts[name] for name in config.features.input)
-    return Layout(config.egs.frames, streams, config.egs.dtype)
+    return Layout(egs.frames, streams, egs.dtype)
 
 
 def examples_mb(config: Config, processes: int) -> int:
     """Megabytes of memory that making examples takes: two chunks for each process."""
-    chunk = config.egs.shard_frames / config.egs.frames * _layout(config).row.itemsize
+    egs = config.egs
+    chunk = egs.shard_frames / egs.frames * _layout(config, egs).row.itemsize
     return round(500 + processes * (150 + 2.2 * chunk / 1e6))
 
 
