@@ -42,10 +42,10 @@ def any_order(pdfs: int = PDFS) -> Denominator:
 def egs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Examples of cross-entropy's and of a stage's."""
     folder = tmp_path_factory.mktemp("egs")
-    for name in ("egs", "egs_lfmmi"):
+    for name in ("egs", "sequence/lfmmi"):
         write_egs(folder / name / "train", 200, 1)
         write_egs(folder / name / "dev", 50, 2)
-    any_order().write(folder / "egs_lfmmi/train" / FILE)
+    any_order().write(folder / "sequence/lfmmi/train" / FILE)
     return folder
 
 
@@ -98,7 +98,7 @@ def test_a_run_goes_on_with_sequences_and_is_replayed(
     if name == "ssgd-2":
         return
     replay = ["replay", "--config", str(config), "--run-id", f"{name}-lfmmi"]
-    replay += ["--egs", str(egs / "egs_lfmmi/train"), "--out", str(again)]
+    replay += ["--egs", str(egs / "sequence/lfmmi/train"), "--out", str(again)]
     assert main([*replay, "--initial", str(tmp_path / name / "final.pt")]) == 0
     assert torch.equal(weights(again), final)
 
@@ -197,13 +197,13 @@ def test_a_fault_is_one_line(egs: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert "no such model" in told(missing, capsys)
     wanted = command(config, egs, "single-lfmmi", out, model)
     alone = tmp_path / "alone"
-    shutil.copytree(egs / "egs_lfmmi", alone / "egs_lfmmi")
-    (alone / "egs_lfmmi/train" / FILE).unlink()
+    shutil.copytree(egs / "sequence/lfmmi", alone / "sequence/lfmmi")
+    (alone / "sequence/lfmmi/train" / FILE).unlink()
     train = [w.replace("launch", "train") if w == "launch" else w for w in wanted]
-    here = [str(alone / w.split("/egs_lfmmi/")[1]) if "/egs_lfmmi/" in w else w for w in train]
-    here = [w.replace(str(alone), str(alone / "egs_lfmmi")) for w in here]
+    here = [str(alone / w.split("/sequence/lfmmi/")[1]) if "/sequence/lfmmi/" in w else w for w in train]
+    here = [w.replace(str(alone), str(alone / "sequence/lfmmi")) for w in here]
     assert f"{FILE}: missing. `hadpsgd egs --stage` makes it" in told(here, capsys)
-    any_order(PDFS + 1).write(alone / "egs_lfmmi/train" / FILE)
+    any_order(PDFS + 1).write(alone / "sequence/lfmmi/train" / FILE)
     assert f"pdf-id {PDFS}, and the examples have {PDFS}" in told(here, capsys)
     larger = yaml.safe_load(config.read_text()) | {"model": {"layers": 2, "cells": 8}}
     config.write_text(yaml.safe_dump(larger))
@@ -231,6 +231,7 @@ def test_from_audio_to_the_table(small: Small, tmp_path: Path) -> None:
     shutil.copytree(small.results, tmp_path / "results", symlinks=True)
     training = yaml.safe_load(small.config.read_text())["training"]
     stage = {"criterion": "lfmmi", "epochs": 1, "batch": 4, "frames": 80}
+    (tmp_path / "results/small/wer.md").unlink()
     file = write(tmp_path, training={**training, "runs": [ASYNCHRONOUS], "stages": [stage]})
     table = tmp_path / "results/small/wer.md"
     ran = small.command(
@@ -241,6 +242,6 @@ def test_from_audio_to_the_table(small: Small, tmp_path: Path) -> None:
     assert "| hadpsgd-2x2-lfmmi " in table.read_text()
     key = run_key(load(file), "hadpsgd-2x2-lfmmi")
     model, meta = load_model(tmp_path / "results/small/runs" / key / "final.pt")
-    made = json.loads((tmp_path / "results/small/egs_lfmmi/train/meta.json").read_text())
+    made = json.loads((tmp_path / "results/small/sequence/lfmmi/train/meta.json").read_text())
     assert (made["frames"], meta.num_pdfs) == (80, model.num_pdfs)
     assert made["padded_frames"] and not made["dropped_frames"]

@@ -79,11 +79,11 @@ for stage in CONFIG.training.stages:
 
     use rule egs as egs_of_stage with:
         output:
-            directory(f"{OUT}/egs_{stage.criterion}/{{set}}"),
+            directory(f"{OUT}/sequence/{stage.criterion}/{{set}}"),
         log:
-            f"{OUT}/logs/egs_{stage.criterion}.{{set}}.log",
+            f"{OUT}/logs/sequence.{stage.criterion}.{{set}}.log",
         benchmark:
-            f"{OUT}/benchmarks/egs_{stage.criterion}.{{set}}.tsv"
+            f"{OUT}/benchmarks/sequence.{stage.criterion}.{{set}}.tsv"
         params:
             config=config_file,
             depends=lambda wildcards: (

@@ -35,7 +35,7 @@ def before(config: Config, name: str) -> str:
 def examples_of(config: Config, name: str) -> str:
     """Folder of a run's training and held-out examples, in the results."""
     run = run_of(config, name)
-    return f"egs_{run.stage.criterion}" if isinstance(run, StageRun) else "egs"
+    return f"sequence/{run.stage.criterion}" if isinstance(run, StageRun) else "egs"
 
 
 def settings_of(config: Config, name: str) -> RunSettings:
