@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from itertools import product
 from pathlib import Path
 
@@ -73,3 +74,20 @@ def test_a_sentence_with_unknown_words(tmp_path: Path) -> None:
     ]  # fmt: skip
     expected = sum(by_definition(listed, history, word) for history, word in parts)
     assert found.log10 == pytest.approx(expected, rel=1e-5)
+
+
+def test_orders_without_n_grams_are_none(tmp_path: Path) -> None:
+    """As tools write them where pruning left nothing of an order."""
+    listed = table(2, 0.6, seed=3)
+    model = model_of(listed, tmp_path)
+    file = tmp_path / "lm.arpa"
+    text = gzip.decompress((tmp_path / "lm.arpa.gz").read_bytes()).decode()
+    text = text.replace("\n\n\\1-grams:", "\nngram 3=0\nngram 4=0\n\n\\1-grams:")
+    file.write_text(text.replace("\\end\\", "\\3-grams:\n\n\\4-grams:\n\n\\end\\"))
+    found = backoff.load(file)
+    assert len(found.orders) == 2
+    asked = np.array([model.id(word) for word in WORDS[1:]])
+    for history in product(WORDS, repeat=3):
+        before = np.array([[model.id(word) for word in history]] * len(asked))
+        assert found.log10(before, asked) == pytest.approx(model.log10(before, asked))
+    assert arpa.check(file)[2:] == [0, 0]

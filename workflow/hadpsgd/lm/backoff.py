@@ -158,7 +158,8 @@ def load(path: Path) -> Backoff:
                 done += len(block)
             if order == 1:
                 model = Backoff([word.decode() for word in ids.listed])
-            model.add_order(parts.keys, parts.log_prob, parts.backoff)
+            if done:  # pruning may leave none of the longest: the model has one order less
+                model.add_order(parts.keys, parts.log_prob, parts.backoff)
     return model
 
 
