@@ -71,28 +71,31 @@ class DenominatorSum:
         """
         batch, frames, pdfs = scores.shape
         highest = scores.amax(-1)
-        likelihoods = (scores - highest[..., None]).exp().permute(1, 2, 0)  # frames, pdfs, batch
+        # frames, pdf-ids, batch: columns of the sparse products
+        likelihoods = (scores - highest[..., None]).exp().permute(1, 2, 0).contiguous()
         counts = torch.arange(frames, device=scores.device)[:, None] < lengths
+        whole = counts.all(1).tolist()
         total = torch.zeros(batch, dtype=scores.dtype, device=scores.device)
         before = self.initial.expand(-1, batch)
         forward, sums = [], []
         for t in range(frames):
-            now = before * likelihoods[t].index_select(0, self.pdf)
+            now = likelihoods[t].index_select(0, self.pdf).mul_(before)
             part = now.sum(0)
-            now = now / part
+            now.div_(part)
             forward.append(now)
             sums.append(part)
             total += torch.where(counts[t], part.log() + highest[:, t], 0)
-            before = self.ahead @ (now + LEAK * self.initial)
+            before = self.ahead @ torch.add(now, self.initial, alpha=LEAK)
         shares = torch.zeros((frames, pdfs, batch), dtype=scores.dtype, device=scores.device)
         after = torch.ones_like(before)
         for t in range(frames - 1, -1, -1):
             # examples that end here, or before, have nothing behind this frame
             if t + 1 < frames:
-                seen = after * likelihoods[t + 1].index_select(0, self.pdf) / sums[t + 1]
-                reached = self.back @ seen
-                reached = reached + LEAK * (self.initial * reached).sum(0)
-                after = torch.where(counts[t + 1], reached, 1)
-            shares[t].index_add_(0, self.pdf, forward[t] * after)
+                seen = likelihoods[t + 1].index_select(0, self.pdf).mul_(after).div_(sums[t + 1])
+                after = self.back @ seen
+                after.add_(self.initial.T @ after, alpha=LEAK)
+                if not whole[t + 1]:
+                    after.masked_fill_(~counts[t + 1], 1.0)
+            shares[t].index_add_(0, self.pdf, forward[t].mul_(after))
         shares *= counts[:, None]
         return Occupancies(total, shares.permute(2, 0, 1))
