@@ -274,6 +274,17 @@ def test_a_score_is_the_loss_and_padding_does_not_count() -> None:
     assert torch.equal(loss.mmi(logits, targets)[0], loss.mmi(other, targets)[0])
 
 
+def test_a_share_without_examples_has_no_gradient() -> None:
+    """Where a minibatch has fewer examples than there are learners."""
+    loss = network(Stage())
+    x, targets = minibatch()
+    value = loss(x[:0], targets[:0])
+    value.backward()
+    assert float(value.detach()) == 0.0
+    assert all(p.grad is not None and not p.grad.any() for p in loss.model.parameters())
+    assert loss.score(x[:0], targets[:0]).frames == 0
+
+
 def test_nothing_of_the_criterion_is_a_weight() -> None:
     loss = network(Stage())
     assert {name for name, _ in loss.named_parameters()} == {

@@ -67,6 +67,8 @@ class SequenceLoss(nn.Module):
 
     def mmi(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The mean loss of a frame, and its gradient with respect to the logits."""
+        if not len(targets):  # a learner's share of a small minibatch
+            return logits.new_zeros(()), torch.zeros_like(logits)
         scale, lengths = self.stage.acoustic_scale, (targets != IGNORE).sum(1)
         frames = lengths.sum().clamp(min=1)
         scores = scale * (logits - self._log_priors[0])
