@@ -144,6 +144,33 @@ def test_held_out_sets_keep_their_order_and_every_frame(tmp_path: Path) -> None:
     np.testing.assert_allclose(prepared.found(), prepared.expected(pad=True), atol=2e-5)
 
 
+def test_utterances_that_fit_their_transcripts_badly_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of training alone, named, and as if the data had never had them."""
+    prepared = Prepared(tmp_path, misfit=4.0)
+    names = list(prepared.ali)
+    draws = np.random.default_rng(2)
+    scores = {name: draws.normal(-7, 0.3) for name in names} | {names[3]: -20.0, names[7]: -30.0}
+    (tmp_path / "ali/scores.txt").write_text(
+        "".join(f"{n} {s:.4f}\n" for n, s in sorted(scores.items()))
+    )
+    assert prepared.run() == 0
+    said = f"2 of 24 utterances fit their transcripts badly (egs.misfit): {names[7]}, {names[3]}"
+    assert said in capsys.readouterr().err
+    meta = json.loads((tmp_path / "egs/meta.json").read_text())
+    assert meta["counts"]["misfits"] == [names[7], names[3]]
+    assert (meta["counts"]["unaligned"], meta["counts"]["unknown"]) == ([], 0)
+    for name in (names[3], names[7]):
+        del prepared.ali[name]
+    np.testing.assert_allclose(ordered(prepared.found()), ordered(prepared.expected()), atol=2e-5)
+    assert prepared.run("--held-out", out="dev") == 0
+    assert json.loads((tmp_path / "dev/meta.json").read_text())["counts"]["misfits"] == []
+    (tmp_path / "ali/scores.txt").unlink()
+    assert prepared.run(out="other") == 2
+    assert "no likelihoods (scores.txt) of these utterances" in capsys.readouterr().err
+
+
 def test_half_of_the_bits(tmp_path: Path) -> None:
     """float16: a relative error of 2^-11 of what is stored, before deltas."""
     prepared = Prepared(tmp_path, dtype="float16")

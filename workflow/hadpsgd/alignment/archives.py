@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from hadpsgd.corpus.tables import read_table
 from hadpsgd.errors import UserError
 from hadpsgd.gmm import transition_model
 from hadpsgd.gmm.transition_model import TransitionModel
@@ -63,3 +64,18 @@ def read_alignments(folder: Path) -> tuple[TransitionModel, Iterator[tuple[str, 
                 yield utterance, ids
 
     return model, alignments()
+
+
+def read_scores(folder: Path) -> dict[str, float]:
+    """Log-likelihood a frame of every utterance; none where there is no scores.txt (Kaldi's).
+
+    Raises:
+        UserError: a line that is not an utterance and a number.
+    """
+    path = folder / "scores.txt"
+    if not path.is_file():
+        return {}
+    try:
+        return {name: float(value) for name, value in read_table(path).items()}
+    except ValueError as error:
+        raise UserError(f"not a score: {error}", where=path) from None

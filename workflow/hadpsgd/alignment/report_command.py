@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hadpsgd.alignment import pictures, views
-from hadpsgd.alignment.archives import read_alignments
+from hadpsgd.alignment.archives import read_alignments, read_scores
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.corpus.lang.directory import read_symbols
-from hadpsgd.corpus.tables import read_table
 from hadpsgd.errors import UserError
 from hadpsgd.features.fmllr import Adapted, read_transforms
 from hadpsgd.features.frontend import Frontend, Inputs
@@ -52,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     data = DataDir.read(args.data, audio=False) if args.data else None
     scorer = _scorer(args, data)
     model, alignments = read_alignments(args.ali)
-    scores = _read_scores(args.ali)
+    scores = read_scores(args.ali)
     found = views.Durations()
     with atomic_folder(args.out) as out:
         (out / "textgrid").mkdir()
@@ -123,16 +122,6 @@ def _scorer(args: argparse.Namespace, data: DataDir | None) -> Scorer | None:
         return views.log_likelihood(mixtures, features, pdfs)
 
     return score
-
-
-def _read_scores(folder: Path) -> dict[str, float]:
-    path = folder / "scores.txt"
-    if not path.is_file():
-        return {}
-    try:
-        return {name: float(value) for name, value in read_table(path).items()}
-    except ValueError as error:
-        raise UserError(f"not a score: {error}", where=path) from None
 
 
 def _write_pictures(out: Path, found: views.Durations, scores: dict[str, float]) -> None:

@@ -92,8 +92,10 @@ class Outlier(NamedTuple):
     score: float
 
 
-def low_outliers(scores: Mapping[str, float]) -> tuple[list[Outlier], float]:
-    """Utterances below the median by four standard deviations, worst first; and that limit.
+def low_outliers(
+    scores: Mapping[str, float], *, deviations: float = _DEVIATIONS
+) -> tuple[list[Outlier], float]:
+    """Utterances below the median by so many standard deviations, worst first; and that limit.
 
     The deviation is estimated from the median absolute deviation, which outliers do not move.
     """
@@ -101,7 +103,7 @@ def low_outliers(scores: Mapping[str, float]) -> tuple[list[Outlier], float]:
         return [], -np.inf
     values = np.array(list(scores.values()))
     middle = float(np.median(values))
-    limit = middle - _DEVIATIONS * 1.4826 * float(np.median(np.abs(values - middle)))
+    limit = middle - deviations * 1.4826 * float(np.median(np.abs(values - middle)))
     found = [Outlier(name, score) for name, score in scores.items() if score < limit]
     return sorted(found, key=lambda outlier: outlier.score), limit
 

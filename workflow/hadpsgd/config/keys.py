@@ -23,6 +23,7 @@ from hadpsgd.config.schema import Config
 Settings = dict[str, list[object]]
 """Stage to what decides it."""
 
+_OF_TRAINING = ("shift", "tempos", "misfit")
 _COPIES = ("speeds", "noise")
 _SIZES = ("train_minutes", "dev_minutes", "test_minutes")
 _LADDER = ("kind", "mono", "tri", "lda_mllt", "sat", "min_speaker_frames", "acoustic_scale")
@@ -187,12 +188,12 @@ def _alignment(config: Config) -> Settings:
 
 def _examples(config: Config) -> Settings:
     """Training examples, and labels by a trained network."""
-    cut, corpus = _without(config.egs, "shift", "tempos"), config.corpus
+    cut, corpus = _without(config.egs, *_OF_TRAINING), config.corpus
     stages: Settings = {}
     for stage in config.training.stages:
         egs = stage.examples(config.egs)
         stages[f"egs.{stage.criterion}.train"] = [egs, corpus.speeds, *corpus.mixed, _fused(config)]
-        stages[f"egs.{stage.criterion}.dev"] = [_without(egs, "shift", "tempos"), _fused(config)]
+        stages[f"egs.{stage.criterion}.dev"] = [_without(egs, *_OF_TRAINING), _fused(config)]
     return stages | {
         "egs.train": [config.egs, corpus.speeds, *corpus.mixed, _fused(config)],
         "egs.dev": [cut, _fused(config)],

@@ -73,6 +73,12 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _likelihoods_are_known(self) -> Config:
+        if self.egs.misfit and self.alignment.kind == "kaldi":
+            raise ValueError("egs.misfit: Kaldi's alignments have no likelihoods; ours have")
+        return self
+
+    @model_validator(mode="after")
     def _gmm_is_ours(self) -> Config:
         if self.decoding.gmm and self.alignment.kind == "kaldi":
             raise ValueError("decoding.gmm: Kaldi's GMM is not decoded; one of our alignments is")

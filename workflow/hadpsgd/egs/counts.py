@@ -28,6 +28,8 @@ class Counts:
     """Utterances shorter than a subsequence: dropped whole."""
     unaligned: list[str] = field(default_factory=list)
     """Utterances without an alignment."""
+    misfits: list[str] = field(default_factory=list)
+    """Utterances that are left out because their transcripts fit badly."""
     unknown: int = 0
     """Alignments of utterances that are not in the data."""
 

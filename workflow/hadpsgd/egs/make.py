@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from hadpsgd.alignment.archives import read_alignments
+from hadpsgd.alignment.archives import read_alignments, read_scores
+from hadpsgd.alignment.views import low_outliers
 from hadpsgd.config import Config, fingerprint
 from hadpsgd.config.stage import Stage
 from hadpsgd.corpus.datadir import DataDir
@@ -30,6 +31,7 @@ from hadpsgd.features.ivector.stream import IvectorStream
 from hadpsgd.graph import denominator
 from hadpsgd.parallel import map_in_order
 from hadpsgd.progress import Progress
+from hadpsgd.skipped import check_skipped
 
 
 def make(
@@ -65,12 +67,16 @@ def make(
     fusion = Fusion(config, streams, data)
     copied = None if copies is None or held_out else Fusion(config, streams, copies)
     model, alignments = read_alignments(ali)
+    misfits = [] if held_out else misfitting(config, data, ali)
     described = fingerprint(
         [config.features, config.egs, str(config.corpus.speeds), *config.corpus.mixed]
     )
     with partial.partial_folder(out) as folder:
-        spool = Spool.write(folder, alignments, model.pdf, fusion.utterances)
-        total = Counts(unaligned=spool.without(fusion.utterances), unknown=spool.unknown)
+        left_out = set(misfits)
+        wanted = [name for name in fusion.utterances if name not in left_out]
+        fitting = (pair for pair in alignments if pair[0] not in left_out)
+        spool = Spool.write(folder, fitting, model.pdf, wanted)
+        total = Counts(unaligned=spool.without(wanted), unknown=spool.unknown, misfits=misfits)
         total.check_alignments(config, data, ali)
         inputs = [
             streams / name / s.path.name for name in fusion.names for s in (data, copies) if s
@@ -115,6 +121,28 @@ def make(
         partial.publish(folder, out=out)
     progress.end()
     return meta
+
+
+def misfitting(config: Config, data: DataDir, ali: Path) -> list[str]:
+    """Utterances of the data that `egs.misfit` leaves out, the worst first; named on stderr.
+
+    Raises:
+        UserError: the alignments have no likelihoods.
+    """
+    if not config.egs.misfit:
+        return []
+    scores = {n: score for n, score in read_scores(ali).items() if n in data.utterances}
+    if not scores:
+        raise UserError(
+            "no likelihoods (scores.txt) of these utterances",
+            where=ali,
+            fix="Kaldi's alignments have none: leave egs.misfit away",
+        )
+    outliers, _ = low_outliers(scores, deviations=config.egs.misfit)
+    found = [each.utterance for each in outliers]
+    what = "utterances fit their transcripts badly (egs.misfit)"
+    check_skipped(found, total=len(scores), limit=1.0, what=what, where=ali, fix="")
+    return found
 
 
 def _chunks(config: Config, spool: Spool, *, held_out: bool) -> Chunks:
