@@ -259,6 +259,21 @@ def test_the_gradient_is_that_of_small_differences(scale: float) -> None:
         assert (ends[0] - ends[1]) / 2e-5 == pytest.approx(float(weight.grad[place]), rel=1e-5)
 
 
+def test_the_loss_is_that_of_the_equation() -> None:
+    """Denominator minus numerator over frames and scale, of logits less the priors that were given."""
+    scale = 0.3
+    loss = network(Stage(acoustic_scale=scale, cross_entropy=0.0))
+    x, targets = minibatch()
+    hmm = den.make(SAID, model(3), tree(3), where=HERE)
+    total = torch.zeros((), dtype=torch.float64)
+    for example, length in enumerate((6, 4)):
+        logits = loss.model(x)[example, :length]
+        scores = scale * (logits - torch.linspace(-3, -1, 9))
+        said = scores[torch.arange(length), targets[example, :length]].sum()
+        total = total + dense(hmm, scores) - said
+    assert loss(x, targets).item() == pytest.approx(total.item() / (scale * 10), rel=1e-6)
+
+
 def test_a_score_is_the_loss_and_padding_does_not_count() -> None:
     loss = network(Stage(cross_entropy=0.2))
     x, targets = minibatch()
