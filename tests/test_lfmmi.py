@@ -260,7 +260,7 @@ def test_the_gradient_is_that_of_small_differences(scale: float) -> None:
 
 
 def test_the_loss_is_that_of_the_equation() -> None:
-    """Denominator minus numerator over frames and scale, of logits less the priors that were given."""
+    """Denominator minus numerator over frames and scale, of logits less the given priors."""
     scale = 0.3
     loss = network(Stage(acoustic_scale=scale, cross_entropy=0.0))
     x, targets = minibatch()
