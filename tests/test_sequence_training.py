@@ -243,4 +243,4 @@ def test_from_audio_to_the_table(small: Small, tmp_path: Path) -> None:
     model, meta = load_model(tmp_path / "results/small/runs" / key / "final.pt")
     made = json.loads((tmp_path / "results/small/sequence/lfmmi/train/meta.json").read_text())
     assert (made["frames"], meta.num_pdfs) == (80, model.num_pdfs)
-    assert made["padded_frames"] and not made["dropped_frames"]
+    assert made["counts"]["padded_frames"] and not made["counts"]["dropped_frames"]
