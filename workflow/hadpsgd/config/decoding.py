@@ -126,5 +126,8 @@ class Scoring(Section):
     dotted_acronyms: bool = Field(False, json_schema_extra=DECIDES_IF_GIVEN)
     """The same by their spelling, without a map: i._b._m. becomes i b m, i._b._m.'s i b m's. For
     lexicons that write all acronyms so, as `corpus.kind: ldc` does."""
+    minimum_bayes_risk: bool = Field(False, json_schema_extra=DECIDES_IF_GIVEN)
+    """Say the words of which the lattice expects the fewest errors, in place of its best path
+    (Xu, Povey, Mangu, Zhu, 2011; `--decode-mbr true` of Kaldi's score.sh). Not with lm.pieces."""
     nist_tools: bool = True
     """Check our counts with NIST's sclite, or hubscr where there is a GLM, if installed."""

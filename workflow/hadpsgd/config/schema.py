@@ -87,6 +87,12 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _risk_of_whole_words(self) -> Config:
+        if self.scoring.minimum_bayes_risk and self.lm.pieces:
+            raise ValueError("scoring.minimum_bayes_risk: not with lm.pieces; leave one out")
+        return self
+
+    @model_validator(mode="after")
     def _realigned_by_a_run(self) -> Config:
         names = [run.id for run in self.training.members if not isinstance(run, StageRun)]
         if self.realign.run and self.realign.run not in names:

@@ -51,6 +51,7 @@ def run(args: argparse.Namespace) -> int:
     report = {
         "lm_weight": setting.lm_weight,
         "word_penalty": setting.word_penalty,
+        **({"minimum_bayes_risk": True} if setting.minimum_bayes_risk else {}),
         "without_lattice": sorted(set(data.utterances) - set(result.texts)),
         "unaligned": result.unaligned,
     }
@@ -73,11 +74,12 @@ class Hypotheses:
 
 
 def hypothesise(folder: Path, data: DataDir, words: Words, setting: Setting) -> Hypotheses:
-    """Best paths of a decoding folder under a setting, with times and confidences."""
+    """What a decoding folder says under a setting, with times and confidences."""
     timer = Timer.read(folder, words, data)
     timed: list[TimedWord] = []
     texts, seconds = {}, {}
-    for found in recognised(folder, timer, setting.scaling(words)):
+    scaling, risk = setting.scaling(words), setting.minimum_bayes_risk
+    for found in recognised(folder, timer, scaling, risk=risk):
         timed += found.words
         texts[found.utterance] = found.text
         seconds[found.utterance] = found.frames * FRAME_SHIFT
@@ -93,7 +95,9 @@ def read_tuned(path: Path) -> Setting:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         setting = Setting(
-            lm_weight=float(content["lm_weight"]), word_penalty=float(content["word_penalty"])
+            lm_weight=float(content["lm_weight"]),
+            word_penalty=float(content["word_penalty"]),
+            minimum_bayes_risk=content.get("minimum_bayes_risk", False) is True,
         )
         if not (0.0 < setting.lm_weight < math.inf and math.isfinite(setting.word_penalty)):
             raise ValueError(f"lm_weight {setting.lm_weight}, word_penalty {setting.word_penalty}")

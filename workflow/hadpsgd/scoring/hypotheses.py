@@ -12,6 +12,8 @@ from hadpsgd.corpus.lang import joined
 from hadpsgd.corpus.stm import Segment
 from hadpsgd.decoding import lattice_io
 from hadpsgd.decoding.confidence import confidences
+from hadpsgd.decoding.consensus import consensus
+from hadpsgd.decoding.consensus_path import consensus_path
 from hadpsgd.decoding.lattice import Lattice, Scaling, best_paths
 from hadpsgd.decoding.lattice import Path as LatticePath
 from hadpsgd.decoding.word_times import FRAME_SHIFT, WordAligner, phone_spans
@@ -62,6 +64,11 @@ class Words:
             return frozenset()
         return frozenset(n for n, name in self.names.items() if not joined.begins_word(name))
 
+    @cached_property
+    def silent(self) -> frozenset[int]:
+        """Labels that are left out of hypotheses."""
+        return frozenset(number for number, name in self.names.items() if self.filters.drop(name))
+
     def words(self, ids: Sequence[int]) -> list[tuple[str, range]]:
         """The words that count, each with the places of its ids.
 
@@ -101,12 +108,19 @@ def lattices(
 
 
 def texts(
-    folder: Path, data: DataDir, words: Words, scalings: Sequence[Scaling]
+    folder: Path, data: DataDir, words: Words, scalings: Sequence[Scaling], *, risk: bool = False
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yield (utterance, its text under each scaling); raises as `lattices`."""
+    """Yield (utterance, its text under each scaling); raises as `lattices`.
+
+    risk: of least expected errors, not of the best path.
+    """
     for utterance, found in lattices(folder, data):
-        paths = best_paths(found, scalings)
-        yield utterance, [" ".join(words.spoken(path.words.tolist())) for path in paths]
+        said: list[Sequence[int]]
+        if risk:
+            said = [consensus(found, scaling, words.silent).words for scaling in scalings]
+        else:
+            said = [path.words.tolist() for path in best_paths(found, scalings)]
+        yield utterance, [" ".join(words.spoken(ids)) for ids in said]
 
 
 @dataclass
@@ -164,11 +178,19 @@ class Recognised:
     frames: int
 
 
-def recognised(folder: Path, timer: Timer, scaling: Scaling) -> Iterator[Recognised]:
-    """Yield what each utterance of a decoding folder says by its best path under a scaling."""
+def recognised(
+    folder: Path, timer: Timer, scaling: Scaling, *, risk: bool = False
+) -> Iterator[Recognised]:
+    """Yield what each utterance of a decoding folder says by its best path under a scaling.
+
+    risk: by least expected errors instead.
+    """
     for utterance, found in lattices(folder, timer.data):
-        path = best_paths(found, [scaling])[0]
-        sure = confidences(found, path, scaling)
+        if risk:
+            path, sure = consensus_path(found, scaling, timer.words.silent)
+        else:
+            path = best_paths(found, [scaling])[0]
+            sure = confidences(found, path, scaling)
         yield Recognised(
             utterance,
             timer.timed(utterance, path, sure),

@@ -17,10 +17,12 @@ from hadpsgd.scoring.reference import TextFilter
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """A language model weight (inverse acoustic scale) and a penalty a word."""
+    """A language model weight (inverse acoustic scale), a penalty a word, and whether words are
+    those of least expected errors in place of the best path's."""
 
     lm_weight: float
     word_penalty: float
+    minimum_bayes_risk: bool = False
 
     def scaling(self, words: Words) -> Scaling:
         """As lattices of these words want it."""
@@ -32,14 +34,18 @@ class Setting:
 def settings_of(config: Scoring) -> list[Setting]:
     """All combinations that the config names."""
     return [
-        Setting(lm_weight=w, word_penalty=p)
+        Setting(lm_weight=w, word_penalty=p, minimum_bayes_risk=config.minimum_bayes_risk)
         for w in config.lm_weights
         for p in config.word_penalties
     ]
 
 
 def tune(folder: Path, data: DataDir, words: Words, settings: Sequence[Setting]) -> list[Counts]:
-    """Counts of every setting on a decoded set; utterances without lattice count as deleted."""
+    """Counts of every setting on a decoded set; utterances without lattice count as deleted.
+
+    All settings have minimum Bayes risk, or none.
+    """
+    risk = any(setting.minimum_bayes_risk for setting in settings)
     totals = [Counts() for _ in settings]
     missing = set(data.utterances)
     scalings = [setting.scaling(words) for setting in settings]
@@ -49,7 +55,7 @@ def tune(folder: Path, data: DataDir, words: Words, settings: Sequence[Setting])
         ref = rules.ref(data.utterances[utterance].text)
         return Counts.of(align_texts(ref, rules.hyp(hyp), rules.options, utterance))
 
-    for utterance, hyps in texts(folder, data, words, scalings):
+    for utterance, hyps in texts(folder, data, words, scalings, risk=risk):
         missing.discard(utterance)
         counts = {hyp: count(utterance, hyp) for hyp in sorted(set(hyps))}
         totals = [total + counts[hyp] for total, hyp in zip(totals, hyps, strict=True)]

@@ -45,8 +45,9 @@ def run(args: argparse.Namespace) -> int:
         }
         for setting, count in zip(tried, counts, strict=True)
     ]
-    write_text(args.out, json.dumps({**table[best], "tried": table}, indent=2) + "\n")
     chosen = tried[best]
+    how = {"minimum_bayes_risk": True} if chosen.minimum_bayes_risk else {}
+    write_text(args.out, json.dumps({**table[best], **how, "tried": table}, indent=2) + "\n")
     print(
         f"language model weight {chosen.lm_weight:g}, word penalty {chosen.word_penalty:g}:"
         f" {counts[best].wer:.2f} % of {counts[best].words} words",

@@ -62,8 +62,12 @@ class Bundle:
 
     @property
     def setting(self) -> Setting:
-        """Language model weight and word penalty that dev chose."""
-        return Setting(lm_weight=self.manifest.lm_weight, word_penalty=self.manifest.word_penalty)
+        """Language model weight and word penalty that dev chose, and how words are decided."""
+        return Setting(
+            lm_weight=self.manifest.lm_weight,
+            word_penalty=self.manifest.word_penalty,
+            minimum_bayes_risk=self.manifest.minimum_bayes_risk,
+        )
 
     @property
     def filters(self) -> Filters:

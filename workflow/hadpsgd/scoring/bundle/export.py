@@ -78,6 +78,7 @@ def export(run: Run, out: Path, licence: str, *, onnx: bool = False) -> Manifest
             sample_rate=run.config.features.sample_rate,
             lm_weight=setting.lm_weight,
             word_penalty=setting.word_penalty,
+            minimum_bayes_risk=setting.minimum_bayes_risk,
             scores=_scores(run.scored),
             licence=licence,
             trained_with=_trained_with(run.folder),

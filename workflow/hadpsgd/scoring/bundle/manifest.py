@@ -52,6 +52,8 @@ class Manifest(_Part):
     """Weight of the language model (inverse acoustic scale) that dev chose."""
     word_penalty: float = Field(allow_inf_nan=False)
     """Penalty a word that dev chose."""
+    minimum_bayes_risk: bool = False
+    """Whether words are those of least expected errors."""
     scores: dict[str, Score]
     """By set, those of the workflow."""
     licence: str

@@ -107,7 +107,9 @@ class Recogniser:
         directory = DataDir.read(data, audio=False, text=False)
         words = Words.read(decoded, self.bundle.filters)
         timer = Timer.read(decoded, words, directory)
-        for found in recognised(decoded, timer, self.bundle.setting.scaling(words)):
+        setting = self.bundle.setting
+        scaling, risk = setting.scaling(words), setting.minimum_bayes_risk
+        for found in recognised(decoded, timer, scaling, risk=risk):
             yield found
             done("words", 1 / len(directory))
 
