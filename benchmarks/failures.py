@@ -143,6 +143,11 @@ class Race:
         files = self.folder.glob(f"results/checkpoints/tiny/*/record/node-{node}.bin")
         return sum(len(blocks(file, schedule, node=node)) for file in files)
 
+    def size_of_record(self, node: int) -> int:
+        """Bytes of a node's record."""
+        files = self.folder.glob(f"results/checkpoints/tiny/*/record/node-{node}.bin")
+        return sum(file.stat().st_size for file in files)
+
     def came(self, rank: int) -> int:
         """How often a rank has come after another one that had its place."""
         said = "".join(file.read_text() for file in self.folder.rglob(f"rank-{rank}.log"))
@@ -154,16 +159,15 @@ class Race:
 
 
 def ranks_of(launcher: int) -> dict[int, int]:
-    """Process numbers by rank."""
+    """Process numbers by rank, found by the logs: who takes another one's place has its log."""
     found = {}
     for pid in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split():
         try:
-            words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            log = Path(f"/proc/{pid}/fd/2").readlink()
         except OSError:
             continue
-        env = dict(word.split(b"=", 1) for word in words if b"=" in word)
-        if b"RANK" in env:
-            found[int(env[b"RANK"])] = int(pid)
+        if name := re.fullmatch(r"rank-(\d+)", log.stem):
+            found[int(name[1])] = int(pid)
     return found
 
 
@@ -196,8 +200,9 @@ class Seconds:
 def strike(race: Race, launcher: subprocess.Popen[bytes], kind: str, victim: int) -> Seconds:
     """Do it to a rank, and wait until its super-learner is whole again."""
     node = victim // race.size
-    pid, came = ranks_of(launcher.pid)[victim], race.came(victim)
-    said = race.said().count(" died (")
+    pid = ranks_of(launcher.pid)[victim]
+    came = [race.came(rank) for rank in range(race.learners)]
+    said = len(race.said())
     begin = time.monotonic()
 
     def wait(until: Callable[[], bool]) -> float:
@@ -208,12 +213,25 @@ def strike(race: Race, launcher: subprocess.Popen[bytes], kind: str, victim: int
         return time.monotonic() - begin
 
     os.kill(pid, KINDS[kind])
-    noticed = wait(lambda: race.said().count(" died (") > said)
+    noticed = wait(lambda: " died (" in race.said()[said:])
     wait_for_blocks(race, launcher, [node])
     trains = time.monotonic() - begin
-    wait(lambda: race.came(victim) > came)
+    new = replaced(race.said()[said:])
+    wait(lambda: race.came(new) > came[new])
     wait_for_blocks(race, launcher, [node])
     return Seconds(noticed, trains, time.monotonic() - begin)
+
+
+def replaced(said: str) -> int:
+    """The rank that gets a new process, by what the launcher said of a failure.
+
+    Of a first member whose place is taken it is the rank of who took it; of one that has lost its
+    connections, and goes on, it is one of the others.
+    """
+    heir = re.search(r"rank (\d+) takes its place", said)
+    died = heir or re.search(r"rank (\d+) died \(", said)
+    assert died is not None, said
+    return int(died[1])
 
 
 def one_sided(events: dict[int, list[Event]]) -> tuple[int, int, int]:

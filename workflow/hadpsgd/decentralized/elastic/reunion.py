@@ -121,8 +121,8 @@ class Reunion:
                     dist.destroy_process_group()
                 name = group_name(place.node, life=life)
                 made = process_group(name, self.meeting, rank=place.member, size=place.size)
-                self.group.renew(dist.group.WORLD, made)
-                dist.barrier()
+            self.group.renew(dist.group.WORLD, made)
+            self.group.run(dist.barrier)
         except LostMemberError:
             self.group.abandon()
             self.left()
@@ -138,8 +138,7 @@ class Reunion:
             "optimiser": learner.sgd.state_dict(),
         }
         try:
-            with losses():
-                self._pass_on([state])
+            self._pass_on(state)
         except LostMemberError as lost:
             mixer.go_alone(lost)
             self.left()
@@ -155,9 +154,8 @@ class Reunion:
         """
         learner = self.learner
         try:
-            with losses():
-                dist.barrier()
-                state = self._pass_on([None])
+            self.group.run(dist.barrier)
+            state = self._pass_on(None)
         except LostMemberError:
             if self.meeting.prefixed("mixing").check([OVER]):
                 rank = self.meeting.place.rank
@@ -173,13 +171,23 @@ class Reunion:
         )
         self.mixer.enter(state["epoch"], rests=state["rests"])
 
-    def _pass_on(self, state: list[Any]) -> dict[str, Any]:
-        """From the first member to all."""
-        dist.broadcast_object_list(state, src=0)
-        with torch.no_grad():
-            dist.broadcast(self.learner.weights, src=0)
-            dist.broadcast(self.learner.velocity, src=0)
-        return state[0]
+    def _pass_on(self, state: dict[str, Any] | None) -> dict[str, Any]:
+        """From the first member, which has it, to all, with the weights and the momentum.
+
+        Raises:
+            LostMemberError: one of them died.
+        """
+        passed: list[Any] = [state]
+
+        def pass_on() -> None:
+            dist.broadcast_object_list(passed, src=0)
+            with torch.no_grad():
+                dist.broadcast(self.learner.weights, src=0)
+                dist.broadcast(self.learner.velocity, src=0)
+
+        self.group.run(pass_on)
+        told: dict[str, Any] = passed[0]
+        return told
 
 
 def _there(rank: int) -> str:

@@ -162,6 +162,18 @@ class Group:
         """Another group of as many ranks, after `abandon`."""
         self.group, self.waiter = group, Waiter(connections)
 
+    def run(self, collectives: Callable[[], None]) -> None:
+        """torch's own collectives, one after the other, each waited for.
+
+        Raises:
+            LostMemberError: a rank is gone, in the middle of a message, too.
+        """
+        with losses():
+            if self.waiter is not None:
+                self.waiter.run(collectives)
+            else:
+                collectives()
+
     def new_tag(self) -> int:
         """For messages that must not be taken for others; all ranks ask in one order."""
         self._tags += 1
