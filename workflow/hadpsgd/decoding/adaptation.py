@@ -46,14 +46,15 @@ class Supervision:
         Raises:
             UserError: the lattice has transition-ids that the model has not.
         """
-        emitting = lattice.arcs["ilabel"] > 0
-        ids = lattice.arcs["ilabel"][emitting]
+        counts = lattice.frames
+        ids = lattice.transitions(np.arange(len(counts)))
         if len(ids) and ids.max() > self.transitions.num_ids:
             what = f"transition-id {ids.max()}, and the model has {self.transitions.num_ids}"
             raise UserError(what, fix="Decode with this model")
-        weights = arc_posteriors(lattice, self.scaling)[emitting]
+        weights = arc_posteriors(lattice, self.scaling).repeat(counts)
         weights *= np.where(np.isin(self.transitions.phone[ids], self.quiet), self.quiet_weight, 1)
-        frames = frames_before(lattice)[lattice.sources[emitting]]
+        begin = frames_before(lattice)[lattice.sources] - np.cumsum(counts) + counts
+        frames = np.arange(len(ids)) + begin.repeat(counts)
         keys, places = np.unique(
             frames * self.transitions.num_pdfs + self.transitions.pdf[ids], return_inverse=True
         )

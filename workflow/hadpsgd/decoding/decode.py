@@ -107,7 +107,7 @@ def _packed(utterance: str, found: Found) -> tuple[str, Found, bytes]:
     if found.lattice is None:
         return utterance, found, b""
     content = lattice_io.entry(utterance, found.lattice)
-    return utterance, Found(found.frames, None, found.partial), content
+    return utterance, replace(found, lattice=None), content
 
 
 @dataclass(kw_only=True)
@@ -118,6 +118,8 @@ class Tally:
     frames: int = 0
     partial: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    narrowed: list[str] = field(default_factory=list)
+    """Their lattices were too large for decoding.lattice_beam."""
     scoring: float = 0.0
     """Processor seconds that scores took, of all processes together."""
     search: float = 0.0
@@ -127,6 +129,8 @@ class Tally:
         """Count an utterance."""
         self.utterances += 1
         self.frames += found.frames
+        if found.narrowed:
+            self.narrowed.append(utterance)
         if not kept:
             self.failed.append(utterance)
         elif found.partial:
@@ -268,6 +272,7 @@ def _report(searcher: Searcher, tally: Tally, seconds: float, jobs: int) -> dict
         "frames": tally.frames,
         "partial": tally.partial,
         "failed": tally.failed,
+        "narrowed": tally.narrowed,
         "seconds": round(seconds, 3),
         "jobs": jobs,
         "real_time_factor": round(seconds * jobs / speech, 5),
@@ -283,7 +288,9 @@ def _say(report: dict[str, Any]) -> None:
         f" ({report['jobs']} processes, real-time factor {report['real_time_factor']:.4f} each)",
         file=sys.stderr,
     )
-    if report["partial"]:
-        listed = ", ".join(report["partial"][:5])
-        count = len(report["partial"])
-        print(f"warning: {count} utterances reached no final state: {listed}", file=sys.stderr)
+    for key, what in (
+        ("partial", "utterances reached no final state"),
+        ("narrowed", "lattices were too large and have a narrower beam"),
+    ):
+        if names := report[key]:
+            print(f"warning: {len(names)} {what}: {', '.join(names[:5])}", file=sys.stderr)

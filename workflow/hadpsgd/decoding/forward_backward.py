@@ -127,7 +127,7 @@ def frames_before(lattice: Lattice) -> NDArray[np.int64]:
     if not lattice.num_states:
         return np.zeros(0, np.int64)
     frames = array("i", bytes(4 * lattice.num_states))
-    emits = (lattice.arcs["ilabel"] > 0).tobytes()
-    for (source, target), emitted in zip(lattice.ends(), emits, strict=True):
-        frames[target] = frames[source] + emitted
+    taken = array("i", lattice.frames.astype(np.int32).tobytes())
+    for (source, target), count in zip(lattice.ends(), taken, strict=True):
+        frames[target] = frames[source] + count
     return np.frombuffer(frames, np.int32).astype(np.int64)

@@ -1,4 +1,4 @@
-"""State-level lattices as NumPy arrays, and best paths through them under many scales at once."""
+"""Lattices as NumPy arrays, and best paths through them under many scales at once."""
 
 from __future__ import annotations
 
@@ -19,17 +19,21 @@ ARC = np.dtype(
 
 @dataclass(frozen=True)
 class Lattice:
-    """All paths that the search kept, one transition-id a frame (Kaldi's Lattice).
+    """All paths that the search kept, one transition-id a frame (Kaldi's Lattice); or, where it
+    is determinised, the best one of every word sequence (Kaldi's CompactLattice).
 
     final: float32 [states, 2], graph and acoustic cost of ending; inf where not final.
     first: int64 [states + 1], the first arc of each state; then the number of arcs.
     arcs: ARC [arcs]: transition-id (0: none), word (0: none), graph cost, acoustic cost (not
         scaled), next state. Sorted by state; arcs lead to higher states; state 0 is the start.
+    ids: of a determinised lattice int32, the transition-ids of all arcs one after another; of an
+        arc, `ilabel` is then how many it has. None: each has the one that `ilabel` says.
     """
 
     final: NDArray[np.float32]
     first: NDArray[np.int64]
     arcs: NDArray[np.void]
+    ids: NDArray[np.int32] | None = None
 
     @property
     def num_states(self) -> int:
@@ -49,6 +53,28 @@ class Lattice:
             if level[source] >= level[target]:
                 level[target] = level[source] + 1
         return np.frombuffer(level, np.int32).astype(np.int64) if level else np.zeros(0, np.int64)
+
+    @cached_property
+    def frames(self) -> NDArray[np.int64]:
+        """int64 [arcs]: frames that each arc takes."""
+        labels = self.arcs["ilabel"]
+        return (labels > 0 if self.ids is None else labels).astype(np.int64)
+
+    def transitions(self, chosen: NDArray[np.integer]) -> NDArray[np.int32]:
+        """Transition-ids of some arcs one after another."""
+        if self.ids is None:
+            labels: NDArray[np.int32] = self.arcs["ilabel"][chosen]
+            return labels[labels > 0]
+        counts = self.frames[chosen]
+        shift = (np.cumsum(self.frames) - self.frames)[chosen] - np.cumsum(counts) + counts
+        return self.ids[np.arange(counts.sum()) + shift.repeat(counts)]
+
+    def rebuilt(
+        self, final: NDArray[np.float32], first: NDArray[np.int64], chosen: NDArray[np.integer]
+    ) -> Lattice:
+        """One with other states, and with arcs that are copies of some of these."""
+        ids = None if self.ids is None else self.transitions(chosen)
+        return Lattice(final, first, self.arcs[chosen], ids)
 
     def ends(self) -> Iterator[tuple[int, int]]:
         """Of every arc the states that it leaves and reaches."""
@@ -81,12 +107,12 @@ def topologically_sorted(lattice: Lattice, start: int = 0) -> Lattice:
         raise ValueError("states that cannot be reached from the start")
     rank = np.empty(lattice.num_states, np.int64)
     rank[order] = np.arange(lattice.num_states)
-    arcs = lattice.arcs.copy()
-    arcs["next"] = rank[targets]
     by_source = np.argsort(rank[sources], kind="stable")
     counts = np.diff(lattice.first)[order]
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return Lattice(lattice.final[order], starts, arcs[by_source])
+    ordered = lattice.rebuilt(lattice.final[order], starts, by_source)
+    ordered.arcs["next"] = rank[ordered.arcs["next"]]
+    return ordered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,10 +245,10 @@ def path_of(
 ) -> Path:
     """A path from its arcs; graph and acoustic are the costs of ending."""
     arcs = lattice.arcs[chosen]
-    emitting, spoken = arcs["ilabel"] > 0, arcs["olabel"] > 0
-    frames: NDArray[np.int64] = np.cumsum(emitting) - emitting
+    spoken, taken = arcs["olabel"] > 0, lattice.frames[chosen]
+    frames: NDArray[np.int64] = np.cumsum(taken) - taken
     return Path(
-        transitions=arcs["ilabel"][emitting],
+        transitions=lattice.transitions(chosen),
         words=arcs["olabel"][spoken],
         word_frames=frames[spoken].astype(np.int32),
         cost=cost,

@@ -1,4 +1,4 @@
-"""Lattice archives in Kaldi's binary format (`lat.*.gz`), read and written as streams."""
+"""Lattice archives in Kaldi's binary formats (`lat.*.gz`), read and written as streams."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import kaldifst
 import numpy as np
 from numpy.typing import NDArray
 
+from hadpsgd.decoding import compact_io
 from hadpsgd.decoding.lattice import ARC, Lattice, topologically_sorted
 from hadpsgd.errors import UserError
 
@@ -37,10 +38,14 @@ def encode(lattice: Lattice) -> bytes:
 
 def _encoded(lattice: Lattice) -> Iterator[bytes]:
     """The same in pieces: a long utterance has millions of states."""
-    names = b"".join(struct.pack("<i", len(name)) + name for name in (_VECTOR, _LATTICE))
+    kind = _LATTICE if lattice.ids is None else compact_io.TYPE
+    names = b"".join(struct.pack("<i", len(name)) + name for name in (_VECTOR, kind))
     start = 0 if lattice.num_states else -1
     sizes = (start, lattice.num_states, len(lattice.arcs))
     yield _MAGIC + names + _HEADER.pack(_VERSION, 0, _PROPERTIES, *sizes)
+    if lattice.ids is not None:
+        yield compact_io.encoded(lattice)
+        return
     for low in range(0, lattice.num_states, _STATES):
         high = min(low + _STATES, lattice.num_states)
         first = lattice.first[low : high + 1]
@@ -169,7 +174,9 @@ class _Source:
 
     def lattice(self) -> Lattice:
         """The lattice that follows."""
-        start, num_states, num_arcs = self._header()
+        kind, start, num_states, num_arcs = self._header()
+        if kind == compact_io.TYPE:
+            return compact_io.decoded(self._take, num_states, max(start, 0))
         few = num_arcs in (0, num_states - 1)  # kaldifst says 0
         if start == 0 and few and (chain := self._chain(num_states)):
             return chain
@@ -178,19 +185,22 @@ class _Source:
 
     def skip(self) -> None:
         """Pass over the lattice that follows."""
-        _start, num_states, _num_arcs = self._header()
+        kind, _start, num_states, _num_arcs = self._header()
+        if kind == compact_io.TYPE:
+            compact_io.decoded(self._take, num_states, 0)
+            return
         self._take(int(self._heads(num_states)[-1]))
 
-    def _header(self) -> tuple[int, int, int]:
-        """Start state, number of states, number of arcs."""
+    def _header(self) -> tuple[bytes, int, int, int]:
+        """Kind of lattice, start state, number of states, number of arcs."""
         if self._take(4) != _MAGIC:
             raise ValueError("not binary")
-        names = [self._take(*struct.unpack("<i", self._take(4))) for _ in range(2)]
-        if names != [_VECTOR, _LATTICE]:
-            raise ValueError(f"lattices of kind {names[1].decode(errors='replace')}")
+        fst, kind = (self._take(*struct.unpack("<i", self._take(4))) for _ in range(2))
+        if fst != _VECTOR or kind not in (_LATTICE, compact_io.TYPE):
+            raise ValueError(f"lattices of kind {kind.decode(errors='replace')}")
         _version, _flags, _properties, *sizes = _HEADER.unpack(self._take(_HEADER.size))
         start, num_states, num_arcs = sizes
-        return start, num_states, num_arcs
+        return kind, start, num_states, num_arcs
 
     def _heads(self, num_states: int) -> NDArray[np.int64]:
         """The byte at which each state begins, counted from here; last, where all end."""

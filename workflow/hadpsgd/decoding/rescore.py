@@ -113,10 +113,8 @@ class _Splitter:
         sizes = np.array([len(histories) for histories in self.histories])
         base = np.concatenate([[0], np.cumsum(sizes)])
         sources = base[rows[:, 0]] + rows[:, 1]
-        arcs = lattice.arcs[rows[:, 2]]
-        arcs["next"] = base[rows[:, 3]] + rows[:, 4]
-        arcs["graph"] += extras.astype(np.float32)
         order = np.argsort(sources, kind="stable")
+        sources, rows = sources[order], rows[order]
         first = np.concatenate([[0], np.cumsum(np.bincount(sources, minlength=int(base[-1])))])
         final = lattice.final[np.repeat(np.arange(lattice.num_states), sizes)]
         final[:, 0] += np.float32(self.at_start)
@@ -127,4 +125,7 @@ class _Splitter:
                 # in a partial lattice paths end where no sentence does: nothing was paid there
                 if np.isfinite(before) and np.isfinite(after):
                     final[base[state] + number, 0] += after - before
-        return Lattice(final, first.astype(np.int64), arcs[order])
+        split = lattice.rebuilt(final, first.astype(np.int64), rows[:, 2])
+        split.arcs["next"] = base[rows[:, 3]] + rows[:, 4]
+        split.arcs["graph"] += extras[order].astype(np.float32)
+        return split

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from hadpsgd.config.decoding import Decoding
 from hadpsgd.decoding import lattice_io
 from hadpsgd.decoding.assembly import lattices
+from hadpsgd.decoding.determinise import determinised
 from hadpsgd.decoding.heap import give_back
 from hadpsgd.decoding.lanes import Lanes
-from hadpsgd.decoding.lattice import Lattice
+from hadpsgd.decoding.lattice import Lattice, Scaling
 from hadpsgd.decoding.pruning import Pruner
 from hadpsgd.decoding.rescore import Rescorer
 from hadpsgd.decoding.scores import LongScores, Scores, check_finite
@@ -30,6 +31,10 @@ from hadpsgd.graph.transitions import Transitions
 TOGETHER = 96  # utterances that a process searches at a time
 _PRUNE_EVERY, _PRUNE_BACK = 50, 65  # frames
 _LABELS = 1 << 20  # looked at together
+_ARCS = 1 << 17  # of lattices that are determinised together: more save no time, but take memory
+
+_Left = tuple[Lattice | None, bool, bool]
+"""Of an utterance the lattice, whether it is partial, and whether it was too large."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +42,14 @@ class Found:
     """What the search left of an utterance.
 
     lattice: acoustic costs not scaled; None if there is no path. partial: no final state was
-    reached, so that the paths end anywhere.
+    reached, so that the paths end anywhere. narrowed: the lattice was too large and has a narrower
+    beam.
     """
 
     frames: int
     lattice: Lattice | None
     partial: bool = False
+    narrowed: bool = False
 
 
 class Searcher:
@@ -110,10 +117,10 @@ class Searcher:
                     yield matrix
 
         search = self._best if self.options.one_best else self._all
-        for lattice, partial in search(some(), together, room):
+        for lattice, partial, narrowed in search(some(), together, room):
             while not (count := frames.popleft()):
                 yield Found(0, None)
-            yield Found(count, lattice, partial)
+            yield Found(count, lattice, partial, narrowed)
         yield from (Found(0, None) for _ in frames)
 
     def __call__(self, scores: Scores) -> Found:
@@ -135,24 +142,40 @@ class Searcher:
         if not isinstance(scores, LongScores):  # of those it is seen when they are made
             check_finite(scores)
 
-    def _all(
-        self, scores: Iterator[Scores], together: int, room: float
-    ) -> Iterator[tuple[Lattice | None, bool]]:
-        """Lattices."""
+    def _all(self, scores: Iterator[Scores], together: int, room: float) -> Iterator[_Left]:
+        """Lattices of words."""
         options = self.options
         beams = Beams(
             beam=options.beam, lattice_beam=options.lattice_beam, max_active=options.max_active
         )
         lanes = Lanes(scores, count=together, room=room)
         found = all_paths(self._graph, self._columns, lanes, options.acoustic_scale, beams)
+        some: list[tuple[Lattice | None, bool]] = []
         for lattice, partial in found:
-            if self._rescorer is not None and lattice is not None:
-                lattice = self._rescorer(lattice)
-            yield lattice, partial
+            some.append((lattice, partial))
+            if sum(len(each.arcs) for each, _ in some if each is not None) > _ARCS:
+                yield from self._determinised(some)
+                some = []
+        yield from self._determinised(some)
 
-    def _best(
-        self, scores: Iterator[Scores], _together: int, _room: float
-    ) -> Iterator[tuple[Lattice | None, bool]]:
+    def _determinised(self, found: Sequence[tuple[Lattice | None, bool]]) -> Iterator[_Left]:
+        """Lattices with every word sequence once, by the full language model if there is one."""
+        whole = [lattice for lattice, _ in found if lattice is not None]
+        scaling, beam = (
+            Scaling(acoustic_scale=self.options.acoustic_scale),
+            self.options.lattice_beam,
+        )
+        small = iter(determinised(whole, scaling, beam))
+        for lattice, partial in found:
+            if lattice is None:
+                yield None, partial, False
+                continue
+            words, taken = next(small)
+            if self._rescorer is not None:
+                words = self._rescorer(words)
+            yield words, partial, taken < beam
+
+    def _best(self, scores: Iterator[Scores], _together: int, _room: float) -> Iterator[_Left]:
         """Lattices of the best path alone, one utterance after another."""
         options = kaldi_decoder.FasterDecoderOptions(
             beam=self.options.beam, max_active=self.options.max_active
@@ -169,12 +192,12 @@ class Searcher:
             ok, path = decoder.get_best_path()
             partial = not decoder.reached_final()
             if not ok or path.num_states == 0:
-                yield None, partial
+                yield None, partial, False
                 continue
             found = lattice_io.of_kaldifst(path)
             found.arcs["acoustic"] /= scale
             found.final[:, 1] /= scale
-            yield found, partial
+            yield found, partial, False
 
 
 def _different(labels: NDArray[np.int32]) -> Indices:
