@@ -47,7 +47,7 @@ class Ways:
     @cached_property
     def _steps(self) -> tuple[memoryview, ...]:
         rows = self.lattice.arcs[self.pairs.arc[: self.pairs.count]]
-        columns = (self.pairs.before, *(rows[name].copy() for name in _WALKED))
+        columns: list[Any] = [self.pairs.before, *(rows[name].copy() for name in _WALKED)]
         return tuple(memoryview(column) for column in columns)
 
     def walked(self, number: int) -> tuple[float, float, bytes]:

@@ -32,7 +32,7 @@ def encoded(lattice: Lattice) -> bytes:
     return b"".join(parts)
 
 
-def decoded(take: Callable[[int], bytes], num_states: int, start: int) -> Lattice:
+def decoded(take: Callable[[int], bytes], *, num_states: int, start: int) -> Lattice:
     """The lattice that follows the head of the file; `take` reads so many bytes.
 
     A state that ends with transition-ids (Kaldi's do) gets an arc with them to a state more.

@@ -71,7 +71,7 @@ def determinised(
         most = _ELEMENTS + _PER_FRAME * float(lattice.levels[-1])
         if beam < _LEAST:
             most = np.inf
-        subsets = _Subsets(links, start, total + beam + SLACK, most)
+        subsets = _Subsets(links, start=start, limit=total + beam + SLACK, most=most)
         try:
             found.append((subsets.lattice(), beam))
         except _TooLargeError:
@@ -86,7 +86,7 @@ class _Subsets:
     was taken before, so that its best cost is known, and nothing in the beam is lost.
     """
 
-    def __init__(self, links: Ways, start: int, limit: float, most: float) -> None:
+    def __init__(self, links: Ways, *, start: int, limit: float, most: float) -> None:
         self._limit, self._end = limit, links.lattice.num_states
         self._leaving, self._walked = cache(links.leaving), cache(links.walked)
         self._most, self._held = most, 0

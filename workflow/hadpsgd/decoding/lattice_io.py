@@ -176,7 +176,7 @@ class _Source:
         """The lattice that follows."""
         kind, start, num_states, num_arcs = self._header()
         if kind == compact_io.TYPE:
-            return compact_io.decoded(self._take, num_states, max(start, 0))
+            return compact_io.decoded(self._take, num_states=num_states, start=max(start, 0))
         few = num_arcs in (0, num_states - 1)  # kaldifst says 0
         if start == 0 and few and (chain := self._chain(num_states)):
             return chain
@@ -185,9 +185,9 @@ class _Source:
 
     def skip(self) -> None:
         """Pass over the lattice that follows."""
-        kind, _start, num_states, _num_arcs = self._header()
+        kind, start, num_states, _num_arcs = self._header()
         if kind == compact_io.TYPE:
-            compact_io.decoded(self._take, num_states, 0)
+            compact_io.decoded(self._take, num_states=num_states, start=max(start, 0))
             return
         self._take(int(self._heads(num_states)[-1]))
 

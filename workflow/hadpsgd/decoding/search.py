@@ -37,7 +37,7 @@ _Left = tuple[Lattice | None, bool, bool]
 """Of an utterance the lattice, whether it is partial, and whether it was too large."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Found:
     """What the search left of an utterance.
 
@@ -119,9 +119,9 @@ class Searcher:
         search = self._best if self.options.one_best else self._all
         for lattice, partial, narrowed in search(some(), together, room):
             while not (count := frames.popleft()):
-                yield Found(0, None)
-            yield Found(count, lattice, partial, narrowed)
-        yield from (Found(0, None) for _ in frames)
+                yield Found(frames=0, lattice=None)
+            yield Found(frames=count, lattice=lattice, partial=partial, narrowed=narrowed)
+        yield from (Found(frames=0, lattice=None) for _ in frames)
 
     def __call__(self, scores: Scores) -> Found:
         """Search one utterance."""
