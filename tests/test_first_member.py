@@ -1,15 +1,28 @@
-"""First members of super-learners killed: another one takes the place, the others help it."""
+"""First members killed, stopped or cut off: the others go on, and are whole again."""
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch.distributed as dist
-from crews import PATIENCE, Crew, Done, Plan, check, check_bits, of_nodes, records, replayed
-from test_members_alone import crews, helped
+from crews import (
+    PATIENCE,
+    Crew,
+    Done,
+    Plan,
+    check,
+    check_bits,
+    file_of,
+    of_nodes,
+    records,
+    replayed,
+)
+from test_members_alone import crews, helped, leave_alone, lose_connections
 from test_reunion import make_whole, updates
 
 from hadpsgd.decentralized.core.events import Join
@@ -18,10 +31,27 @@ from hadpsgd.decentralized.network import rendezvous
 __all__ = ["crews"]
 
 
-def first_dies(crew: Crew, node: int, *, heir: int, life: int) -> None:
-    """Kill it; another member, which has its rank from now on, takes its place."""
+def wait_until_all_stand_still(crew: Crew) -> None:
+    """A stopped process accepts connections: everybody waits for it, and nobody gives it up."""
+    before, deadline = -1, time.monotonic() + PATIENCE
+    while (
+        now := sum(file_of(crew.plan, n).stat().st_size for n in range(crew.plan.nodes))
+    ) > before:
+        assert time.monotonic() < deadline, "nobody waits for who was stopped"
+        before = now
+        time.sleep(1.0)
+
+
+def first_dies(crew: Crew, node: int, *, heir: int, life: int, stopped: bool = False) -> None:
+    """Kill it; another member, which has its rank from now on, takes its place.
+
+    `stopped`: as the launcher does to one that has given no sign of life.
+    """
     first = crew.plan.members(node)[0]
     store = rendezvous.of_attempt(dist.TCPStore("127.0.0.1", crew.port, is_master=False), "0")
+    if stopped:
+        os.kill(crew.running[first].pid, signal.SIGSTOP)
+        wait_until_all_stand_still(crew)
     crew.kill(first)
     assert crew.done.pop(first).error == "died"
     before = updates(crew.plan, node)
@@ -33,9 +63,9 @@ def first_dies(crew: Crew, node: int, *, heir: int, life: int) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize(("size", "stopped"), [(2, False), (3, False), (2, True)])
 def test_the_second_takes_the_place_of_the_first(
-    size: int, tmp_path: Path, crews: list[Crew]
+    size: int, stopped: bool, tmp_path: Path, crews: list[Crew]
 ) -> None:
     """It joins from a neighbour, goes on for all members with those that help it, and is whole
     again with new ones; what it records is what all of them would have done, bit for bit.
@@ -47,7 +77,7 @@ def test_the_second_takes_the_place_of_the_first(
     for rank in range(plan.learners):
         crew.start(rank)
     crew.under_way(60)
-    first_dies(crew, 0, heir=1, life=1)
+    first_dies(crew, 0, heir=1, life=1, stopped=stopped)
     if size == 3:
         assert {member for member, _ in helped(plan, 2, 5)} == {1, 2}
     crew.wait_until_all_mix()
@@ -76,6 +106,25 @@ def test_who_took_the_place_dies_too_and_a_neighbour(tmp_path: Path, crews: list
     assert sorted(results) == [0, 3]
     finish(plan, results, joins=2)
     assert sum(isinstance(event, Join) for event in records(plan)[1]) == 1
+
+
+def test_one_that_loses_its_connections_goes_on_for_the_other(
+    tmp_path: Path, crews: list[Crew]
+) -> None:
+    """Both run, and both have lost each other: it is the other one that ends, and comes again."""
+    plan = Plan(tmp_path, learners=4, size=2, steps=10**6, pause=0.1, reduces=True)
+    crew = Crew(plan)
+    crews.append(crew)
+    for rank in range(4):
+        crew.start(rank)
+    crew.under_way(60)
+    lives = leave_alone(crew, 0, lambda crew, rank: lose_connections(crew, rank - 1))
+    crew.wait_until_all_mix()
+    make_whole(crew, 0, lives + 1)
+    crew.enough()
+    results = crew.results()
+    assert sorted(results) == list(range(4))
+    finish(plan, results, joins=lives)
 
 
 def finish(plan: Plan, results: dict[int, Done], *, joins: int) -> None:
