@@ -92,7 +92,7 @@ def measured(folder: Path) -> dict[str, float]:
         assert before.words.tolist() == after.words.tolist()
         assert before.transitions.tolist() == after.transitions.tolist()
         sure = confidences(lattice, before, own), confidences(less, after, own)
-        changes += np.abs(np.subtract(*(each or [] for each in sure))).tolist()
+        changes += [abs(a - b) for a, b in zip(*(each or [] for each in sure), strict=True)]
     figures["mean change of confidences"] = float(np.mean(changes))
     return figures
 

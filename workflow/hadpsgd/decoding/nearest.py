@@ -31,7 +31,6 @@ def nearest_path(
     """
     table = _Table(lattice, np.array(words, np.int64))
     labels = lattice.arcs["olabel"].tolist()
-    targets = lattice.arcs["next"].tolist()
     prices = arc_costs(lattice, [scaling])[0]
     costs = prices.tolist()
     bounds = lattice.first.tolist()
@@ -40,9 +39,9 @@ def nearest_path(
         for arc in range(bounds[state], bounds[state + 1]):
             label = labels[arc]
             counts = label > 0 and label not in silent
-            table.follow(arc, state, targets[arc], costs[arc] + _EDIT * counts)
+            table.follow(arc, cost=costs[arc] + _EDIT * counts)
             if counts:
-                table.say(arc, state, targets[arc], costs[arc], label)
+                table.say(arc, label=label, cost=costs[arc])
     ends = final_costs(lattice, [scaling])[0]
     state = int((table.cost[:, -1] + ends).argmin())
     chosen, places = table.trace(state)
@@ -75,6 +74,8 @@ class _Table:
         self.arc = np.full(shape, -1, np.int64)  # -1: none
         self.said = np.zeros(shape, np.int64)
         self.missed = _EDIT * np.arange(shape[1])
+        self.sources: list[int] = self.lattice.sources.tolist()
+        self.targets: list[int] = self.lattice.arcs["next"].tolist()
 
     def pass_over(self, state: int) -> None:
         """Words that nothing stands for."""
@@ -82,15 +83,15 @@ class _Table:
         least = np.minimum.accumulate(row - self.missed) + self.missed
         self._offer(state, np.where(least < row - _ROUNDED, least, np.inf), -1, 1)
 
-    def follow(self, arc: int, source: int, target: int, cost: float) -> None:
+    def follow(self, arc: int, *, cost: float) -> None:
         """An arc beside the words."""
-        self._offer(target, self.cost[source] + cost, arc, 0)
+        self._offer(self.targets[arc], self.cost[self.sources[arc]] + cost, arc, 0)
 
-    def say(self, arc: int, source: int, target: int, cost: float, label: int) -> None:
+    def say(self, arc: int, *, label: int, cost: float) -> None:
         """An arc whose word stands for the next one."""
         row = np.full(len(self.missed), np.inf)
-        row[1:] = self.cost[source, :-1] + cost + _EDIT * (self.words != label)
-        self._offer(target, row, arc, 1)
+        row[1:] = self.cost[self.sources[arc], :-1] + cost + _EDIT * (self.words != label)
+        self._offer(self.targets[arc], row, arc, 1)
 
     def _offer(self, state: int, costs: NDArray[np.float64], arc: int, said: int) -> None:
         better = costs < self.cost[state]
@@ -100,7 +101,7 @@ class _Table:
 
     def trace(self, state: int) -> tuple[NDArray[np.int64], list[int]]:
         """Arcs of the best path to a state with all words said, and the frames of these."""
-        frames, sources = frames_before(self.lattice), self.lattice.sources
+        frames = frames_before(self.lattice)
         chosen: list[int] = []
         places: list[int] = []
         left = len(self.words)
@@ -109,7 +110,7 @@ class _Table:
             left -= said
             if arc >= 0:
                 chosen.append(arc)
-                state = int(sources[arc])
+                state = self.sources[arc]
             if said:
                 places.append(int(frames[state]))
         return np.array(chosen[::-1], np.int64), places[::-1]
