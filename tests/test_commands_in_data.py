@@ -414,7 +414,7 @@ class TestShell:
 
     def test_every_path_is_quoted(self) -> None:
         """`{input.data}` would be several words, or a command; `{input.data:q}` is one word."""
-        options = "held_out|perturbed|first_pass|spelling|transform|trans|ivectors"  # quoted inside
+        options = "held_out|perturbed|stage|initial|first_pass|spelling|transform|trans|ivectors"
         bare = re.compile(
             r"\{(?:input|output|log|wildcards|params(?!\.(?:" + options + r")\}))[^:{}]*\}"
         )

@@ -279,10 +279,10 @@ def test_a_score_is_the_loss_and_padding_does_not_count() -> None:
     x, targets = minibatch()
     score = loss.score(x, targets)
     assert score.frames == 10
-    assert score.loss / 10 == pytest.approx(float(loss(x, targets)))
+    assert score.loss / 10 == pytest.approx(loss(x, targets).item())
     alone = network(Stage(cross_entropy=0.0))
     ce = cross_entropy(alone.model(x), targets)
-    assert float(loss(x, targets)) == pytest.approx(float(alone(x, targets) + 0.2 * ce))
+    assert float(loss(x, targets)) == pytest.approx((alone(x, targets) + 0.2 * ce).item())
     logits = loss.model(x)
     other = logits.clone()
     other[1, 4:] += 5.0

@@ -68,6 +68,7 @@ def trained(folder: Path, egs: Path, run: dict[str, Any], **training: Any) -> tu
     return config, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "run",
     [
@@ -103,6 +104,7 @@ def test_a_run_goes_on_with_sequences_and_is_replayed(
     assert torch.equal(weights(again), final)
 
 
+@pytest.mark.slow
 def test_the_same_bits_again_and_from_other_weights_another_run(egs: Path, tmp_path: Path) -> None:
     config, name = trained(tmp_path, egs, {"strategy": "single"})
     model = tmp_path / name / "final.pt"
@@ -186,6 +188,7 @@ def told(lines: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().err.strip().splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_fault_is_one_line(egs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config, _ = trained(tmp_path, egs, {"strategy": "single"}, epochs=1)
     model, out = tmp_path / "single/final.pt", tmp_path / "out"

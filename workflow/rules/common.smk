@@ -107,6 +107,12 @@ before_start(workflow, starts)
 look_behind_ancient(workflow)
 
 
+def models_before(run: str) -> list[str]:
+    """The model that a stage of sequence training goes on from."""
+    known = before(CONFIG, run)
+    return [f"{OUT}/runs/{known}/final.pt"] if known else []
+
+
 # A rule's threads are the processes of its command (--jobs). Where many of its jobs run side by
 # side they share the cores of this machine; on a cluster each is a job of its own.
 THREADS = 8

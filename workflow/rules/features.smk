@@ -98,4 +98,4 @@ for stage in CONFIG.training.stages:
                 if input.perturbed
                 else ""
             ),
-            stage=lambda wildcards, output: f"--stage {stage.criterion}",
+            stage=lambda wildcards, output: f"--stage {quote(stage.criterion)}",

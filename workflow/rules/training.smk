@@ -1,11 +1,5 @@
 # Training, one job a run, over as many hosts as it wants. Checkpoints lie outside its outputs,
 # where a failed rule keeps them.
-def models_before(run):
-    """The model that a stage of sequence training goes on from."""
-    known = before(CONFIG, run)
-    return f"{OUT}/runs/{known}/final.pt" if known else []
-
-
 rule train:
     input:
         egs=lambda wildcards: f"{OUT}/{examples_of(CONFIG, wildcards.run)}/train",
@@ -41,7 +35,7 @@ rule train:
         out=subpath(output.model, parent=True),
         logs=lambda wildcards: f"{OUT}/logs/train.{wildcards.run}",
         initial=lambda wildcards, input: (
-            f"--initial {quote(str(input.initial))}" if input.initial else ""
+            f"--initial {quote(input.initial[0])}" if input.initial else ""
         ),
     shell:
         "hadpsgd launch --config {params.config:q} --run-id {wildcards.run:q} --egs {input.egs:q}"
