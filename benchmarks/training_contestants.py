@@ -267,6 +267,7 @@ CONTESTANTS: Mapping[str, Contestant] = {
     TORCHFT: torchft_ddp,
     "ssgd": own("ssgd", size=0),
     "dpsgd ring": own("dpsgd"),
+    "dpsgd pairwise": own("dpsgd", "pairwise"),
     "adpsgd ring": own("adpsgd"),
     "adpsgd pairwise": own("adpsgd", "pairwise"),
     "adpsgd random partner": own("adpsgd", "random-partner"),

@@ -15,9 +15,11 @@ from processes import collect, launch
 
 from hadpsgd.decentralized.core.engine import LostMemberError
 from hadpsgd.decentralized.core.place import Place
+from hadpsgd.decentralized.network import sockets
 from hadpsgd.decentralized.network.collectives import Group
 from hadpsgd.decentralized.network.collectives import wait as wait_for
 from hadpsgd.decentralized.network.rendezvous import Meeting, process_group
+from hadpsgd.decentralized.network.waiting import LOOK_SECONDS, LOST
 
 LONG = timedelta(minutes=20)
 """A wait that lasts so long hangs, as far as this test goes."""
@@ -26,7 +28,7 @@ LARGE = 2**23
 WAYS = ("received", "sent")
 
 
-def dies_half_way(rank: int, way: str) -> str:
+def dies_half_way(rank: int, way: str, vital: bool = False) -> str:
     """What member 0 hears of member 1, which is killed when a message has begun to arrive."""
     port = int(os.environ["MASTER_PORT"])
     store = dist.TCPStore("127.0.0.1", port, is_master=rank == 0, wait_for_workers=False)
@@ -39,7 +41,7 @@ def dies_half_way(rank: int, way: str) -> str:
         timeout=LONG,
     )
     connections = process_group("members", meeting, rank=rank, size=2)
-    group = Group(dist.group.WORLD, connections=connections)
+    group = Group(dist.group.WORLD, connections=connections, vital=vital)
     victim, receives = int(store.get("pid/1")), (rank == 0) == (way == "received")
     message = torch.full([2, LARGE], 0.0 if receives else 1.0)
 
@@ -66,3 +68,39 @@ def test_who_dies_in_mid_message_is_not_waited_for(way: str) -> None:
     assert outcomes[1].code == -signal.SIGKILL
     assert not outcomes[0].error
     assert outcomes[0].value != "all came"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_who_cannot_go_on_without_it_ends(way: str) -> None:
+    """It cannot be called back from gloo's wait; the launcher sees it end, and replaces it."""
+    outcomes = collect(launch(2, dies_half_way, way, True), 60)
+    assert outcomes[1].code == -signal.SIGKILL
+    assert outcomes[0].code == LOST
+
+
+def takes_its_time(rank: int) -> str:
+    """Member 0 waits for member 1, which is slow, then for nothing."""
+    port = int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore("127.0.0.1", port, is_master=rank == 0, wait_for_workers=False)
+    place = Place(rank=rank, world=2, size=2)
+    meeting = Meeting(place=place, local_world=2, host="127.0.0.1", store=store, timeout=LONG)
+    connections = process_group("members", meeting, rank=rank, size=2)
+    group = Group(dist.group.WORLD, connections=connections, vital=True)
+    if rank:
+        time.sleep(4 * LOOK_SECONDS)
+        wait_for(group._send(torch.ones([2, 4]), 1))
+        store.wait(["had"])
+        group.waiter = None
+        sockets.shut_down(connections)
+        store.set("shut", "")
+    else:
+        wait_for(group._receive(torch.zeros([2, 4]), 1))
+        store.set("had", "")
+        store.wait(["shut"])
+        time.sleep(4 * LOOK_SECONDS)  # nothing is waited for: that nobody is there is no matter
+    return "here"
+
+
+def test_who_is_only_slow_is_waited_for() -> None:
+    outcomes = collect(launch(2, takes_its_time), 60)
+    assert [outcomes[rank].value for rank in range(2)] == ["here", "here"]

@@ -21,6 +21,7 @@ from hadpsgd.decentralized.elastic.members import ElasticMemberMixer
 from hadpsgd.decentralized.elastic.membership import Membership
 from hadpsgd.decentralized.elastic.parts import ElasticParts
 from hadpsgd.decentralized.elastic.reunion import Reunion, group_name, wait_to_be_called
+from hadpsgd.decentralized.network import sockets
 from hadpsgd.decentralized.network.collectives import Averaging, Group, Reducer
 from hadpsgd.decentralized.network.injectors import Injection
 from hadpsgd.decentralized.network.rendezvous import Meeting, keep, process_group
@@ -86,12 +87,21 @@ def groups(
         dist.group.WORLD,
         apart=apart,
         by_host=by_host,
-        connections=connections if reduces else (),
+        connections=connections if by_host or not on_gpu else (),
+        vital=not reduces,
     )
     second = alone
     if strategy.mixes and strategy.synchronous:
+        before = sockets.found()
         made = keep(dist.new_group(timeout=meeting.timeout))
-        second = Group(made, apart=apart, by_host=by_host or (on_gpu and not whole))
+        by_host = by_host or (on_gpu and not whole)
+        second = Group(
+            made,
+            apart=apart,
+            by_host=by_host,
+            connections=sockets.new_since(before) if by_host or not on_gpu else (),
+            vital=True,
+        )
     return Groups(first, alone, second) if whole else Groups(first, second, alone)
 
 

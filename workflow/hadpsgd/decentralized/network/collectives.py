@@ -20,7 +20,7 @@ from hadpsgd.decentralized.core.buffers import ALIGN, Flat, Slot
 from hadpsgd.decentralized.core.engine import LostMemberError
 from hadpsgd.decentralized.core.sums import mean_of
 from hadpsgd.decentralized.network.sockets import Names
-from hadpsgd.decentralized.network.waiting import Waiter
+from hadpsgd.decentralized.network.waiting import Waiter, Watch
 from hadpsgd.errors import UserError
 
 BUCKET_BYTES = 8 * 2**20
@@ -37,10 +37,10 @@ class Begun:
 
     Args:
         work: torch's.
-        waiter: waits in place of who asks, so that it ends with the connections.
+        waiter: waits for who asks, so that it ends with the connections.
     """
 
-    def __init__(self, work: dist.Work | None, waiter: Waiter | None = None) -> None:
+    def __init__(self, work: dist.Work | None, waiter: Waiter | Watch | None = None) -> None:
         assert work is not None  # None: this rank is not of the group
         self._work: dist.Work | None = work
         self.waiter = waiter
@@ -112,8 +112,9 @@ class Group:
         size: without a group, how many ranks it is to have one day; this is the first of them.
         apart: whether its ranks are on several hosts; all ranks say the same.
         by_host: exchange copies of the tensors; all ranks say the same.
-        connections: of the group, where it may be abandoned: then they are closed, and waits end
-            when one of them does.
+        connections: of the group, if they are looked after: waits end when one of them does, with
+            `LostMemberError`. `abandon` closes them.
+        vital: but then the process ends, which cannot go on without any of the others.
     """
 
     def __init__(
@@ -124,9 +125,11 @@ class Group:
         apart: bool = False,
         by_host: bool = False,
         connections: Collection[tuple[int, Names]] = (),
+        vital: bool = False,
     ) -> None:
         self.group = group
-        self.waiter = Waiter(connections) if connections else None
+        kind = Watch if vital else Waiter
+        self.waiter: Waiter | Watch | None = kind(connections) if connections else None
         self.apart = apart
         self.by_host = by_host
         self.size = dist.get_world_size(group) if group is not None else size
@@ -373,8 +376,7 @@ class Reducer:
         bad = torch.zeros(self.group.size, device=self._buckets[0].rows.device)
         for bucket in self._buckets:
             bad += (~bucket.rows.isfinite().all(dim=1)).float()
-        with losses():
-            dist.all_reduce(bad, group=self.group.group)
+        self.group.run(lambda: dist.all_reduce(bad, group=self.group.group))
         return bad.nonzero().flatten().tolist()
 
     def check(self) -> None:
