@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from processes import run
 
 from hadpsgd.decentralized.core.buffers import ALIGN, flatten
-from hadpsgd.decentralized.network import collectives, rendezvous
-from hadpsgd.decentralized.network.collectives import bucket_edges
+from hadpsgd.decentralized.network import reducer as reducing
+from hadpsgd.decentralized.network import rendezvous
+from hadpsgd.decentralized.network.collectives import Group
+from hadpsgd.decentralized.network.reducer import bucket_edges
 from hadpsgd.decentralized.strategies.registry import Choice
 from hadpsgd.models.blstm import BLSTM
 
@@ -24,7 +26,7 @@ def test_pieces_of_the_gradient_change_no_bit(monkeypatch: pytest.MonkeyPatch) -
     setup = Setup(Choice(strategy="ssgd"), learners=3, size=3, steps=8)
     whole = run_setup(setup)
     monkeypatch.setattr(rendezvous.Meeting, "apart", lambda *_: True)
-    monkeypatch.setattr(collectives, "PIECE_BYTES", 512)
+    monkeypatch.setattr(reducing, "PIECE_BYTES", 512)
     flat = flatten(make_model(setup.dtype), shards=3)
     assert len(bucket_edges(flat, 3, apart=True)) > 4
     pieces = run_setup(setup)
@@ -90,7 +92,7 @@ def test_buckets_cover_the_gradient(size: int, layers: int, cells: int) -> None:
         assert (edges[0], edges[-1]) == (0, flat.with_control.numel())
         lengths = [stop - start for start, stop in pairwise(edges)]
         assert all(n > 0 and n % (size * ALIGN) == 0 for n in lengths)
-        assert max(lengths) <= 2 * collectives.BUCKET_BYTES / 4 + flat.control.numel()
+        assert max(lengths) <= 2 * reducing.BUCKET_BYTES / 4 + flat.control.numel()
     assert len(far) >= len(near)
     if 4 * flat.elements > 2**20:
         assert len(far) > 2
@@ -120,10 +122,10 @@ def poisoned(rank: int) -> list[int]:
     """Members 1 and 2 bring a bad value each, far apart; whom the reducer names."""
     meeting = rendezvous.meet(learners=3, size=3, agree_on="same", seconds=20)
     rendezvous.process_group("all", meeting, rank=rank, size=3)
-    collectives.PIECE_BYTES = 512
+    reducing.PIECE_BYTES = 512
     flat = flatten(make_model(torch.float64), shards=3)
-    group = collectives.Group(torch.distributed.group.WORLD, apart=True)
-    reducer = collectives.Reducer(flat, group)
+    group = Group(torch.distributed.group.WORLD, apart=True)
+    reducer = reducing.Reducer(flat, group)
     if rank:
         flat.gradient[[0, 0, -1][rank]] = [0.0, torch.nan, torch.inf][rank]
     reducer.finish()

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from hadpsgd.decentralized.core.buffers import ALIGN, flatten
-from hadpsgd.decentralized.network.collectives import Averaging, Group, Reducer
+from hadpsgd.decentralized.network.collectives import Averaging, Group
+from hadpsgd.decentralized.network.reducer import Reducer
 
 WORLD, RANK = 128, 77
 

@@ -16,7 +16,8 @@ import pytest
 from slurm_cluster import until
 
 from hadpsgd.locks import locked
-from hadpsgd.training.ranks import ALIKE, JOIN_SECONDS, Ranks
+from hadpsgd.training.ranks import Ranks
+from hadpsgd.training.succession import ALIKE, JOIN_SECONDS
 
 STOPS_AT_A_SIGNAL = """
 import signal, sys, time
@@ -48,7 +49,8 @@ def test_each_rank_has_its_place_and_its_log(tmp_path: Path) -> None:
 def test_bad_input_counts_whoever_else_dies_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hadpsgd.training.ranks.SETTLE_SECONDS", PATIENCE)
+    for module in ("ranks", "crew"):
+        monkeypatch.setattr(f"hadpsgd.training.{module}.SETTLE_SECONDS", PATIENCE)
     script = f"""
 import os, sys, time
 if os.environ['RANK'] == '0': print('lost rank 1'); sys.exit(7)
@@ -216,7 +218,7 @@ def test_a_super_learner_is_replaced_as_a_whole(end: str, tmp_path: Path) -> Non
     script = TOGETHER.format(folder=str(tmp_path), lives=2, end=end)
     started = ranks(tmp_path, script, 4, alone=True, replacements=5, size=2)
     assert started.run() == 0
-    assert started.replacements == 3
+    assert started.succession.replacements == 3
     for rank in range(4):
         lives = (tmp_path / f"rank-{rank}.log").read_text().count("\nlife")
         assert lives == (3 if rank > 1 else 1)
@@ -240,7 +242,7 @@ while os.path.exists('/proc/' + pid()):
 """
     started = ranks(tmp_path, script, 4, alone=True, size=2)
     assert started.run() == 1
-    assert {r.number: r.code for r in started.ranks.values()} == {0: 0, 1: 0, 2: 1, 3: 1}
+    assert {r.number: r.code for r in started.crew.ranks.values()} == {0: 0, 1: 0, 2: 1, 3: 1}
     said = capsys.readouterr().err
     assert "rank 3 died (SIGKILL), and super-learner 1 with it: the others go on without" in said
 
@@ -270,7 +272,7 @@ while not all(there(r, 2) for r in (4, 5)): time.sleep(0.02)
 """
     started = ranks(tmp_path, script, 6, alone=True, replacements=5, size=3, reduces=True)
     assert started.run() == 1
-    assert started.replacements == 3 and not started.waiting
+    assert started.succession.replacements == 3 and not started.crew.waiting
     said = capsys.readouterr().err
     assert "rank 5 died (SIGKILL): the others go on, of its super-learner rank 3, 4 go on" in said
     assert "rank 4 died (SIGKILL): the others go on, of its super-learner rank 3" in said
@@ -306,7 +308,7 @@ elif rank in (4, 5):
 while not said(4, 'its turn 2'): time.sleep(0.02)
 """
     started = ranks(tmp_path, script, 6, alone=True, replacements=3, size=3, reduces=True)
-    assert started.run() == 0 and started.replacements == 2 and not started.waiting
+    assert started.run() == 0 and started.succession.replacements == 2 and not started.crew.waiting
     said = capsys.readouterr().err
     assert "rank 3 died (SIGKILL): the others go on, rank 4 takes its place" in said
     assert "super-learner 1: new rank 4 comes to rank 3" in said
@@ -355,7 +357,7 @@ def test_a_new_rank_comes_to_the_one_that_is_alone(
     waits: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     started = who_comes(tmp_path, "said(3, 'its turn')", replacements=3, waits=waits)
-    assert started.run() == 0 and started.replacements == 2 and not started.waiting
+    assert started.run() == 0 and started.succession.replacements == 2 and not started.crew.waiting
     said = capsys.readouterr().err
     assert ("rank 2 waits for new ones" in said) == waits
     assert "super-learner 1: new rank 3 comes to rank 2" in said
@@ -369,7 +371,7 @@ def test_a_neighbour_may_lose_a_rank_while_a_new_one_comes(
     until = "rank == 1 and said(3, 'its turn') and os.kill(os.getpid(), 9) or said(1, 'its turn')"
     after = "while not said(1, 'its turn'): time.sleep(0.02)"
     started = who_comes(tmp_path, until, after=after, replacements=3)
-    assert started.run() == 0 and started.replacements == 1
+    assert started.run() == 0 and started.succession.replacements == 1
     said = capsys.readouterr().err
     assert "rank 1 died (SIGKILL): the others go on, of its super-learner rank 0 alone" in said
     assert "super-learner 0: new rank 1 comes to rank 0" in said
@@ -384,7 +386,7 @@ def test_a_new_rank_that_dies_is_replaced(
     until = "said(2, 'life 2')" if whole else "said(3, 'its turn')"
     end = {dies: "if life == 1: os.kill(os.getpid(), 9)"}
     started = who_comes(tmp_path, until, replacements=3, **end)
-    assert started.run() == 0 and started.replacements == 1
+    assert started.run() == 0 and started.succession.replacements == 1
     assert ("super-learner 1 with it" in capsys.readouterr().err) == whole
 
 
@@ -394,7 +396,7 @@ def test_a_new_rank_that_takes_part_is_missed_no_more(
     """When it dies then, the one that it came to goes on alone again."""
     after = "launcher.send(b'.')\n    if life == 1: os.kill(os.getpid(), 9)"
     started = who_comes(tmp_path, "said(3, 'its turn 2')", after=after, replacements=3)
-    assert started.run() == 0 and started.replacements == 1
+    assert started.run() == 0 and started.succession.replacements == 1
     assert capsys.readouterr().err.count("of its super-learner rank 2 alone") == 2
     assert "life 1" not in (tmp_path / "rank-2.log").read_text()
 
@@ -425,7 +427,7 @@ while os.path.exists('/proc/' + pid): time.sleep(0.02)
     how = {"reduces": True, "waits": True, "replacements": replacements}
     started = ranks(tmp_path, script, 4, alone=True, size=2, **how)
     assert started.run() == 1
-    assert {r.number: r.code for r in started.ranks.values()} == {0: 0, 1: 0, 2: 1, 3: 1}
+    assert {r.number: r.code for r in started.crew.ranks.values()} == {0: 0, 1: 0, 2: 1, 3: 1}
     said = capsys.readouterr().err
     assert ("nobody comes for whom it waits" in said) == bool(replacements)
     assert "without the super-learner" in said or "super-learner joins again" in said
@@ -435,7 +437,8 @@ def test_bad_input_of_a_member_counts_though_its_colleague_died_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rank 3 loses rank 2, which is about to say what is wrong."""
-    monkeypatch.setattr("hadpsgd.training.ranks.SETTLE_SECONDS", PATIENCE)
+    for module in ("ranks", "crew"):
+        monkeypatch.setattr(f"hadpsgd.training.{module}.SETTLE_SECONDS", PATIENCE)
     monkeypatch.setattr("hadpsgd.training.ranks.GRACE_SECONDS", 0.5)
     script = """
 import os, sys, time
@@ -446,7 +449,7 @@ time.sleep(900)
 """
     started = ranks(tmp_path, script, 4, alone=True, replacements=5, size=2)
     assert started.run() == 2
-    assert started.reason == "no such phone" and started.replacements == 5
+    assert started.reason == "no such phone" and started.succession.replacements == 5
 
 
 def test_who_cannot_go_on_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -471,7 +474,7 @@ def test_a_signal_between_the_starts_reaches_all(
 
     monkeypatch.setattr(started, "_start", start_one)
     assert started.run() == 75
-    codes = [rank.code for rank in started.ranks.values()]
+    codes = [rank.code for rank in started.crew.ranks.values()]
     assert 0 not in codes and len(codes) == 3
 
 

@@ -22,8 +22,9 @@ from hadpsgd.decentralized.elastic.membership import Membership
 from hadpsgd.decentralized.elastic.parts import ElasticParts
 from hadpsgd.decentralized.elastic.reunion import Reunion, group_name, wait_to_be_called
 from hadpsgd.decentralized.network import sockets
-from hadpsgd.decentralized.network.collectives import Averaging, Group, Reducer
+from hadpsgd.decentralized.network.collectives import Averaging, Group
 from hadpsgd.decentralized.network.injectors import Injection
+from hadpsgd.decentralized.network.reducer import Reducer
 from hadpsgd.decentralized.network.rendezvous import Meeting, keep, process_group
 from hadpsgd.decentralized.network.rounding import message_like
 from hadpsgd.decentralized.network.tcp import TcpTransport

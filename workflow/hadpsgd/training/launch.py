@@ -38,11 +38,14 @@ from hadpsgd.tracking.results import FAILED
 from hadpsgd.training import divergence, interrupt, slurm
 from hadpsgd.training.checkpoints import Saved, complete
 from hadpsgd.training.command import done
+from hadpsgd.training.crew import CRASHED
 from hadpsgd.training.job import checkpoint_folder, identity
 from hadpsgd.training.loop import End
 from hadpsgd.training.metrics import say
-from hadpsgd.training.ranks import BAD_INPUT, CRASHED, FORWARDED, Ranks, end_with_parent
+from hadpsgd.training.rank import end_with_parent
+from hadpsgd.training.ranks import FORWARDED, Ranks
 from hadpsgd.training.slurm import SlurmJob
+from hadpsgd.training.succession import BAD_INPUT
 
 FUTILE = 3
 """So many starts of all ranks that get no further are the last."""

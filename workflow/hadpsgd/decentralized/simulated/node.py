@@ -195,7 +195,7 @@ class Nodes(Protocol):
 
 
 class SharedGradient:
-    """Stands in for `collectives.Reducer`: the mean over all nodes, summed in their order."""
+    """Stands in for `reducer.Reducer`: the mean over all nodes, summed in their order."""
 
     def __init__(self, simulation: Nodes, rank: int, control: Tensor) -> None:
         self.group = simulation.gradients

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hadpsgd.decentralized.network.collectives import APART_PIECES, BUCKET_BYTES, PIECE_BYTES
+from hadpsgd.decentralized.network.reducer import APART_PIECES, BUCKET_BYTES, PIECE_BYTES
 
 FORWARD = 1 / 3
 """Share of a gradient's time before its first piece begins to be made: backward is twice the work
@@ -15,7 +15,7 @@ Span = tuple[float, float]
 
 
 def pieces(model_bytes: float) -> int:
-    """In how many pieces a gradient goes between hosts (`collectives.bucket_edges`)."""
+    """In how many pieces a gradient goes between hosts (`reducer.bucket_edges`)."""
     wanted = min(BUCKET_BYTES, max(PIECE_BYTES, model_bytes / APART_PIECES))
     return max(1, round(model_bytes / wanted))
 

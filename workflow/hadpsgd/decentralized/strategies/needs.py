@@ -41,7 +41,7 @@ class Sharing(Protocol):
 
 
 class Reduces(Protocol):
-    """How gradients become their mean over a group (see `collectives.Reducer`)."""
+    """How gradients become their mean over a group (see `reducer.Reducer`)."""
 
     active: bool
 
