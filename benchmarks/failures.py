@@ -96,10 +96,20 @@ class Race:
 
     def start(self, failures: int) -> subprocess.Popen[bytes]:
         """The launcher."""
+        self.configure()
+        (self.folder / "sitecustomize.py").write_text(INJECTED)
+        command = [*self.command("launch"), "--dev-egs", str(self.folder / "egs/dev")]
+        command += ["--out", str(self.folder / "out"), "--restarts", str(2 * failures + 10)]
+        env = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
+        env["PYTHONPATH"] = os.pathsep.join([str(self.folder), env.get("PYTHONPATH", "")])
+        with (self.folder / "launch.log").open("wb") as log:
+            return subprocess.Popen(command, env=env, stderr=log)
+
+    def configure(self) -> Path:
+        """Examples and a config."""
         batch = PART * self.learners
         write_egs(self.folder / "egs/train", batch * STEPS_PER_EPOCH, 1)
         write_egs(self.folder / "egs/dev", 100, 2)
-        (self.folder / "sitecustomize.py").write_text(INJECTED)
         run = {
             "strategy": "hadpsgd",
             "learners": self.learners,
@@ -117,12 +127,7 @@ class Race:
             member_death=self.member_death,
         )
         config.write_text(config.read_text().replace("every_seconds: 0.2", "uri: none"))
-        command = [*self.command("launch"), "--dev-egs", str(self.folder / "egs/dev")]
-        command += ["--out", str(self.folder / "out"), "--restarts", str(2 * failures + 10)]
-        env = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
-        env["PYTHONPATH"] = os.pathsep.join([str(self.folder), env.get("PYTHONPATH", "")])
-        with (self.folder / "launch.log").open("wb") as log:
-            return subprocess.Popen(command, env=env, stderr=log)
+        return config
 
     def command(self, stage: str) -> list[str]:
         """Of a stage, on this run."""
