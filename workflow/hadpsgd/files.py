@@ -8,12 +8,20 @@ import hashlib
 import os
 import shutil
 import tempfile
+import tokenize
+import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from hadpsgd.errors import UserError
+
+DAMAGED_ARRAYS = (
+    *(OSError, EOFError, ValueError, TypeError, KeyError, RuntimeError, MemoryError, SyntaxError),
+    *(tokenize.TokenError, zipfile.BadZipFile, zlib.error),
+)
+"""What NumPy raises where a file of arrays is damaged, or none at all."""
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.egs.copies import Copies
 from hadpsgd.egs.counts import Counts
 from hadpsgd.egs.layout import Layout
+from hadpsgd.egs.rows import check_array
 from hadpsgd.egs.shards import write_shard
 from hadpsgd.egs.shuffle import Permutation
 from hadpsgd.egs.spool import Spool
@@ -78,11 +79,15 @@ class Made:
         write_text(path, json.dumps(content))
 
     @classmethod
-    def load(cls, path: Path) -> Made:
-        """What `save` wrote."""
-        content = json.loads(path.read_text(encoding="utf-8"))
-        counts = np.array(content["pdf_counts"], np.int64)
-        return cls(content["shard"], Counts(**content["counts"]), counts)
+    def load(cls, path: Path, row: np.dtype) -> Made | None:
+        """What `save` wrote; None where it is not there, or it or its shard is damaged."""
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            shard, counts = content["shard"], Counts(**content["counts"])
+            check_array(path.with_name(shard["examples"]), (shard["subsequences"],), row)
+            return cls(shard, counts, np.array(content["pdf_counts"], np.int64))
+        except (FileNotFoundError, ValueError, KeyError, TypeError, UserError):
+            return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,8 +118,8 @@ class Maker:
         copies = None if self.copies is None else Copies(self.config, self.streams, self.copies)
 
         def make(chunk: int) -> Made:
-            if self.done(chunk).is_file():
-                return Made.load(self.done(chunk))
+            if finished := Made.load(self.done(chunk), self.layout.row):
+                return finished
             counts, pdf_counts = Counts(), np.zeros(self.pdfs, np.int64)
             parts = [np.zeros(0, self.layout.row)]
             for utterance, pdf_ids in self.spool.read(self.chunks.members(chunk)):

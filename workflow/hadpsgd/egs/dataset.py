@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from hadpsgd.egs.layout import LABELS, Layout
 from hadpsgd.egs.rows import AGAIN, Rows, read_table
-from hadpsgd.egs.shards import FORMAT
+from hadpsgd.egs.shards import COUNTS, FORMAT
 from hadpsgd.egs.shuffle import RunOrder
 from hadpsgd.errors import UserError
+from hadpsgd.files import DAMAGED_ARRAYS, sha256
 
 Change = Callable[[NDArray[np.float32], NDArray[np.int64]], None]
 """Changes features [n, frames, dim] of the examples of these numbers [n] in place."""
@@ -81,15 +82,14 @@ class Dataset:
             UserError: no examples here, or a file is missing, truncated or of another shape.
         """
         self.folder = Path(folder)
-        self.meta = _read_meta(self.folder / "meta.json")
-        self.layout = Layout.of(self.meta)
+        self.meta, self.layout = _read_meta(self.folder / "meta.json")
         self.frames: int = self.layout.frames
         self.dim: int = self.layout.dim
         self.num_pdfs: int = self.meta["num_pdfs"]
         self.streams: dict[str, int] = self.layout.dims
         self.bins: int = self.meta.get("bins", 0)
         """Mel bins of the stream logmel; 0 where it is not there."""
-        self.pdf_counts = _read_counts(self.folder / "pdf_counts.npy", self.num_pdfs)
+        self.pdf_counts = _read_counts(self.folder / COUNTS, self.num_pdfs)
         shards = self.meta["shards"]
         self.rows = Rows(
             [self.folder / shard["examples"] for shard in shards],
@@ -105,16 +105,23 @@ class Dataset:
         return self.meta["subsequences"]
 
     def verify(self, *, rank: int = 0, learners: int = 1) -> None:
-        """Compare the checksums of all shards, or of one learner's share of them.
+        """Compare the checksums of all files, or of one learner's share of the shards.
 
         Raises:
-            UserError: a shard's content is not what was written; names it.
+            UserError: a file's content is not what was written; names it.
         """
         shards = list(enumerate(self.meta["shards"]))
         for number, shard in shards[rank::learners]:
             self.rows.verify(number, shard["sha256"])
-        if self._table is not None and rank == 0:
+        if rank:
+            return
+        if self._table is not None:
             self._table.verify(self.meta["table"]["sha256"])
+        for name, checksum in self.meta.get("files", {}).items():
+            path = self.folder / name
+            if not path.is_file() or sha256(path) != checksum:
+                what = "damaged: its checksum is not that of meta.json"
+                raise UserError(what if path.is_file() else "missing", where=path, fix=AGAIN)
 
     def gather(self, indices: NDArray[np.integer]) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
         """Features [n, frames, dim] and labels [n, frames] of subsequences; fastest if sorted.
@@ -192,23 +199,48 @@ class Dataset:
         return Batch(step, features, labels)
 
 
-def _read_meta(path: Path) -> dict[str, Any]:
+def _read_meta(path: Path) -> tuple[dict[str, Any], Layout]:
+    """The description, and the rows that it describes."""
     try:
         meta = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError("no examples here", where=path.parent, fix=AGAIN) from None
     except ValueError:
         raise UserError("not JSON", where=path, fix=AGAIN) from None
-    if meta.get("format") != FORMAT:
-        raise UserError(f"examples of format {meta.get('format')}", where=path, fix=AGAIN)
-    return meta
+    try:
+        if meta.get("format") != FORMAT:
+            raise UserError(f"examples of format {meta.get('format')}", where=path, fix=AGAIN)
+        return meta, _described(meta)
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise UserError(f"damaged ({error})", where=path, fix=AGAIN) from None
+
+
+def _described(meta: dict[str, Any]) -> Layout:
+    """The rows of examples; all that is read of a description has to be there.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is not, or does not fit.
+    """
+    layout, table = Layout.of(meta), meta.get("table")
+    sizes = [(str(s["examples"]), str(s["sha256"]), int(s["subsequences"])) for s in meta["shards"]]
+    _ = meta.get("files", {}).items()  # older examples have none
+    if not layout.row.itemsize or int(meta["num_pdfs"]) < 1:
+        raise ValueError("nothing in it")
+    if sum(size for *_, size in sizes) != meta["subsequences"]:
+        raise ValueError(f"{meta['subsequences']} subsequences are not those of its shards")
+    if any(part.table for part in layout.parts) != (table is not None):
+        raise ValueError("i-vectors or their table are missing")
+    if table is not None:
+        _ = int(table["vectors"]), int(table["dim"]), str(table["sha256"])
+    return layout
 
 
 def _read_counts(path: Path, pdfs: int) -> NDArray[np.int64]:
     try:
         counts: NDArray[np.int64] = np.load(path)
-    except (OSError, EOFError, ValueError):
+        shape = counts.shape
+    except (*DAMAGED_ARRAYS, AttributeError):
         raise UserError("cannot be read", where=path, fix=AGAIN) from None
-    if counts.shape != (pdfs,):
-        raise UserError(f"shape {counts.shape} instead of ({pdfs},)", where=path, fix=AGAIN)
+    if shape != (pdfs,):
+        raise UserError(f"shape {shape} instead of ({pdfs},)", where=path, fix=AGAIN)
     return counts

@@ -71,6 +71,8 @@ def make(
     described = fingerprint(
         [config.features, config.egs, str(config.corpus.speeds), *config.corpus.mixed]
     )
+    pad = held_out or stage is not None
+    paths = None if stage is None or held_out else denominator.from_alignments(ali)
     with partial.partial_folder(out) as folder:
         left_out = set(misfits)
         wanted = [name for name in fusion.utterances if name not in left_out]
@@ -84,7 +86,9 @@ def make(
         partial.keep_only(
             folder,
             partial.key_of(
-                FORMAT, described, held_out, spool.checksum, spool.utterances, folders=inputs
+                *(FORMAT, described, held_out, pad, model.num_pdfs),
+                *(spool.checksum, spool.utterances),
+                folders=inputs,
             ),
             spare=spool.path,
         )
@@ -95,7 +99,7 @@ def make(
             streams=streams,
             copies=None if held_out else copies,
             held_out=held_out,
-            pad=held_out or stage is not None,
+            pad=pad,
             spool=spool,
             chunks=_chunks(config, spool, held_out=held_out),
             layout=layout_of(config, fusion),
@@ -111,9 +115,10 @@ def make(
             total.join(made.counts)
             progress.add(made.counts.utterances)
         total.check_frames(config, ali)
-        if stage is not None and not held_out:
-            denominator.from_alignments(ali).write(folder / denominator.FILE)
         more: dict[str, Any] = {"held_out": held_out, "config": described, "table": table}
+        if paths is not None:
+            paths.write(folder / denominator.FILE)
+            more["beside"] = [denominator.FILE]
         if "logmel" in fusion.dims:
             more["bins"] = config.features.logmel.bins
         meta = describe(folder, maker.layout, shards, pdf_counts, counts=asdict(total), **more)

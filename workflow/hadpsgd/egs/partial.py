@@ -39,7 +39,7 @@ def partial_folder(out: Path) -> Iterator[Path]:
 
 def keep_only(folder: Path, key: str, *, spare: Path) -> None:
     """Keep what was made for the same `key`, and the file `spare`; remove the rest."""
-    if (folder / _KEY).is_file() and (folder / _KEY).read_text(encoding="utf-8") == key:
+    if (folder / _KEY).is_file() and (folder / _KEY).read_bytes() == key.encode():
         return
     for path in folder.iterdir():
         if path.name != _LOCK and path != spare:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from hadpsgd.egs.shards import TABLE
 from hadpsgd.errors import UserError
+from hadpsgd.files import DAMAGED_ARRAYS
 
 OPEN_FILES = 512
 """Files that stay open: half of what a process may have by default."""
@@ -182,7 +183,9 @@ def check_array(path: Path, shape: tuple[int, ...], dtype: np.dtype) -> int:
             start, size = file.tell(), os.fstat(file.fileno()).st_size
     except FileNotFoundError:
         raise UserError("missing shard", where=path, fix=AGAIN) from None
-    except ValueError:
+    except OSError as error:
+        raise UserError(f"cannot be read ({error.strerror})", where=path) from None
+    except DAMAGED_ARRAYS:
         raise UserError("not a shard: its header is broken", where=path, fix=AGAIN) from None
     if found != shape or kind != dtype:
         raise UserError(

@@ -1,7 +1,8 @@
 """Examples on disk: shards of rows, the table of i-vectors, and their description.
 
 `examples.NNNN.npy` is an array of rows as `Layout.row` says; `ivectors.npy` is [vectors, dim];
-`pdf_counts.npy` is int64 [pdf-ids]. meta.json lists the files with the SHA-256 of their data.
+`pdf_counts.npy` is int64 [pdf-ids]. meta.json lists the files with the SHA-256 of their data; of
+`pdf_counts.npy` and of what else lies beside them with that of the whole file.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from hadpsgd.egs.layout import Layout
-from hadpsgd.files import write_text
+from hadpsgd.files import sha256, write_text
 
 FORMAT = 2
 """Version of the description in meta.json."""
 TABLE = "ivectors.npy"
+COUNTS = "pdf_counts.npy"
 _BLOCK = 1 << 16
 
 
@@ -85,10 +87,16 @@ def describe(
     layout: Layout,
     shards: Iterable[dict[str, Any]],
     pdf_counts: NDArray[np.int64],
+    *,
+    beside: Iterable[str] = (),
     **more: Any,
 ) -> dict[str, Any]:
-    """Write pdf_counts.npy and meta.json beside shards that lie there; returns the latter."""
+    """Write pdf_counts.npy and meta.json beside shards that lie there; returns the latter.
+
+    `beside`: names of other files there that belong to them.
+    """
     shards = list(shards)
+    np.save(folder / COUNTS, pdf_counts)
     meta = {
         "format": FORMAT,
         **layout.description(),
@@ -97,8 +105,8 @@ def describe(
         "num_pdfs": len(pdf_counts),
         "subsequences": sum(shard["subsequences"] for shard in shards),
         **more,
+        "files": {name: sha256(folder / name) for name in (COUNTS, *beside)},
         "shards": shards,
     }
-    np.save(folder / "pdf_counts.npy", pdf_counts)
     write_text(folder / "meta.json", json.dumps(meta, indent=1) + "\n")
     return meta

@@ -10,7 +10,6 @@ HMM has neither first nor last states: an example may begin and end anywhere.
 from __future__ import annotations
 
 import math
-import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 from hadpsgd.alignment.archives import read_alignments
 from hadpsgd.errors import UserError
+from hadpsgd.files import DAMAGED_ARRAYS
 from hadpsgd.gmm import event_map
 from hadpsgd.gmm.event_map import Tree
 from hadpsgd.gmm.phone_segments import segments
@@ -33,7 +33,6 @@ END = 0
 SEEN = 20
 """Times that two phones were seen side by side before the third one has its own probabilities."""
 _SETTLING = 100  # frames over which the mean of the states is taken (as Kaldi's chain models)
-_DAMAGED = (ValueError, OSError, EOFError, KeyError, TypeError, RuntimeError, zipfile.BadZipFile)
 _AGAIN = "`hadpsgd egs --stage` makes it"
 
 
@@ -68,7 +67,7 @@ class Denominator:
                 read = cls(**{field.name: content[field.name] for field in fields(cls)})
         except FileNotFoundError:
             raise UserError("missing", where=path, fix=_AGAIN) from None
-        except _DAMAGED as error:
+        except DAMAGED_ARRAYS as error:
             raise UserError(f"damaged ({error})", where=path, fix=_AGAIN) from None
         states, arcs = len(read.pdf), len(read.source)
         if len(read.initial) != states or {len(read.target), len(read.probability)} != {arcs}:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -10,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hadpsgd.errors import UserError
+from hadpsgd.files import DAMAGED_ARRAYS
 from hadpsgd.gmm.transition_model import TransitionModel
 
 # a damaged head asks for a password, or for a packing that zipfile lacks: RuntimeError
-_DAMAGED = (ValueError, OSError, EOFError, KeyError, TypeError, RuntimeError, zipfile.BadZipFile)
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Transitions:
                 read = cls(**{field.name: content[field.name] for field in fields(cls)})
         except FileNotFoundError:
             raise UserError("missing", where=path, fix="`hadpsgd graph` makes it") from None
-        except _DAMAGED as error:
+        except DAMAGED_ARRAYS as error:
             raise UserError(f"damaged ({error})", where=path, fix="Make the graph again") from None
         kinds = [array.dtype.kind for array in (read.pdf, read.phone, read.final, read.loop)]
         shapes = {array.shape for array in (read.pdf, read.phone, read.final, read.loop)}

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from hadpsgd.errors import UserError
+from hadpsgd.files import DAMAGED_ARRAYS
 from hadpsgd.lm.backoff import Backoff, Order
 
 WORDS = "words"
@@ -44,7 +45,7 @@ def read(folder: Path) -> Backoff:
             model.orders.append(Order(*parts))
     except FileNotFoundError as error:
         raise UserError("missing", where=error.filename, fix=_FIX) from None
-    except (ValueError, EOFError) as error:
+    except DAMAGED_ARRAYS as error:
         raise UserError(f"a damaged language model ({error})", where=folder, fix=_FIX) from None
     if not model.orders or len(model.orders[0].keys) != len(model.words):
         raise UserError("a damaged language model", where=folder, fix=_FIX)
