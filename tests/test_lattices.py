@@ -97,10 +97,29 @@ def test_damaged_archives_are_named(tmp_path: Path) -> None:
     good = lattice_io.entry("u1", lat)
     good += lattice_io.entry("u2", lat)
     (tmp_path / "lat.1.gz").write_bytes(good)
+    (tmp_path / "lat.old.gz").write_bytes(b"")
     assert [name for name, _ in lattice_io.read(tmp_path)] == ["u1", "u2"]
     (tmp_path / "lat.1.gz").write_bytes(good[:-30])
     with pytest.raises(UserError, match=r"lat\.1\.gz.*: damaged or no lattice archive \(cut short"):
         list(lattice_io.read(tmp_path))
+    # between two utterances nothing tells that there were more, but what was written beside
+    (tmp_path / "lat.1.gz").write_bytes(lattice_io.entry("u1", lat))
+    assert [name for name, _ in lattice_io.read(tmp_path)] == ["u1"]
+    (tmp_path / "decode.json").write_text('{"utterances": 3, "failed": ["u3"]}')
+    for wanted in (None, {"u1"}):
+        with pytest.raises(UserError, match=r"lattices of 1 utterances, and decode.json says 2"):
+            list(lattice_io.read(tmp_path, wanted))
+    (tmp_path / "lat.1.gz").write_bytes(good)
+    assert [name for name, _ in lattice_io.read(tmp_path, {"u2"})] == ["u2"]
+    (tmp_path / "lat.old.gz").unlink()
+    (tmp_path / "num_jobs").write_text("2\n")
+    with pytest.raises(UserError, match=r"1 files lat.*gz, and num_jobs says 2"):
+        list(lattice_io.read(tmp_path))
+    for name in ("num_jobs", "decode.json"):
+        (tmp_path / name).write_text("[")
+        with pytest.raises(UserError, match=rf"{name}: damaged"):
+            list(lattice_io.read(tmp_path))
+        (tmp_path / name).unlink()
     (tmp_path / "lat.1.gz").write_bytes(b"no archive")
     with pytest.raises(UserError, match=r"lat\.1\.gz: damaged or no lattice archive"):
         list(lattice_io.read(tmp_path))

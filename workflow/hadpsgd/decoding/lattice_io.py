@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
+import re
 import struct
 import tempfile
 import zlib
@@ -29,6 +31,8 @@ _LINK = np.dtype([("final", "<f4", 2), ("count", "<i8"), ("arc", ARC)])
 _BLOCK = 1 << 18
 _STATES = 1 << 16  # encoded and decoded together
 _GZIP = 31  # zlib's way to ask for the head of a gzip file
+_NAME = re.compile(r"lat\.(\d+)\.gz")
+_AGAIN = "Decode again"
 
 
 def encode(lattice: Lattice) -> bytes:
@@ -99,17 +103,47 @@ def read(folder: Path, wanted: Container[str] | None = None) -> Iterator[tuple[s
         wanted: utterances; the others are passed over. None: all.
 
     Raises:
-        UserError: no archives, a damaged one, or lattices of another kind.
+        UserError: no archives, a damaged one, or lattices of another kind; fewer archives than
+            `num_jobs` says, or other than so many utterances as decode.json (each if it is there).
     """
-    files = sorted(Path(folder).glob("lat.*.gz"), key=lambda p: int(p.name.split(".")[1]))
+    names = {path: _NAME.fullmatch(path.name) for path in Path(folder).glob("lat.*.gz")}
+    files = sorted((int(match[1]), path) for path, match in names.items() if match)
     if not files:
         raise UserError("no lat.*.gz", where=folder, fix="`hadpsgd decode` writes them")
-    for path in files:
-        yield from read_archive(path, wanted)
+    archives, utterances = _said(Path(folder))
+    if archives is not None and len(files) != archives:
+        what = f"{len(files)} files lat.*.gz, and num_jobs says {archives}"
+        raise UserError(what, where=folder, fix=_AGAIN)
+    seen = 0
+    for _, path in files:
+        for utterance, lattice in _entries(path, wanted):
+            seen += 1
+            if lattice is not None:
+                yield utterance, lattice
+    if utterances is not None and seen != utterances:
+        what = f"lattices of {seen} utterances, and decode.json says {utterances}"
+        raise UserError(what, where=folder, fix=_AGAIN)
 
 
-def read_archive(path: Path, wanted: Container[str] | None = None) -> Iterator[tuple[str, Lattice]]:
-    """Yield (utterance, lattice) of one archive; raises as `read`."""
+def _said(folder: Path) -> tuple[int | None, int | None]:
+    """How many archives and utterances with a lattice there should be, where that is known."""
+    jobs, report = folder / "num_jobs", folder / "decode.json"
+    archives = utterances = None
+    try:
+        where = jobs
+        if jobs.is_file():
+            archives = int(jobs.read_text(encoding="utf-8"))
+        where = report
+        if report.is_file():
+            said = json.loads(report.read_text(encoding="utf-8"))
+            utterances = int(said["utterances"]) - len(said["failed"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"damaged ({error})", where=where, fix=_AGAIN) from None
+    return archives, utterances
+
+
+def _entries(path: Path, wanted: Container[str] | None) -> Iterator[tuple[str, Lattice | None]]:
+    """All utterances of an archive, with the lattices of those that are wanted."""
     utterance: str | None = None
     with gzip.open(path, "rb") as stream:
         source = _Source(_blocks(cast(BinaryIO, stream)))
@@ -119,10 +153,11 @@ def read_archive(path: Path, wanted: Container[str] | None = None) -> Iterator[t
                     yield utterance, source.lattice()
                 else:
                     source.skip()
+                    yield utterance, None
         except (EOFError, ValueError, struct.error, zlib.error, gzip.BadGzipFile) as error:
             where = f"{path}, utterance {utterance}" if utterance else path
             what = f"damaged or no lattice archive ({error or 'cut short'})"
-            raise UserError(what, where=where, fix="Decode again") from None
+            raise UserError(what, where=where, fix=_AGAIN) from None
 
 
 def _blocks(stream: BinaryIO) -> Iterator[bytes]:
