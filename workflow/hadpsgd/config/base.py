@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 from pydantic.fields import FieldInfo
 from typing_extensions import override
 
@@ -26,8 +26,23 @@ class Section(BaseModel):
     """A section: unknown keys are refused, values are frozen, docstrings document the keys."""
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=()
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        protected_namespaces=(),
+        allow_inf_nan=False,
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _numbers(cls, given: Any) -> Any:
+        """`misfit: yes` is not 1."""
+        for name, value in given.items() if isinstance(given, dict) else ():
+            kind = cls.model_fields[name].annotation if name in cls.model_fields else None
+            number = _may_be(kind, int, float) and not _may_be(kind, bool)
+            if number and _truth(value):
+                raise ValueError(f"{name} should be a number, not yes or no")
+        return given
 
     @override
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
@@ -36,6 +51,16 @@ class Section(BaseModel):
         for name in copied.__dict__.keys() - type(self).model_fields.keys():
             del copied.__dict__[name]
         return copied
+
+
+def _truth(value: Any) -> bool:
+    """Whether it, or what it lists, is true or false."""
+    return any(isinstance(each, bool) for each in (value if isinstance(value, list) else [value]))
+
+
+def _may_be(kind: Any, *others: type) -> bool:
+    """Whether a type is one of others, or made up of one among others."""
+    return kind in others or any(_may_be(part, *others) for part in get_args(kind))
 
 
 def deciding(value: Any) -> Any:

@@ -109,7 +109,9 @@ class Decoding(Section):
 class Scoring(Section):
     """Choice of scale and penalty on the development set, then word error rates."""
 
-    lm_weights: list[float] = Field([float(w) for w in range(7, 18)], min_length=1)
+    lm_weights: list[Annotated[float, Field(gt=0)]] = Field(
+        [float(w) for w in range(7, 18)], min_length=1
+    )
     """Language model weights (inverse acoustic scales) tried on the development set."""
     word_penalties: list[float] = Field([0.0, 0.5, 1.0], min_length=1)
     """Word insertion penalties (nats a word) tried on the development set."""

@@ -78,7 +78,7 @@ class Settings(Section):
     """auto takes a GPU where there is one. CPU and GPU give other bits: results record which."""
     threads: int = Field(0, ge=0)
     """Threads of a learner, which decide bits; 0 takes cores / learners of the host, at least 1."""
-    readers: int = Field(1, ge=1, json_schema_extra=DECIDES_NOTHING)
+    readers: int = Field(1, ge=1, le=64, json_schema_extra=DECIDES_NOTHING)
     """Threads of a learner that read its examples; one gives several 100,000 frames a second."""
     read_together: int = Field(16, ge=1)
     """Examples side by side on disk that are read at once and stay in one minibatch (1: none do).

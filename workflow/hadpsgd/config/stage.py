@@ -25,7 +25,7 @@ class Stage(Section):
 
     criterion: Literal["lfmmi"] = "lfmmi"
     """Lattice-free maximum mutual information, with a trigram of phones as denominator."""
-    frames: int = Field(150, ge=1)
+    frames: int = Field(150, ge=1, le=10_000)
     """Frames of an example; what is left of an utterance is padded."""
     epochs: int = Field(2, ge=1)
     """Passes over the training examples, all learners together."""
@@ -34,12 +34,12 @@ class Stage(Section):
     learning_rate: LearningRate = LearningRate(
         base=0.005, base_batch=32, anneal_after=1, anneal_factor=0.5
     )
-    acoustic_scale: float = Field(0.1, gt=0)
+    acoustic_scale: float = Field(0.1, ge=0.001, le=10)
     """Factor on the network's log-likelihoods beside those of the phone sequences."""
     cross_entropy: float = Field(0.1, ge=0)
     """Weight of the cross-entropy that is added to the loss; it keeps the network from forgetting
     the alignment."""
-    tolerance: int = Field(0, ge=0)
+    tolerance: int = Field(0, ge=0, le=10_000)
     """Frames that the border of a state may lie beside the alignment's."""
 
     def examples(self, common: Egs) -> Egs:
