@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import tempfile
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +110,7 @@ def test_a_good_file_passes(tmp_path: Path) -> None:
         ("-0.6\tb", "nan\tb", ":9: 'nan\tb': not a number"),
         ("-0.6\tb", "0.6\tb", ":9: '0.6\tb': a probability above 1"),
         ("-0.6\tb", "-0.6 b x y", ":9: '-0.6 b x y' is not a probability, 1 words, a back-off"),
+        ("-0.6\tb", "-0.6\tb\tinf", ":9: '-0.6\tb\tinf': an infinite back-off"),
         ("ngram 2=2", "ngram 2=3", ":15: 2 2-grams, \\data\\ says 3"),
         ("ngram 1=4", "ngram 1=5", ":11: 4 1-grams, \\data\\ says 5"),
         ("ngram 2=2", "ngram 3=2", ":3: 'ngram 3=2' is out of order"),
@@ -125,6 +127,34 @@ def test_faults_are_named(tmp_path: Path, old: str, new: str, message: str) -> N
         arpa.check(path)
     assert message in str(error.value)
     assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "order", "place"),
+    [("-0.6\tb", "-0.6\tb", 1, 10), ("-0.4\ta\t-0.2", "-0.6\tb", 1, 10),
+     ("-0.1\t<s> a", "-0.2\ta b", 2, 14)],
+)  # fmt: skip
+def test_an_ngram_that_is_listed_twice(
+    tmp_path: Path, first: str, last: str, order: int, place: int
+) -> None:
+    """It would be counted twice in a mixture and in the graph, once in rescoring."""
+    path = tmp_path / "twice.arpa"
+    text = GOOD.replace(*(("1=4", "1=5") if order == 1 else ("2=2", "2=3")))
+    path.write_text(text.replace(f"{last}\n", f"{last}\n{first}\n"))
+    with pytest.raises(UserError, match=rf"twice.arpa:{place}: this {order}-gram is listed tw"):
+        arpa.check(path)
+    with pytest.raises(UserError, match=r"twice.arpa: '.*' is listed twice"):
+        backoff.load(path)
+
+
+def test_a_backoff_of_nothing_is_taken(tmp_path: Path) -> None:
+    """Some programs write -inf, others -99."""
+    path = tmp_path / "good.arpa"
+    path.write_text(GOOD.replace("-0.4\ta\t-0.2", "-0.4\ta\t-inf"))
+    arpa.check(path)
+    with np.errstate(all="raise"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.isneginf(backoff.load(path).orders[0].backoff).sum() == 1
 
 
 def test_a_cut_archive_is_named(tmp_path: Path) -> None:

@@ -176,11 +176,11 @@ def counts(path: Path) -> list[int]:
 def check(path: Path) -> list[int]:
     """Read an ARPA file to its end and check it whole; returns its counts by order.
 
-    Holds 8 bytes for an n-gram of an order and the one above it.
+    Holds 8 bytes for an n-gram of an order and the one above it, and as much to sort them.
 
     Raises:
         UserError: wrong counts, NaN, probability above 1, a context that is missing or has no
-            back-off weight, no <s> or </s>.
+            back-off weight, an n-gram that is listed twice, no <s> or </s>.
     """
     contexts = Contexts()
     marks = {BOS, EOS}
@@ -192,6 +192,21 @@ def check(path: Path) -> list[int]:
             if block.order == 1:
                 marks -= {word.decode() for word in columns.words[0]}
             contexts.add(block, columns)
+    contexts.end()
+    if contexts.twice is not None:
+        raise _second(path, contexts, contexts.twice)
     if marks:
         raise UserError(f"no {sorted(marks)[0]} among its 1-grams", where=path)
     return file.counts
+
+
+def _second(path: Path, contexts: Contexts, order: int) -> UserError:
+    """An error that names the line where an n-gram of an order is listed again."""
+    seen = 0
+    with opened(path) as file:
+        for block in (block for block in file.blocks() if block.order == order):
+            rows = contexts.again(block.columns())
+            if seen + len(rows) > 1:
+                return block.fail(f"this {order}-gram is listed twice", block.line(rows[1 - seen]))
+            seen += len(rows)
+        return file.fail(f"a {order}-gram is listed twice")

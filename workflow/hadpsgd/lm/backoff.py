@@ -133,8 +133,8 @@ def load(path: Path) -> Backoff:
     Takes some 40 bytes an n-gram while the longest are sorted.
 
     Raises:
-        UserError: no file, damaged, or an n-gram of which a word or the context is not listed; more
-            n-grams than there is memory for.
+        UserError: no file, damaged, or an n-gram of which a word or the context is not listed, or
+            that is listed twice; more n-grams than there is memory for.
     """
     model, ids = Backoff([]), _Ids()
     with arpa.opened(path) as file:
@@ -154,13 +154,25 @@ def load(path: Path) -> Backoff:
                 rows = slice(done, done + len(block))
                 parts.keys[rows] = _keys(model, ids, block, columns)
                 parts.log_prob[rows] = columns.log_prob
-                parts.backoff[rows] = np.nan_to_num(columns.backoff, nan=0.0)
+                parts.backoff[rows] = np.where(np.isnan(columns.backoff), 0.0, columns.backoff)
                 done += len(block)
             if order == 1:
                 model = Backoff([word.decode() for word in ids.listed])
             if done:  # pruning may leave none of the longest: the model has one order less
                 model.add_order(parts.keys, parts.log_prob, parts.backoff)
+                _refuse_twice(file, model, ids)
     return model
+
+
+def _refuse_twice(file: arpa.Arpa, model: Backoff, ids: _Ids) -> None:
+    """No n-gram of the last order may be listed more than once."""
+    keys, length = model.orders[-1].keys, len(model.orders)
+    again = np.flatnonzero(keys[1:] == keys[:-1])
+    if length == 1:  # the words' numbers as they came
+        again = np.flatnonzero(ids.of(ids.listed) != keys)
+    if len(again):
+        (gram,) = model.spelled(length, keys[again[:1]]).tolist()
+        raise file.fail(f"'{' '.join(model.words[word] for word in gram)}' is listed twice")
 
 
 class _Ids(dict[bytes, int]):

@@ -95,7 +95,7 @@ class Block:
         """One by one.
 
         Raises:
-            UserError: a line that is no n-gram, NaN, a probability above 1.
+            UserError: a line that is no n-gram, NaN, a probability above 1, an infinite back-off.
             UnicodeDecodeError: not UTF-8.
         """
         for number, line in enumerate(self.text.split(b"\n"), self.first):
@@ -120,8 +120,8 @@ class Block:
             backoff[with_backoff] = _numbers(tokens[begins[with_backoff] + order + 1])
         except ValueError:
             self._tell()
-        # NaN is not <= 0 either
-        if not (log_prob <= 0.0).all() or np.isnan(backoff[with_backoff]).any():
+        # NaN is not <= 0, and not less than infinity either
+        if not ((log_prob <= 0.0).all() and (backoff[with_backoff] < np.inf).all()):
             self._tell()
         words = [tokens[begins + place].tolist() for place in range(1, order + 1)]
         return Columns(words, log_prob, backoff)
@@ -146,6 +146,8 @@ class Block:
             raise self.fail(f"'{text}': not a number (NaN)", number)
         if log_prob > 0.0:
             raise self.fail(f"'{text}': a probability above 1", number)
+        if backoff == math.inf:
+            raise self.fail(f"'{text}': an infinite back-off", number)
         words = tuple(word.decode() for word in fields[1 : order + 1])
         return Ngram(words=words, log_prob=log_prob, backoff=backoff, line=number)
 

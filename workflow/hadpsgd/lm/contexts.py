@@ -1,6 +1,6 @@
 """Whether n-grams have what they need: hashes of 8 bytes instead of the n-grams themselves.
 
-Two different n-grams may have the same hash: one of 2^64 pairs does, and then a fault goes unseen.
+Two different n-grams may have the same hash: one of 2^64 pairs does. Then a fault goes unseen.
 """
 
 from __future__ import annotations
@@ -34,13 +34,17 @@ class Hasher:
 
 
 class Contexts:
-    """Tells whether the first words of every n-gram are an n-gram with a back-off weight."""
+    """Tells whether the first words of every n-gram are an n-gram with a back-off weight, and
+    whether one is listed twice."""
 
     def __init__(self) -> None:
         self._hash = Hasher()
         self._order = 0
         self._next: dict[bool, list[Hashes]] = {}
         self._known: dict[bool, Hashes] = {}
+        self.twice: int | None = None
+        """The order of an n-gram that is listed twice, once that order has ended."""
+        self._again = np.uint64(0)
 
     def add(self, block: Block, columns: Columns) -> None:
         """The next n-grams of the file.
@@ -49,14 +53,28 @@ class Contexts:
             UserError: an n-gram's context is missing or has no back-off weight.
         """
         if block.order != self._order:
-            self._known = {with_: np.sort(_joined(parts)) for with_, parts in self._next.items()}
+            self.end()
             self._order, self._next = block.order, {True: [], False: []}
         if self._order > 1:
             self._look_up(block, self._hash(columns.words[:-1]))
-        if self._order < block.highest:  # those of the highest order are no contexts
-            hashes, lacking = self._hash(columns.words), np.isnan(columns.backoff)
-            self._next[True].append(hashes[~lacking])
-            self._next[False].append(hashes[lacking])
+        hashes, lacking = self._hash(columns.words), np.isnan(columns.backoff)
+        self._next[True].append(hashes[~lacking])
+        self._next[False].append(hashes[lacking])
+
+    def end(self) -> None:
+        """There are no more of the last order."""
+        self._known = {with_: _joined(self._next.pop(with_)) for with_ in [*self._next]}
+        for hashes in self._known.values():
+            hashes.sort()
+        found = np.concatenate([*self._known.values(), np.empty(0, np.uint64)])
+        found.sort()
+        again = np.flatnonzero(found[1:] == found[:-1])
+        if len(again) and self.twice is None:
+            self.twice, self._again = self._order, found[again[0]]
+
+    def again(self, columns: Columns) -> list[int]:
+        """Which of some n-grams of the order `twice` are the one that is listed twice."""
+        return np.flatnonzero(self._hash(columns.words) == self._again).tolist()
 
     def _look_up(self, block: Block, asked: Hashes) -> None:
         rows = np.flatnonzero(changes(asked))  # neighbours have the same context
