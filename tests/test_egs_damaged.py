@@ -14,6 +14,7 @@ from training_data import write_egs
 
 from hadpsgd.cli import main
 from hadpsgd.egs import chunks
+from hadpsgd.graph.denominator import FILE
 
 
 @pytest.fixture
@@ -130,7 +131,7 @@ def test_a_damaged_key_is_another_key(stopped: Prepared) -> None:
 
 
 def test_chunks_without_the_last_frames_are_none_of_a_stage(
-    stopped: Prepared, monkeypatch: pytest.MonkeyPatch
+    stopped: Prepared, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Examples of a stage are padded: those of training, cut alike, lack the ends of utterances."""
     config = stopped.folder / "c.yaml"
@@ -143,3 +144,24 @@ def test_chunks_without_the_last_frames_are_none_of_a_stage(
     assert stopped.run("--stage", "lfmmi") == 0
     labels = stopped.found()[:, :, -1]
     assert (labels >= 0).sum() == sum(stopped.lengths.values())
+    any_order(2).write(stopped.folder / "egs" / FILE)  # of another tree
+    assert f"{FILE}: damaged" in told(stopped.folder / "egs", capsys)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("nan", "scores.txt: not a finite score: s0-u003"),
+        ("-inf", "scores.txt: not a finite score: s0-u003"),
+        ("", "scores.txt: 1 aligned utterances have no likelihood: s0-u003"),
+    ],
+)
+def test_misfits_need_a_likelihood_of_every_utterance(
+    tmp_path: Path, change: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One NaN made the median NaN, and nothing was left out."""
+    prepared = Prepared(tmp_path, misfit=4.0)
+    lines = [f"{n} {change if n == 's0-u003' else -7}\n" for n in sorted(prepared.ali)]
+    (tmp_path / "ali/scores.txt").write_text("".join(e for e in lines if len(e.split()) == 2))
+    assert prepared.run() == 2
+    assert said in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter, defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -317,6 +318,17 @@ def test_a_denominator_is_read_as_written(tmp_path: Path) -> None:
     whole = (tmp_path / den.FILE).read_bytes()
     for cut in (0, 100, len(whole) - 30):
         (tmp_path / den.FILE).write_bytes(whole[:cut])
+        with pytest.raises(UserError, match="damaged"):
+            Denominator.read(tmp_path / den.FILE)
+    none, far = np.zeros(0, np.int32), hmm.target + len(hmm.pdf)
+    for broken in (
+        Denominator(none, none, none, none.astype(np.float32), none.astype(np.float32)),
+        replace(hmm, target=far),
+        replace(hmm, source=-1 - hmm.source),
+        replace(hmm, probability=hmm.probability * np.nan),
+        replace(hmm, initial=hmm.initial[1:]),
+    ):
+        broken.write(tmp_path / den.FILE)
         with pytest.raises(UserError, match="damaged"):
             Denominator.read(tmp_path / den.FILE)
     with pytest.raises(UserError, match="missing"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 from collections.abc import Iterator
@@ -70,12 +71,15 @@ def read_scores(folder: Path) -> dict[str, float]:
     """Log-likelihood a frame of every utterance; none where there is no scores.txt (Kaldi's).
 
     Raises:
-        UserError: a line that is not an utterance and a number.
+        UserError: a line that is not an utterance and a finite number.
     """
     path = folder / "scores.txt"
     if not path.is_file():
         return {}
     try:
-        return {name: float(value) for name, value in read_table(path).items()}
+        scores = {name: float(value) for name, value in read_table(path).items()}
     except ValueError as error:
         raise UserError(f"not a score: {error}", where=path) from None
+    if strange := [name for name, score in scores.items() if not math.isfinite(score)]:
+        raise UserError(f"not a finite score: {strange[0]}", where=path, fix="Align again")
+    return scores

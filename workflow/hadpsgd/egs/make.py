@@ -7,6 +7,7 @@ every frame once, their last subsequence padded and masked.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,8 @@ def make(
     fusion = Fusion(config, streams, data)
     copied = None if copies is None or held_out else Fusion(config, streams, copies)
     model, alignments = read_alignments(ali)
-    misfits = [] if held_out else misfitting(config, data, ali)
+    scores = {} if held_out else likelihoods(config, data, ali)
+    misfits = misfitting(config, scores, ali)
     described = fingerprint(
         [config.features, config.egs, str(config.corpus.speeds), *config.corpus.mixed]
     )
@@ -80,6 +82,7 @@ def make(
         spool = Spool.write(folder, fitting, model.pdf, wanted)
         total = Counts(unaligned=spool.without(wanted), unknown=spool.unknown, misfits=misfits)
         total.check_alignments(config, data, ali)
+        _check_scored(spool, scores, ali)
         inputs = [
             streams / name / s.path.name for name in fusion.names for s in (data, copies) if s
         ]
@@ -128,14 +131,14 @@ def make(
     return meta
 
 
-def misfitting(config: Config, data: DataDir, ali: Path) -> list[str]:
-    """Utterances of the data that `egs.misfit` leaves out, the worst first; named on stderr.
+def likelihoods(config: Config, data: DataDir, ali: Path) -> dict[str, float]:
+    """Of utterances of the data, a frame; none where `egs.misfit` asks for none.
 
     Raises:
         UserError: the alignments have no likelihoods.
     """
     if not config.egs.misfit:
-        return []
+        return {}
     scores = {n: score for n, score in read_scores(ali).items() if n in data.utterances}
     if not scores:
         raise UserError(
@@ -143,6 +146,20 @@ def misfitting(config: Config, data: DataDir, ali: Path) -> list[str]:
             where=ali,
             fix="Kaldi's alignments have none: leave egs.misfit away",
         )
+    return scores
+
+
+def _check_scored(spool: Spool, scores: Mapping[str, float], ali: Path) -> None:
+    """Refuse utterances that are aligned and have no likelihood, where others have one."""
+    missing = [name for name in spool.utterances if name not in scores] if scores else []
+    if missing:
+        what = f"{len(missing)} aligned utterances have no likelihood: {missing[0]}"
+        raise UserError(what, where=ali / "scores.txt", fix="Align again")
+
+
+def misfitting(config: Config, scores: Mapping[str, float], ali: Path) -> list[str]:
+    """Utterances with likelihoods that `egs.misfit` leaves out, the worst first; named on
+    stderr."""
     outliers, _ = low_outliers(scores, deviations=config.egs.misfit)
     found = [each.utterance for each in outliers]
     what = "utterances fit their transcripts badly (egs.misfit)"

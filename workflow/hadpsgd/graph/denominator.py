@@ -72,6 +72,10 @@ class Denominator:
         states, arcs = len(read.pdf), len(read.source)
         if len(read.initial) != states or {len(read.target), len(read.probability)} != {arcs}:
             raise UserError("damaged (arrays do not fit)", where=path, fix=_AGAIN)
+        places = np.concatenate([read.source, read.target])
+        sound = all(np.isfinite(shares).all() for shares in (read.probability, read.initial))
+        if not (states and arcs and sound and 0 <= places.min() <= places.max() < states):
+            raise UserError("damaged (no states or transitions)", where=path, fix=_AGAIN)
         return read
 
 
