@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 from small_workflow import ASYNCHRONOUS, Small, write
-from training_data import DIM, PDFS, write_config, write_egs
+from training_data import DIM, FRAMES, PDFS, write_config, write_egs, write_examples
 from training_runs import weights
 
 from hadpsgd.cli import main
@@ -210,6 +210,20 @@ def test_a_fault_is_one_line(egs: Path, tmp_path: Path, capsys: pytest.CaptureFi
     larger = yaml.safe_load(config.read_text()) | {"model": {"layers": 2, "cells": 8}}
     config.write_text(yaml.safe_dump(larger))
     assert f"inputs ['logmel'] ({DIM})" in told(train, capsys)
+
+
+def test_held_out_examples_of_another_length_are_refused(
+    egs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of cross-entropy are no sequences: their loss would choose the epoch."""
+    config, short = write_config(tmp_path, [{"strategy": "single"}]), tmp_path / "dev"
+    short.mkdir()
+    features = np.zeros((5, FRAMES - 1, DIM), np.float32)
+    labels = np.zeros(features.shape[:2], np.int32)
+    write_examples(short, features, labels, pdfs=PDFS, per_shard=5)
+    lines = ["train", *command(config, egs, "single", tmp_path / "out", None)[1:]]
+    lines[lines.index("--dev-egs") + 1] = str(short)
+    assert f"frames {FRAMES - 1}, but the training examples have {FRAMES}" in told(lines, capsys)
 
 
 def test_what_goes_on_from_a_diverged_run_has_diverged(

@@ -337,11 +337,11 @@ def _header(settings: RunSettings, nodes: int) -> dict[str, Any]:
 
 
 def _check_alike(train: Dataset, dev: Dataset) -> None:
-    for what in ("dim", "num_pdfs", "streams"):
+    for what in ("frames", "dim", "num_pdfs", "streams"):
         ours, theirs = getattr(train, what), getattr(dev, what)
         if ours != theirs:
             raise UserError(
                 f"{what} {theirs}, but the training examples have {ours}",
                 where=dev.folder,
-                fix="Make both with the same features and alignments",
+                fix="Make both with the same features and alignments, and the same --stage",
             )
