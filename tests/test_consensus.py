@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from lattice_problems import lattices, paths_of, two_words
 
 from hadpsgd.cli import main
+from hadpsgd.decoding import consensus as consensus_module
 from hadpsgd.decoding import lattice_io
 from hadpsgd.decoding.consensus import Edits, consensus
 from hadpsgd.decoding.lattice import ARC, Lattice, Scaling, best_paths
@@ -103,6 +104,24 @@ def test_exact_where_all_paths_have_the_same_places(bins: list[list[float]]) -> 
     assert found.risk == pytest.approx(least, abs=1e-3)
     shares = np.array([1 - sure for sure in found.confidences])
     assert shares.sum() == pytest.approx(least, abs=1e-6)
+
+
+def test_words_and_confidences_fit_where_there_is_no_end_of_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The last change was taken without its confidences."""
+    monkeypatch.setattr(consensus_module, "_ROUNDS", 1)
+    # one word is the best path; a word more, whichever it is, is likelier
+    rows = [(1, 1, 1.0, 0.0, 2)] + [(1, word, 2.0, 0.0, 1) for word in (2, 3, 4)]
+    rows += [(1, 5, 0.0, 0.0, 2)]
+    final = np.array([[np.inf] * 2, [np.inf] * 2, [0, 0]], np.float32)
+    lat = Lattice(final, np.array([0, 4, 5, 5]), np.array(rows, ARC))
+    scaling = Scaling(acoustic_scale=1.0)
+    assert best_paths(lat, [scaling])[0].words.tolist() == [1]
+    found = consensus(lat, scaling)
+    assert len(found.confidences) == len(found.words)
+    edits = Edits(word_lattice(lat, scaling))
+    assert found.risk == pytest.approx(edits.risk(found.words), abs=1e-9)
 
 
 @given(lattices())

@@ -57,15 +57,15 @@ def consensus(
 
 def least_risk(edits: Edits, words: Sequence[int]) -> Consensus:
     """Change words, one after another and with those between them, until no risk is saved."""
-    for _ in range(_ROUNDS):
+    for left in reversed(range(_ROUNDS)):
         slots = _slots(words)
         risk, gamma = edits.statistics(slots)
         own = gamma[edits.number(slots), np.arange(len(slots))]
         most = gamma.max(0)
         better = most > own + _SURE
-        slots[better] = edits.words[gamma[:, better].argmax(0)]
-        if not better.any():
+        if not (left and better.any()):
             break
+        slots[better] = edits.words[gamma[:, better].argmax(0)]
         words = slots[slots > 0].tolist()
     sure = np.minimum(own[1::2], 1.0)
     return Consensus(tuple(words), tuple(sure.tolist()), risk)
