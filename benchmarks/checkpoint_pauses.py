@@ -43,7 +43,7 @@ class Ring(Race):
         """Of the run."""
         return f"adpsgd-{self.nodes}"
 
-    def configure(self) -> Path:
+    def configure(self) -> None:
         """Examples and a config."""
         write_egs(self.folder / "egs/train", 4000, 1)
         write_egs(self.folder / "egs/dev", 100, 2)
@@ -58,7 +58,6 @@ class Ring(Race):
             self.folder, [run], epochs=self.epochs, batch=20, checkpoint_minutes=self.minutes
         )
         config.write_text(config.read_text().replace("every_seconds: 0.2", "uri: none"))
-        return config
 
     def moments(self) -> int:
         """Checkpoints that are whole or under way; the last few are kept."""

@@ -105,7 +105,7 @@ class Race:
         with (self.folder / "launch.log").open("wb") as log:
             return subprocess.Popen(command, env=env, stderr=log)
 
-    def configure(self) -> Path:
+    def configure(self) -> None:
         """Examples and a config."""
         batch = PART * self.learners
         write_egs(self.folder / "egs/train", batch * STEPS_PER_EPOCH, 1)
@@ -127,7 +127,6 @@ class Race:
             member_death=self.member_death,
         )
         config.write_text(config.read_text().replace("every_seconds: 0.2", "uri: none"))
-        return config
 
     def command(self, stage: str) -> list[str]:
         """Of a stage, on this run."""

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from hadpsgd.errors import UserError
 
+# a damaged head asks for a password, or for a packing that zipfile lacks: RuntimeError
 DAMAGED_ARRAYS = (
     *(OSError, EOFError, ValueError, TypeError, KeyError, RuntimeError, MemoryError, SyntaxError),
     *(tokenize.TokenError, zipfile.BadZipFile, zlib.error),

@@ -12,8 +12,6 @@ from hadpsgd.errors import UserError
 from hadpsgd.files import DAMAGED_ARRAYS
 from hadpsgd.gmm.transition_model import TransitionModel
 
-# a damaged head asks for a password, or for a packing that zipfile lacks: RuntimeError
-
 
 @dataclass(frozen=True)
 class Transitions:
