@@ -114,6 +114,27 @@ def test_dropout_lies_between_layers_and_ends_with_training() -> None:
     assert torch.equal(one_layer(x), one_layer(x))
 
 
+@pytest.mark.parametrize("where", ["input_dropout", "output_dropout"])
+def test_inputs_and_outputs_are_left_out_of_whole_examples(where: str) -> None:
+    """What is left out is so in all frames of an example, the rest grows, the mean stays."""
+    shape = SimpleNamespace(
+        **vars(SMALL), **{"input_dropout": 0.0, "output_dropout": 0.0, where: 0.5}
+    )
+    model = BLSTM.for_training(shape, input_dim=400, num_pdfs=11, seed=1)
+    share = getattr(model, where)
+    x = torch.rand(50, 3, 400) + 1
+    model.train()
+    kept = model._without(x, share) / x
+    assert torch.equal(kept, kept[:, :1].expand_as(kept))
+    assert torch.equal(kept.unique(), torch.tensor([0.0, 2.0]))
+    assert abs(kept.mean() - 1) < 0.05
+    assert not torch.equal(kept[0], kept[1])
+    assert not torch.equal(model(x), model(x))
+    model.eval()
+    plain = BLSTM(SMALL, input_dim=400, num_pdfs=11, seed=1).eval()
+    assert torch.equal(model(x), plain(x))
+
+
 def meta_of() -> ModelMeta:
     return ModelMeta(
         model_config=SavedShape.of(SMALL),

@@ -21,6 +21,10 @@ class Model(Section):
     """Units of the linear projection before the softmax."""
     dropout: float = Field(0.0, ge=0, lt=1)
     """Dropout between layers."""
+    input_dropout: float = Field(0.0, ge=0, lt=1, json_schema_extra=DECIDES_IF_GIVEN)
+    """Share of the input's values left out of an example, the same in all its frames."""
+    output_dropout: float = Field(0.0, ge=0, lt=1, json_schema_extra=DECIDES_IF_GIVEN)
+    """Share of the last layer's outputs left out of an example, the same in all its frames."""
 
 
 class LearningRate(Section):

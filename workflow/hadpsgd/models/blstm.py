@@ -10,6 +10,7 @@ import math
 from typing import Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hadpsgd.models import bf16_lstm
@@ -29,6 +30,15 @@ class Shape(Protocol):
     def dropout(self) -> float: ...
 
 
+class TrainedShape(Shape, Protocol):
+    """What training asks for beside that: see `BLSTM`."""
+
+    @property
+    def input_dropout(self) -> float: ...
+    @property
+    def output_dropout(self) -> float: ...
+
+
 class BLSTM(nn.Module):
     """Hybrid acoustic model: the logits of each frame, normalised, are posteriors of pdf-ids.
 
@@ -42,6 +52,10 @@ class BLSTM(nn.Module):
         input_dim: values of an input frame.
         num_pdfs: outputs (pdf-ids).
         seed: seed of the initial weights.
+        input_dropout: share of the input's values left out in training, the same in all frames of
+            an example (Gal & Ghahramani 2016, "A theoretically grounded application of dropout in
+            recurrent neural networks").
+        output_dropout: the same of the last LSTM layer's outputs, before the projection.
         device: where the parameters live; `meta` only counts them.
     """
 
@@ -52,11 +66,15 @@ class BLSTM(nn.Module):
         input_dim: int,
         num_pdfs: int,
         seed: int = 0,
+        input_dropout: float = 0.0,
+        output_dropout: float = 0.0,
         device: torch.device | str | None = None,
     ) -> None:
         super().__init__()
         self.input_dim = input_dim
         self.num_pdfs = num_pdfs
+        self.input_dropout = input_dropout
+        self.output_dropout = output_dropout
         self.own_layers = False
         """Under autocast, hadpsgd.models.bf16_lstm computes what `lstm` has the weights of."""
         self.lstm = nn.LSTM(
@@ -71,6 +89,20 @@ class BLSTM(nn.Module):
         self.projection = nn.Linear(2 * shape.cells, shape.projection, device=device)
         self.output = nn.Linear(shape.projection, num_pdfs, device=device)
         self.initialise(seed)
+
+    @classmethod
+    def for_training(
+        cls, shape: TrainedShape, *, input_dim: int, num_pdfs: int, seed: int
+    ) -> BLSTM:
+        """The model that a run begins with."""
+        return cls(
+            shape,
+            input_dim=input_dim,
+            num_pdfs=num_pdfs,
+            seed=seed,
+            input_dropout=shape.input_dropout,
+            output_dropout=shape.output_dropout,
+        )
 
     @torch.no_grad()
     def initialise(self, seed: int) -> None:
@@ -96,6 +128,7 @@ class BLSTM(nn.Module):
         `lengths` (frames of each utterance, any order, on the CPU) makes utterances of different
         lengths, padded to one length, come out as each would alone.
         """
+        x = self._without(x, self.input_dropout)
         if self.own_layers and torch.is_autocast_enabled(x.device.type):
             states = bf16_lstm.blstm(self.lstm, x, lengths)
         elif lengths is None:
@@ -107,7 +140,13 @@ class BLSTM(nn.Module):
             states, _ = nn.utils.rnn.pad_packed_sequence(
                 self.lstm(packed)[0], batch_first=True, total_length=x.shape[1]
             )
-        return self.projection(states)
+        return self.projection(self._without(states, self.output_dropout))
+
+    def _without(self, x: Tensor, share: float) -> Tensor:
+        """In training, x [batch, frames, dim] without a share of its dimensions, in all frames."""
+        if not (self.training and share):
+            return x
+        return x * F.dropout(x.new_ones(x.shape[0], 1, x.shape[2]), share)
 
     def forward(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Logits: x [batch, frames, input_dim] → [batch, frames, num_pdfs]; see `hidden`."""

@@ -25,7 +25,8 @@ class Gradients:
     ) -> None:
         self.module = module
         self.seed = settings.seed
-        self.draws = bool(settings.model.dropout)
+        model = settings.model
+        self.draws = any((model.dropout, model.input_dropout, model.output_dropout))
         self.arithmetic = arithmetic
         self.device = device
 

@@ -157,7 +157,9 @@ def assemble(
     torch.backends.cuda.matmul.allow_tf32 = training.precision == "tf32"
     torch.backends.cudnn.allow_tf32 = training.precision == "tf32"
     torch.manual_seed(seed)
-    model = BLSTM(settings.model, input_dim=train.dim, num_pdfs=train.num_pdfs, seed=seed)
+    model = BLSTM.for_training(
+        settings.model, input_dim=train.dim, num_pdfs=train.num_pdfs, seed=seed
+    )
     begin(model, initial, train)
     model = model.to(device, dtype)
     plan = plan_of(settings, train)

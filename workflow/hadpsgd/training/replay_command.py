@@ -149,7 +149,9 @@ def replay(
     mine = [node for node in records if node % processes == meeting.place.rank]
     device = pick_device(training.device, meeting.place.rank % meeting.local_world)
     dtype = torch.float64 if training.precision == "fp64" else torch.float32
-    model = BLSTM(settings.model, input_dim=dataset.dim, num_pdfs=dataset.num_pdfs, seed=seed)
+    model = BLSTM.for_training(
+        settings.model, input_dim=dataset.dim, num_pdfs=dataset.num_pdfs, seed=seed
+    )
     begin(model, initial, dataset)
     model = model.to(device, dtype)
     way = arithmetic.recorded(training.precision, folder)
