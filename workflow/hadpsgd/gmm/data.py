@@ -1,4 +1,4 @@
-"""Utterances of a data set for training: features into the workspace, words for the graphs."""
+"""Utterances of a data set for training: features into the workspace, words by their numbers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from hadpsgd.corpus.lang.directory import read_symbols
 from hadpsgd.corpus.tables import read_table
 from hadpsgd.errors import UserError
 from hadpsgd.features.frontend import Frontend, Inputs
-from hadpsgd.gmm.event_map import Tree
 from hadpsgd.gmm.phone_graph import Lexicon
-from hadpsgd.gmm.training_graph import Graph, GraphCompiler
-from hadpsgd.gmm.transition_model import TransitionModel
 from hadpsgd.gmm.workspace import Workspace
 from hadpsgd.progress import tracked
 
@@ -103,21 +100,3 @@ def word_ids(
             f"lexicon: {shown}",
             file=sys.stderr,
         )
-
-
-def compile_graphs(
-    space: Workspace, words: Iterator[list[int]], lang: Lang, tree: Tree, model: TransitionModel
-) -> None:
-    """Compile and store the graphs of all utterances.
-
-    Raises:
-        UserError: tree and model do not fit.
-    """
-    compiler = GraphCompiler(lang.lexicon, tree, model)
-    graphs = _compiled(compiler, words)
-    space.store_graphs(tracked(graphs, space, what="graphs of transcripts", unit="utterances"))
-
-
-def _compiled(compiler: GraphCompiler, words: Iterator[list[int]]) -> Iterator[Graph]:
-    for ids in words:
-        yield compiler(ids)

@@ -18,7 +18,8 @@ from hadpsgd.config.alignment import KaldiAlignment, Ladder, Mono
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.errors import UserError
 from hadpsgd.features.frontend import Frontend
-from hadpsgd.gmm.data import Lang, compile_graphs, fill, word_ids
+from hadpsgd.gmm.compilation import compile_graphs
+from hadpsgd.gmm.data import Lang, fill, word_ids
 from hadpsgd.gmm.em import Outcome, Passes, Search
 from hadpsgd.gmm.model import Model
 from hadpsgd.gmm.mono import Trained
@@ -83,9 +84,8 @@ class Session:
 
     def compile(self, trained: Trained) -> None:
         """Graphs of all utterances for a model that was trained on a part of them."""
-        compile_graphs(
-            self.space, iter(self.words), self.lang, trained.tree, trained.state.model.transitions
-        )
+        passes, model = self.passes(trained.state.passes.pipeline), trained.state.model
+        compile_graphs(passes, self.words, self.lang, trained.tree, model.transitions)
 
     def aligned(self, passes: Passes, model: Model, search: Search | None = None) -> Outcome:
         """Align all utterances, say what failed.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hadpsgd.files import explain_os_errors
-from hadpsgd.gmm.training_graph import ARC, Graph
+from hadpsgd.gmm.packed_graph import Packed, pack, unpack
+from hadpsgd.gmm.training_graph import Graph
 
 Floats = NDArray[np.float32]
 CHUNK = 40_000
 """Frames that a process works on at a time."""
-_LEVEL = 1
-"""Of zlib: the fastest."""
 
 
 @dataclass(frozen=True)
@@ -134,34 +132,32 @@ class Workspace:
 
     def store_graphs(self, graphs: Iterable[Graph]) -> None:
         """Store the graphs of all utterances, in order, compressed, replacing those there."""
+        self.store_packed(map(pack, graphs))
+
+    def store_packed(self, graphs: Iterable[Packed]) -> None:
+        """Store packed graphs of all utterances, in order, replacing those there."""
         index = [(0, 0, 0, 0)]
         with explain_os_errors(self.folder), (self.folder / "graphs").open("wb") as stream:
             for graph in graphs:
-                parts = (graph.pdfs, graph.arcs, graph.ends)
-                packed = zlib.compress(b"".join(part.tobytes() for part in parts), _LEVEL)
-                stream.write(packed)
-                index.append((len(graph.pdfs), len(graph.arcs), len(graph.ends), len(packed)))
+                stream.write(graph.content)
+                index.append((*graph[:3], len(graph.content)))
         self._graph_index = np.array(index, np.int64)
+
+    @property
+    def graph_bytes(self) -> int:
+        """What the graphs take on disk."""
+        return int(self._graph_index[:, 3].sum())
 
     def graphs(self, chunk: Chunk) -> list[Graph]:
         """The graphs of a chunk."""
         begin = int(self._graph_index[: chunk.first + 1, 3].sum())
-        result = []
         with (self.folder / "graphs").open("rb") as stream:
             stream.seek(begin)
             rows = self._graph_index[chunk.first + 1 : chunk.last + 1].tolist()
-            for states, arcs, ends, packed in rows:
-                content = zlib.decompress(stream.read(packed))
-                first = 4 * states
-                last = first + ARC.itemsize * arcs
-                result.append(
-                    Graph(
-                        np.frombuffer(content, np.int32, states),
-                        np.frombuffer(content, ARC, arcs, first),
-                        np.frombuffer(content, ARC, ends, last),
-                    )
-                )
-        return result
+            return [
+                unpack(Packed(states, arcs, ends, stream.read(length)))
+                for states, arcs, ends, length in rows
+            ]
 
     def load_alignments(self, items: Iterable[tuple[str, NDArray[np.int32]]]) -> list[str]:
         """Store transition-ids by utterance; returns the utterances that get none.
