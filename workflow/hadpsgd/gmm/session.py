@@ -79,7 +79,7 @@ class Session:
             yield self
             return
         print(f"training on {len(numbers)} of {len(self.space)} utterances", file=sys.stderr)
-        with self.space.copied(self.out.parent, numbers) as space:
+        with self.space.part(self.out.parent, numbers) as space:
             yield replace(self, space=space, words=[self.words[n] for n in numbers.tolist()])
 
     def compile(self, trained: Trained) -> None:

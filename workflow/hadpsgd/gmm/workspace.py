@@ -1,13 +1,15 @@
-"""Scratch files of a training: frames, graphs (compressed) and alignments, read by all processes.
+"""What all processes of a training read: frames, graphs (compressed) and alignments.
 
-Memory holds an index (some numbers an utterance), never the corpus.
+Frames that lie plainly in archives are read there; others are stored in a scratch file, 4 bytes a
+value. Alignments take 4 bytes a frame. Memory holds an index (some numbers an utterance), never the
+corpus.
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -17,9 +19,11 @@ from numpy.typing import NDArray
 
 from hadpsgd.files import explain_os_errors
 from hadpsgd.gmm.packed_graph import Packed, pack, unpack
+from hadpsgd.gmm.stored_frames import Floats, StoredFrames
 from hadpsgd.gmm.training_graph import Graph
 
-Floats = NDArray[np.float32]
+Normal = Callable[[str, Floats], Floats]
+"""Normalises frames [n, dim] of a speaker."""
 CHUNK = 40_000
 """Frames that a process works on at a time."""
 
@@ -33,10 +37,10 @@ class Chunk:
 
 
 class Workspace:
-    """Normalised features of a data set in one file, and what alignment adds to them.
+    """Normalised features of a data set, and what alignment adds to them.
 
     names, speakers: of the utterances that have features; offsets: int64 [utterances + 1],
-    the first frame of each. The folder is removed on leaving the context.
+    the first frame of each. The folder of scratch files is removed on leaving the context.
     """
 
     def __init__(self, parent: Path) -> None:
@@ -46,7 +50,7 @@ class Workspace:
         self.names: list[str] = []
         self.speakers: list[str] = []
         self.offsets = np.zeros(1, np.int64)
-        self.dim = 0
+        self._normal: Normal | None = None
         self._graph_index = np.zeros((1, 4), np.int64)
 
     def __enter__(self) -> Workspace:
@@ -68,40 +72,73 @@ class Workspace:
         """Frames of all utterances."""
         return int(self.offsets[-1])
 
+    @property
+    def dim(self) -> int:
+        """Of the frames."""
+        return self._frames.dim
+
+    @property
+    def scratch_bytes(self) -> int:
+        """What frames and alignments take on disk."""
+        files = (self.folder / "frames", self.folder / "alignment")
+        return sum(file.stat().st_size for file in files if file.is_file())
+
     def fill(self, items: Iterable[tuple[str, str, Floats]]) -> None:
         """Store (utterance, speaker, float32 [frames, dim]); alignments start as none (0)."""
-        lengths = [0]
-        with explain_os_errors(self.folder), (self.folder / "frames").open("wb") as stream:
+        names, speakers, rows, dim = [], [], [], 0
+        path = self.folder / "frames"
+        with explain_os_errors(self.folder), path.open("wb") as stream:
             for name, speaker, features in items:
                 stream.write(np.ascontiguousarray(features, np.float32).tobytes())
-                self.names.append(name)
-                self.speakers.append(speaker)
-                lengths.append(len(features))
-                self.dim = features.shape[1]
-        self.offsets = np.cumsum(lengths)
+                names.append(name)
+                speakers.append(speaker)
+                rows.append(len(features))
+                dim = features.shape[1]
+        lengths = np.array(rows, np.int64)
+        begins = 4 * dim * (np.cumsum(lengths) - lengths)
+        file = np.zeros(len(rows), np.int64)
+        self.attach(
+            names,
+            speakers,
+            StoredFrames(files=(path,), file=file, byte=begins, rows=lengths, dim=dim),
+        )
+
+    def attach(
+        self,
+        names: list[str],
+        speakers: list[str],
+        frames: StoredFrames,
+        normal: Normal | None = None,
+    ) -> None:
+        """Take frames of (utterance, speaker) from where they are; alignments start as none (0).
+
+        `normal` is done to the frames of a speaker whenever they are read.
+        """
+        self.names, self.speakers = names, speakers
+        self._frames, self._normal = frames, normal
+        self.offsets = np.concatenate([[0], np.cumsum(frames.rows)])
         with explain_os_errors(self.folder), (self.folder / "alignment").open("wb") as stream:
             stream.truncate(4 * self.num_frames)
 
-    def copied(self, parent: Path, numbers: NDArray[np.integer]) -> Workspace:
-        """A workspace of these utterances alone [n], with their frames and alignments."""
+    def part(self, parent: Path, numbers: NDArray[np.integer]) -> Workspace:
+        """A workspace of these utterances alone [n], with their alignments; frames stay there."""
         part = Workspace(parent)
-        places = [Chunk(number, number + 1) for number in numbers.tolist()]
-        part.fill(
-            (self.names[place.first], self.speakers[place.first], self.frames(place))
-            for place in places
-        )
+        chosen = numbers.tolist()
+        names, speakers = ([every[n] for n in chosen] for every in (self.names, self.speakers))
+        part.attach(names, speakers, self._frames.chosen(numbers), self._normal)
+        places = (Chunk(number, number + 1) for number in chosen)
         part.load_alignments((self.names[place.first], self.alignment(place)) for place in places)
         return part
 
     def frames(self, chunk: Chunk) -> Floats:
         """float32 [frames of the chunk, dim]."""
-        begin, end = self.offsets[chunk.first], self.offsets[chunk.last]
-        return np.fromfile(
-            self.folder / "frames",
-            np.float32,
-            int(end - begin) * self.dim,
-            offset=int(begin) * self.dim * 4,
-        ).reshape(-1, self.dim)
+        frames = self._frames.read(chunk.first, chunk.last)
+        if self._normal is not None:
+            bounds = self.bounds(chunk)
+            for speaker, first, last in spans(self.speakers[chunk.first : chunk.last]):
+                rows = slice(bounds[first], bounds[last])
+                frames[rows] = self._normal(speaker, frames[rows])
+        return frames
 
     def bounds(self, chunk: Chunk) -> NDArray[np.int64]:
         """int64 [utterances + 1]: first frame of each utterance, counted in the chunk."""
