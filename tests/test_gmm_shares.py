@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from gmm_toy import Toy, toy
 
-from hadpsgd.gmm import em, partial_sums
+from hadpsgd.gmm import adaptation, em, partial_sums
 from hadpsgd.gmm.adaptation import Speakers
 from hadpsgd.gmm.collect import adapt, lda_sums, mllt_sums, tree_statistics
 from hadpsgd.gmm.compilation import compile_graphs
@@ -79,6 +79,7 @@ def test_processes_do_not_change_a_bit(
     name: str, small: Toy, space: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(em, "shares", partial(partial_sums.shares, count=SHARES))
+    monkeypatch.setattr(adaptation, "BATCH", 2)
     taken: list[Path] = []
 
     def take(path: Path) -> object:
@@ -95,7 +96,8 @@ def test_processes_do_not_change_a_bit(
 def test_speakers_are_estimated_where_their_sums_are(
     small: Toy, space: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Shares are u0-1, u2-4, u5-6 and u7-9: the parent gets sums of those that cross their ends."""
+    """Two at a time; shares are u0-1, u2-4, u5-6 and u7-9: what crosses their ends is left."""
+    monkeypatch.setattr(adaptation, "BATCH", 2)
     monkeypatch.setattr(em, "shares", partial(partial_sums.shares, count=SHARES))
     settled: list[set[str]] = []
 

@@ -1,20 +1,24 @@
 """FMLLR transforms of many speakers; what to do with too little speech.
 
-A speaker's transform is estimated, and its sums are dropped, as soon as all its utterances are in:
-where data are sorted by speaker memory holds the sums of a few. Each process of a pass does so over
-its share of the data; speakers whose utterances lie in several shares are left to the parent.
+Transforms are estimated, and sums dropped, as soon as all utterances of `BATCH` speakers are in:
+where data are sorted by speaker memory holds the sums of a few (0.3 MB each at 40 dimensions). Each
+process of a pass does so over its share of the data. Those that are left of a share, and those
+whose utterances lie in several, are gathered and estimated by all processes afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from hadpsgd.gmm.diag_gmm import Array
 from hadpsgd.gmm.fmllr import ITERATIONS, Sums, estimate, identity
+from hadpsgd.gmm.statistics import Doubles
+from hadpsgd.parallel import map_in_order
 
 MIN_COUNT = 500.0
 """Frames (weighted) that a transform of one's own takes: Kaldi's --fmllr-min-count."""
@@ -126,17 +130,23 @@ class Estimation:
     min_count: float = MIN_COUNT
     iterations: int = ITERATIONS
 
-    def settle(self, speakers: Speakers, at_least: int = 1) -> None:
-        """Estimate the transforms of speakers whose utterances are all in, if they are so many."""
+    def settle(self, speakers: Speakers) -> None:
+        """Estimate the transforms of speakers whose utterances are all in, if they are enough."""
         parts = speakers.waiting.values()
         ready = [part for part in parts if part.utterances >= self.utterances[part.speaker]]
-        if len(ready) >= at_least:
-            self._estimate(speakers, ready)
+        for first in range(0, len(ready) - BATCH + 1, BATCH):
+            chosen = self._counted(speakers, ready[first : first + BATCH])
+            if chosen:
+                _keep(speakers.found, chosen, _estimator(self.iterations)(chosen))
 
-    def finish(self, speakers: Speakers) -> Adaptation:
-        """All transforms; nothing comes any more."""
-        self._estimate(speakers, list(speakers.waiting.values()))
-        result = speakers.found
+    def finish(self, speakers: Speakers, jobs: int = 1) -> Adaptation:
+        """All transforms, estimated by `jobs` processes; nothing comes any more."""
+        result, left = speakers.found, self._counted(speakers, list(speakers.waiting.values()))
+        batches = [left[first : first + BATCH] for first in range(0, len(left), BATCH)]
+        make = partial(_estimator, self.iterations)
+        found = map_in_order(make, batches, jobs) if batches else ()
+        for chosen, estimated in zip(batches, found, strict=True):
+            _keep(result, chosen, estimated)
         for speaker in self.utterances:
             if speaker not in result.counts:
                 result.counts[speaker] = 0.0
@@ -144,26 +154,14 @@ class Estimation:
         self._share(result, speakers.everything)
         return result
 
-    def _estimate(self, speakers: Speakers, ready: Sequence[Part]) -> None:
-        for first in range(0, len(ready), BATCH):
-            self._settle_batch(speakers, ready[first : first + BATCH])
-
-    def _settle_batch(self, speakers: Speakers, parts: Sequence[Part]) -> None:
+    def _counted(self, speakers: Speakers, parts: Sequence[Part]) -> list[Part]:
+        """Those with enough frames; none of them waits any more."""
         result = speakers.found
         for part in parts:
             del speakers.waiting[part.speaker]
             result.counts[part.speaker] = part.sums.count
         result.few += [part.speaker for part in parts if part.sums.count <= self.min_count]
-        chosen = [part for part in parts if part.sums.count > self.min_count]
-        if not chosen:
-            return
-        transforms, gains = estimate([part.sums for part in chosen], self.iterations)
-        for part, transform, gain in zip(chosen, transforms, gains, strict=True):
-            if gain > 0:
-                result.transforms[part.speaker] = transform.astype(np.float32)
-                result.gains[part.speaker] = float(gain) / part.sums.count
-            else:
-                result.singular.append(part.speaker)
+        return [part for part in parts if part.sums.count > self.min_count]
 
     def _share(self, result: Adaptation, everything: Sums) -> None:
         others = result.few + result.singular
@@ -177,6 +175,23 @@ class Estimation:
             result.transforms[speaker] = common.astype(np.float32)
 
 
+Estimated = tuple[Doubles, Doubles]
+"""Transforms [n, dim, dim + 1], and their gains [n]."""
+
+
+def _estimator(iterations: int) -> Callable[[Sequence[Part]], Estimated]:
+    return lambda parts: estimate([part.sums for part in parts], iterations)
+
+
+def _keep(result: Adaptation, parts: Sequence[Part], estimated: Estimated) -> None:
+    for part, transform, gain in zip(parts, *estimated, strict=True):
+        if gain > 0:
+            result.transforms[part.speaker] = transform.astype(np.float32)
+            result.gains[part.speaker] = float(gain) / part.sums.count
+        else:
+            result.singular.append(part.speaker)
+
+
 def adapt(
     parts: Iterable[Part], utterances: Mapping[str, int], *, dim: int, min_count: float = MIN_COUNT
 ) -> Adaptation:
@@ -185,5 +200,5 @@ def adapt(
     speakers = Speakers.nobody(dim)
     for part in parts:
         speakers.add(part)
-        estimation.settle(speakers, at_least=BATCH)
+        estimation.settle(speakers)
     return estimation.finish(speakers)

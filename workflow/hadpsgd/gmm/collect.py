@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hadpsgd.gmm import fmllr, lda, mllt
-from hadpsgd.gmm.adaptation import BATCH, Adaptation, Estimation, Part, Speakers
+from hadpsgd.gmm.adaptation import Adaptation, Estimation, Part, Speakers
 from hadpsgd.gmm.context_stats import (
     Accumulator,
     Context,
@@ -116,8 +116,8 @@ def adapt(
     estimation = Estimation(utterances=counts, min_count=least)
     make = partial(_adapter, passes.space, passes.pipeline, model, quiet, aligner, estimation)
     zero = partial(Speakers.nobody, model.mixtures.dim)
-    speakers = passes.total(zero, make, "statistics of FMLLR", estimation.settle)
-    found = estimation.finish(speakers)
+    speakers = passes.total(zero, make, "statistics of FMLLR")
+    found = estimation.finish(speakers, passes.jobs)
     before = passes.pipeline.transforms
     for speaker, inner in before.items():
         if speaker in found.transforms:
@@ -145,6 +145,6 @@ def _adapter(
             rows = slice(bounds[first], bounds[last])
             own = type(terms)(*(values[rows] for values in terms))
             speakers.add(Part(speaker, last - first, fmllr.sums_of(features[rows], own)))
-        estimation.settle(speakers, at_least=BATCH)
+        estimation.settle(speakers)
 
     return collect

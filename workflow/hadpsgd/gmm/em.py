@@ -88,22 +88,13 @@ class Passes:
             yield part
             progress.add(chunk.last - chunk.first)
 
-    def total(
-        self,
-        zero: Callable[[], Sums],
-        make: Callable[[], Adder[Sums]],
-        what: str,
-        finish: Callable[[Sums], object] | None = None,
-    ) -> Sums:
-        """Sums over all chunks, from `zero()`; `make` gives each process what adds to them.
-
-        `finish` is done to the sums of each share by the process that has made them.
-        """
+    def total(self, zero: Callable[[], Sums], make: Callable[[], Adder[Sums]], what: str) -> Sums:
+        """Sums over all chunks, from `zero()`; `make` gives each process what adds to them."""
         progress = Progress(what, len(self.space), "utterances")
         parts = shares(list(self.space.chunks()))
-        keep = partial(keeper, zero, make, self.space.folder, finish)
+        kept = map_in_order(partial(keeper, zero, make, self.space.folder), parts, self.jobs)
         result = zero()
-        for part, path in zip(parts, map_in_order(keep, parts, self.jobs), strict=True):
+        for part, path in zip(parts, kept, strict=True):
             result += take(path)
             progress.add(part[-1].last - part[0].first)
         return result

@@ -46,10 +46,7 @@ def shares(chunks: Sequence[Chunk], count: int = SHARES) -> list[Sequence[Chunk]
 
 
 def keeper(
-    zero: Callable[[], Sums],
-    make: Callable[[], Adder[Sums]],
-    folder: Path,
-    finish: Callable[[Sums], object] | None = None,
+    zero: Callable[[], Sums], make: Callable[[], Adder[Sums]], folder: Path
 ) -> Callable[[Sequence[Chunk]], Path]:
     """What a process makes of a share: a file of its sums in `folder`."""
     add = make()
@@ -58,8 +55,6 @@ def keeper(
         sums = zero()
         for chunk in share:
             add(chunk, sums)
-        if finish is not None:
-            finish(sums)
         path = folder / f"sums.{share[0].first}"
         with explain_os_errors(folder), path.open("wb") as stream:
             # arrays go to the file without a copy in memory
