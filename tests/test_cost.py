@@ -217,4 +217,4 @@ def test_memory_follows_the_gaussians() -> None:
         assert asked == 2 * (4000 + math.ceil(held * each / 1e6))
         row = by_stage(cost(swb, Machines(cores=threads), train=300, test=9))["alignment"]
         assert row.gib == pytest.approx(measured().stages["sat"].mib / 1024 + held * each / 2**30)
-    assert StageNeeds(config("demo")).megabytes("tri", 4000)({}, attempt=1, threads=2) == 4000
+    assert StageNeeds(config("demo")).megabytes("mono", 4000)({}, attempt=1, threads=2) == 4000
