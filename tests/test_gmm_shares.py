@@ -79,7 +79,7 @@ def test_processes_do_not_change_a_bit(
     name: str, small: Toy, space: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(em, "shares", partial(partial_sums.shares, count=SHARES))
-    monkeypatch.setattr(adaptation, "BATCH", 2)
+    monkeypatch.setattr(adaptation, "ENOUGH", 2)
     taken: list[Path] = []
 
     def take(path: Path) -> object:
@@ -97,7 +97,7 @@ def test_speakers_are_estimated_where_their_sums_are(
     small: Toy, space: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two at a time; shares are u0-1, u2-4, u5-6 and u7-9: what crosses their ends is left."""
-    monkeypatch.setattr(adaptation, "BATCH", 2)
+    monkeypatch.setattr(adaptation, "ENOUGH", 2)
     monkeypatch.setattr(em, "shares", partial(partial_sums.shares, count=SHARES))
     settled: list[set[str]] = []
 

@@ -1,8 +1,8 @@
 """FMLLR transforms of many speakers; what to do with too little speech.
 
-Transforms are estimated, and sums dropped, as soon as all utterances of `BATCH` speakers are in:
+Transforms are estimated, and sums dropped, as soon as all utterances of `ENOUGH` speakers are in:
 where data are sorted by speaker memory holds the sums of a few (0.3 MB each at 40 dimensions). Each
-process of a pass does so over its share of the data. Those that are left of a share, and those
+process of a pass does so over its share of the data. The few that are left of a share, and those
 whose utterances lie in several, are gathered and estimated by all processes afterwards.
 """
 
@@ -22,8 +22,9 @@ from hadpsgd.parallel import map_in_order
 
 MIN_COUNT = 500.0
 """Frames (weighted) that a transform of one's own takes: Kaldi's --fmllr-min-count."""
-BATCH = 16
-"""Speakers that are worked on at a time: each alone takes four times as long."""
+BATCH, ENOUGH = 16, 4
+"""Speakers that are worked on at a time, at most, and while others are still to come at least: one
+alone takes four times as long as one of 16, one of 4 twice as long."""
 
 
 class Part(NamedTuple):
@@ -134,7 +135,9 @@ class Estimation:
         """Estimate the transforms of speakers whose utterances are all in, if they are enough."""
         parts = speakers.waiting.values()
         ready = [part for part in parts if part.utterances >= self.utterances[part.speaker]]
-        for first in range(0, len(ready) - BATCH + 1, BATCH):
+        if len(ready) < ENOUGH:
+            return
+        for first in range(0, len(ready), BATCH):
             chosen = self._counted(speakers, ready[first : first + BATCH])
             if chosen:
                 _keep(speakers.found, chosen, _estimator(self.iterations)(chosen))
