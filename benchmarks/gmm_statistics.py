@@ -14,7 +14,7 @@ import argparse
 import resource
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -96,15 +96,16 @@ def filled(*args: Any) -> None:
         sums.frames = 1.0
 
 
-def timed(passes: em.Passes, model: Model) -> Times:
-    """One pass."""
-    began, before = time.perf_counter(), _used()
-    passes.accumulate(model)
-    used = _used() - before
-    return Times(time.perf_counter() - began, *used)
+def timed(work: Callable[[], object]) -> Times:
+    """Of one call."""
+    began, before = time.perf_counter(), used()
+    work()
+    spent = used() - before
+    return Times(time.perf_counter() - began, *spent)
 
 
-def _used() -> NDArray[np.float64]:
+def used() -> NDArray[np.float64]:
+    """Processor seconds of this process and of its children that have ended."""
     kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     usages = [resource.getrusage(kind) for kind in kinds]
     return np.array([usage.ru_utime + usage.ru_stime for usage in usages])
@@ -126,9 +127,9 @@ def main() -> None:
         with threadpool_limits(1), patch.object(em, "shares", partial(shares, count=args.shares)):
             for jobs in (1, 2):
                 passes = em.Passes(space, Pipeline(0), jobs)
-                show(f"{jobs}", timed(passes, model))
+                show(f"{jobs}", timed(partial(passes.accumulate, model)))
                 with patch.object(em, "accumulate", filled):
-                    show(f"{jobs}, no arithmetic", timed(passes, model))
+                    show(f"{jobs}, no arithmetic", timed(partial(passes.accumulate, model)))
 
 
 def show(name: str, times: Times) -> None:

@@ -57,7 +57,8 @@ Generated speech of {lengths} hours, all three inputs from our own ladder with 1
 kernel counts them: other work beside it, which there was, changes them less than the time that
 passes. Miss: of the worst point from the line, over that of the longest. Memory: all processes of
 a job as Snakemake saw them now and then, or its largest process. That of `ubm` grows until its
-sample of 500,000 frames is full (1.4 hours).
+sample of 500,000 frames is full (1.4 hours), and no further: no line through memory is continued.
+`hadpsgd cost` takes the largest of each stage.
 
 {machine}.
 

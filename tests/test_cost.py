@@ -15,6 +15,8 @@ import yaml
 
 from hadpsgd.cli import main
 from hadpsgd.config import Config, check, load
+from hadpsgd.gmm.partial_sums import SHARES
+from hadpsgd.gmm.statistics import Statistics
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.planning import papers
 from hadpsgd.planning.amounts import amounts
@@ -201,3 +203,18 @@ def test_jobs_ask_for_what_their_hours_need() -> None:
             assert asks.minutes(stage, least)(wildcards, attempt=1, threads=2) == minutes
             assert asks.minutes(stage, least)(wildcards, attempt=3, threads=2) == 3 * minutes
     assert asks.minutes("egs.{set}", 7)({"set": "swb"}, 1, 2) == 7
+
+
+def test_memory_follows_the_gaussians() -> None:
+    """Kept once by each process and twice by the parent, as many as have shares at most."""
+    swb = config("swb300")
+    more = swb.alignment.sat.gaussians - measured().gaussians["sat"]  # type: ignore[union-attr]
+    statistics = Statistics.zeros(gaussians=1000, dim=40, num_ids=0)
+    arrays = (statistics.occupancy, statistics.first, statistics.second)
+    each = more * sum(array.nbytes for array in arrays) / 1000
+    for threads, held in ((1, 3), (16, 18), (200, SHARES + 2)):
+        asked = StageNeeds(swb).megabytes("sat", 4000)({}, attempt=2, threads=threads)
+        assert asked == 2 * (4000 + math.ceil(held * each / 1e6))
+        row = by_stage(cost(swb, Machines(cores=threads), train=300, test=9))["alignment"]
+        assert row.gib == pytest.approx(measured().stages["sat"].mib / 1024 + held * each / 2**30)
+    assert StageNeeds(config("demo")).megabytes("mono", 4000)({}, attempt=1, threads=2) == 4000

@@ -57,7 +57,6 @@ def small() -> Toy:
 def passes(space: Workspace, small: Toy, count: int) -> Passes:
     """Utterances of one phone each, two a speaker, aligned state by state."""
     random = np.random.default_rng(2)
-    space.names, space.speakers = [], []
     space.fill(
         (f"u{u}", f"s{u // 2}", random.normal(size=(FRAMES, DIM)).astype(np.float32))
         for u in range(count)

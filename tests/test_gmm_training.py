@@ -16,7 +16,8 @@ from hadpsgd.corpus.lang import topology
 from hadpsgd.features.fmllr import read_transforms
 from hadpsgd.features.frontend import Frontend
 from hadpsgd.gmm import diag_gmm, event_map, model, transition_model, viterbi
-from hadpsgd.gmm.data import Lang, compile_graphs, fill, word_ids
+from hadpsgd.gmm.compilation import compile_graphs
+from hadpsgd.gmm.data import Lang, fill, word_ids
 from hadpsgd.gmm.em import Passes, Search
 from hadpsgd.gmm.equal_alignment import equal_alignment
 from hadpsgd.gmm.flat_start import monophone_tree
@@ -328,9 +329,9 @@ def test_alignments_equal_kaldis(shared: Path, tmp_path: Path) -> None:
     matrix = read_matrix(ali / "final.mat").astype(np.float32)
     with Workspace(tmp_path) as space:
         fill(space, some, kaldi / "data/train", Frontend(left=0, right=0))
-        words = word_ids(some, space.names, lang)
-        compile_graphs(space, words, lang, event_map.read(ali / "tree"), trained.transitions)
+        words = list(word_ids(some, space.names, lang))
         passes = Passes(space, Pipeline(3, matrix, dict(read_transforms(ali))), 1)
+        compile_graphs(passes, words, lang, event_map.read(ali / "tree"), trained.transitions)
         outcome = passes.align(
             trained, Search(beam=10, retry_beam=40, boost=1.0, quiet=lang.optional_silence)
         )

@@ -81,7 +81,7 @@ if "mono" in GMM:
             "../../envs/hadpsgd.yaml"
         threads: THREADS
         resources:
-            mem_mb=lambda wildcards, attempt: 4000 * attempt,
+            mem_mb=NEEDS.megabytes("mono", 4000),
             runtime=NEEDS.minutes("mono", 240),
         params:
             config=config_file,
@@ -109,7 +109,7 @@ if "tri" in GMM:
             "../../envs/hadpsgd.yaml"
         threads: THREADS
         resources:
-            mem_mb=lambda wildcards, attempt: 4000 * attempt,
+            mem_mb=NEEDS.megabytes("tri", 4000),
             runtime=NEEDS.minutes("tri", 240),
         params:
             config=config_file,
@@ -137,7 +137,7 @@ if "lda_mllt" in GMM:
             "../../envs/hadpsgd.yaml"
         threads: THREADS
         resources:
-            mem_mb=lambda wildcards, attempt: 4000 * attempt,
+            mem_mb=NEEDS.megabytes("lda_mllt", 4000),
             runtime=NEEDS.minutes("lda_mllt", 240),
         params:
             config=config_file,
@@ -165,7 +165,7 @@ if "sat" in GMM:
             "../../envs/hadpsgd.yaml"
         threads: THREADS
         resources:
-            mem_mb=lambda wildcards, attempt: 4000 * attempt,
+            mem_mb=NEEDS.megabytes("sat", 4000),
             runtime=NEEDS.minutes("sat", 240),
         params:
             config=config_file,

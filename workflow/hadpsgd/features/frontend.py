@@ -18,6 +18,7 @@ from hadpsgd.features import cmvn, splice
 from hadpsgd.features.streams import opened
 from hadpsgd.files import write_text
 from hadpsgd.kaldi_io import read, write
+from hadpsgd.kaldi_place import Places
 from hadpsgd.skipped import check_skipped
 
 Matrix = NDArray[np.float32]
@@ -131,11 +132,23 @@ class Inputs:
         """float32 [frames, dim]."""
         speaker = self.data.utterances[utterance].speaker
         if self._last[0] != speaker:
-            if speaker not in self._stats:
-                raise UserError(f"no CMVN statistics of speaker {speaker}", where=self._stats.path)
-            self._last = (speaker, self._stats[speaker])
+            self._last = (speaker, self.statistics(speaker))
         stored = self._features[utterance].astype(np.float32, copy=False)
         return self.frontend(stored, self._last[1], f"utterance {utterance}")
+
+    def statistics(self, speaker: str) -> NDArray[np.float64]:
+        """A speaker's CMVN statistics.
+
+        Raises:
+            UserError: there are none, or they are broken.
+        """
+        if speaker not in self._stats:
+            raise UserError(f"no CMVN statistics of speaker {speaker}", where=self._stats.path)
+        return self._stats[speaker]
+
+    def places(self) -> Places:
+        """Where the stored features of utterances lie."""
+        return Places(self._features)
 
     def __iter__(self) -> Iterator[tuple[str, Matrix]]:
         for utterance in self.utterances:

@@ -1,19 +1,30 @@
-"""FMLLR transforms of many speakers from a stream of sums; what to do with too little speech."""
+"""FMLLR transforms of many speakers; what to do with too little speech.
+
+Transforms are estimated, and sums dropped, as soon as all utterances of `ENOUGH` speakers are in:
+where data are sorted by speaker memory holds the sums of a few (0.3 MB each at 40 dimensions). Each
+process of a pass does so over its share of the data. The few that are left of a share, and those
+whose utterances lie in several, are gathered and estimated by all processes afterwards.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from hadpsgd.gmm.diag_gmm import Array
 from hadpsgd.gmm.fmllr import ITERATIONS, Sums, estimate, identity
+from hadpsgd.gmm.statistics import Doubles
+from hadpsgd.parallel import map_in_order
 
 MIN_COUNT = 500.0
 """Frames (weighted) that a transform of one's own takes: Kaldi's --fmllr-min-count."""
-_BATCH = 16
+BATCH, ENOUGH = 16, 4
+"""Speakers that are worked on at a time, at most, and while others are still to come at least: one
+alone takes four times as long as one of 16, one of 4 twice as long."""
 
 
 class Part(NamedTuple):
@@ -40,6 +51,14 @@ class Adaptation:
     singular: list[str] = field(default_factory=list)
     total: float = 0.0
 
+    def add(self, other: Adaptation) -> None:
+        """Other speakers too."""
+        self.transforms |= other.transforms
+        self.counts |= other.counts
+        self.gains |= other.gains
+        self.few += other.few
+        self.singular += other.singular
+
     @property
     def gain(self) -> float:
         """Nats a frame, over the speakers with a transform of their own."""
@@ -61,68 +80,128 @@ class Adaptation:
         return "; ".join(lines)
 
 
-def adapt(
-    parts: Iterable[Part],
-    utterances: Mapping[str, int],
-    *,
-    dim: int,
-    min_count: float = MIN_COUNT,
-    iterations: int = ITERATIONS,
-) -> Adaptation:
-    """Estimate every speaker's transform.
+@dataclass
+class Speakers:
+    """Of all speakers seen so far the sums, or what was made of them.
 
-    A speaker is dealt with, and its sums are dropped, as soon as all its `utterances` are in:
-    where data are sorted by speaker memory holds the sums of a few. Speakers with fewer frames
-    than `min_count` get the transform of all speakers together; the identity where that has too
-    little too. Speakers in `utterances` that never come get that one as well.
+    everything: sums of all; waiting: of speakers that have no transform yet; found: the others'.
     """
-    result, everything = Adaptation(), Sums.zeros(dim)
-    left = dict(utterances)
-    waiting: dict[str, Sums] = {}
-    ready: dict[str, Sums] = {}
-    for speaker, size, sums in parts:
-        everything += sums
-        if speaker in waiting:
-            waiting[speaker] += sums
-        else:
-            waiting[speaker] = sums
-        left[speaker] -= size
-        if left[speaker] <= 0:
-            ready[speaker] = waiting.pop(speaker)
-        if len(ready) >= _BATCH:
-            _settle(result, ready, min_count, iterations)
-            ready = {}
-    _settle(result, ready | waiting, min_count, iterations)
-    for speaker in utterances:
-        if speaker not in result.counts:
-            result.counts[speaker] = 0.0
-            result.few.append(speaker)
-    _share(result, everything, min_count, iterations)
-    return result
+
+    everything: Sums
+    waiting: dict[str, Part] = field(default_factory=dict)
+    found: Adaptation = field(default_factory=Adaptation)
+
+    @classmethod
+    def nobody(cls, dim: int) -> Speakers:
+        """None yet."""
+        return cls(Sums.zeros(dim))
+
+    def add(self, part: Part) -> None:
+        """Some utterances of a speaker; its sums may be changed afterwards."""
+        self.everything += part.sums
+        self._wait(part)
+
+    def _wait(self, part: Part) -> None:
+        speaker, utterances, sums = part
+        if speaker in self.waiting:
+            _, before, own = self.waiting[speaker]
+            own += sums
+            utterances, sums = utterances + before, own
+        self.waiting[speaker] = Part(speaker, utterances, sums)
+
+    def __iadd__(self, other: Speakers) -> Speakers:
+        """Other utterances."""
+        self.everything += other.everything
+        self.found.add(other.found)
+        for part in other.waiting.values():
+            self._wait(part)
+        return self
 
 
-def _settle(result: Adaptation, ready: Mapping[str, Sums], least: float, iterations: int) -> None:
-    result.counts |= {speaker: sums.count for speaker, sums in ready.items()}
-    result.few += [speaker for speaker, sums in ready.items() if sums.count <= least]
-    chosen = {speaker: sums for speaker, sums in ready.items() if sums.count > least}
-    if not chosen:
-        return
-    transforms, gains = estimate(list(chosen.values()), iterations)
-    for (speaker, sums), transform, gain in zip(chosen.items(), transforms, gains, strict=True):
+@dataclass(frozen=True, kw_only=True)
+class Estimation:
+    """How transforms are estimated.
+
+    utterances: how many each speaker has. Speakers with fewer frames than `min_count` get the
+    transform of all speakers together; the identity where that has too little too. So do those
+    in `utterances` that never come.
+    """
+
+    utterances: Mapping[str, int]
+    min_count: float = MIN_COUNT
+    iterations: int = ITERATIONS
+
+    def settle(self, speakers: Speakers) -> None:
+        """Estimate the transforms of speakers whose utterances are all in, if they are enough."""
+        parts = speakers.waiting.values()
+        ready = [part for part in parts if part.utterances >= self.utterances[part.speaker]]
+        if len(ready) < ENOUGH:
+            return
+        for first in range(0, len(ready), BATCH):
+            chosen = self._counted(speakers, ready[first : first + BATCH])
+            if chosen:
+                _keep(speakers.found, chosen, _estimator(self.iterations)(chosen))
+
+    def finish(self, speakers: Speakers, jobs: int = 1) -> Adaptation:
+        """All transforms, estimated by `jobs` processes; nothing comes any more."""
+        result, left = speakers.found, self._counted(speakers, list(speakers.waiting.values()))
+        batches = [left[first : first + BATCH] for first in range(0, len(left), BATCH)]
+        make = partial(_estimator, self.iterations)
+        found = map_in_order(make, batches, jobs) if batches else ()
+        for chosen, estimated in zip(batches, found, strict=True):
+            _keep(result, chosen, estimated)
+        for speaker in self.utterances:
+            if speaker not in result.counts:
+                result.counts[speaker] = 0.0
+                result.few.append(speaker)
+        self._share(result, speakers.everything)
+        return result
+
+    def _counted(self, speakers: Speakers, parts: Sequence[Part]) -> list[Part]:
+        """Those with enough frames; none of them waits any more."""
+        result = speakers.found
+        for part in parts:
+            del speakers.waiting[part.speaker]
+            result.counts[part.speaker] = part.sums.count
+        result.few += [part.speaker for part in parts if part.sums.count <= self.min_count]
+        return [part for part in parts if part.sums.count > self.min_count]
+
+    def _share(self, result: Adaptation, everything: Sums) -> None:
+        others = result.few + result.singular
+        if not others:
+            return
+        common = identity(len(everything.linear))
+        if everything.count > self.min_count:
+            transforms, gains = estimate([everything], self.iterations)
+            common, result.total = transforms[0], float(gains[0]) / everything.count
+        for speaker in others:
+            result.transforms[speaker] = common.astype(np.float32)
+
+
+Estimated = tuple[Doubles, Doubles]
+"""Transforms [n, dim, dim + 1], and their gains [n]."""
+
+
+def _estimator(iterations: int) -> Callable[[Sequence[Part]], Estimated]:
+    return lambda parts: estimate([part.sums for part in parts], iterations)
+
+
+def _keep(result: Adaptation, parts: Sequence[Part], estimated: Estimated) -> None:
+    for part, transform, gain in zip(parts, *estimated, strict=True):
         if gain > 0:
-            result.transforms[speaker] = transform.astype(np.float32)
-            result.gains[speaker] = float(gain) / sums.count
+            result.transforms[part.speaker] = transform.astype(np.float32)
+            result.gains[part.speaker] = float(gain) / part.sums.count
         else:
-            result.singular.append(speaker)
+            result.singular.append(part.speaker)
 
 
-def _share(result: Adaptation, everything: Sums, least: float, iterations: int) -> None:
-    others = result.few + result.singular
-    if not others:
-        return
-    common = identity(len(everything.linear))
-    if everything.count > least:
-        transforms, gains = estimate([everything], iterations)
-        common, result.total = transforms[0], float(gains[0]) / everything.count
-    for speaker in others:
-        result.transforms[speaker] = common.astype(np.float32)
+def adapt(
+    parts: Iterable[Part], utterances: Mapping[str, int], *, dim: int, min_count: float = MIN_COUNT
+) -> Adaptation:
+    """Estimate every speaker's transform from a stream of parts, as `Estimation` says."""
+    estimation = Estimation(utterances=utterances, min_count=min_count)
+    speakers = Speakers.nobody(dim)
+    for part in parts:
+        speakers.add(part)
+        estimation.settle(speakers)
+    return estimation.finish(speakers)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from hadpsgd.config import load
 from hadpsgd.gmm import event_map, model
-from hadpsgd.gmm.data import compile_graphs
+from hadpsgd.gmm.compilation import compile_graphs
 from hadpsgd.gmm.front import check_dim, pipeline_of, read_front
 from hadpsgd.gmm.results import Result, check_phones
 from hadpsgd.gmm.sat import adapt_and_align
@@ -38,10 +38,10 @@ def run(args: argparse.Namespace) -> int:
     aligner = args.model / "final.alimdl"
     result = Result(tree, trained, front, trained_in=args.model)
     with session(args, args.text, model=args.model) as work:
-        compile_graphs(work.space, iter(work.words), work.lang, tree, trained.transitions)
         pipeline = pipeline_of(front, work.space.dim, args.model)
         check_dim(pipeline, trained, args.model / "final.mdl")
         passes = work.passes(pipeline)
+        compile_graphs(passes, work.words, work.lang, tree, trained.transitions)
         if aligner.is_file():
             adapted, outcome = adapt_and_align(work, passes, trained, model.read(aligner))
             result = replace(result, transforms=adapted.transforms)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hadpsgd.gmm import adaptation, fmllr, lda, mllt
-from hadpsgd.gmm.adaptation import Adaptation, Part
+from hadpsgd.gmm import fmllr, lda, mllt
+from hadpsgd.gmm.adaptation import Adaptation, Estimation, Part, Speakers
 from hadpsgd.gmm.context_stats import (
     Accumulator,
     Context,
@@ -112,10 +112,12 @@ def adapt(
 
     Posteriors come from `aligner` on unadapted features where it is given (final.alimdl).
     """
-    make = partial(_adaptation_parts, passes.space, passes.pipeline, model, quiet, aligner)
-    parts = (part for some in passes.each(make, "statistics of FMLLR") for part in some)
-    utterances = Counter(passes.space.speakers)
-    found = adaptation.adapt(parts, utterances, dim=model.mixtures.dim, min_count=least)
+    counts = Counter(passes.space.speakers)
+    estimation = Estimation(utterances=counts, min_count=least)
+    make = partial(_adapter, passes.space, passes.pipeline, model, quiet, aligner, estimation)
+    zero = partial(Speakers.nobody, model.mixtures.dim)
+    speakers = passes.total(zero, make, "statistics of FMLLR")
+    found = estimation.finish(speakers, passes.jobs)
     before = passes.pipeline.transforms
     for speaker, inner in before.items():
         if speaker in found.transforms:
@@ -124,21 +126,25 @@ def adapt(
     return found
 
 
-def _adaptation_parts(
-    space: Workspace, pipeline: Pipeline, model: Model, quiet: Quiet, aligner: Mixtures | None
-) -> Callable[[Chunk], list[Part]]:
-    def collect(chunk: Chunk) -> list[Part]:
+def _adapter(
+    space: Workspace,
+    pipeline: Pipeline,
+    model: Model,
+    quiet: Quiet,
+    aligner: Mixtures | None,
+    estimation: Estimation,
+) -> Adder[Speakers]:
+    def collect(chunk: Chunk, speakers: Speakers) -> None:
         plain = pipeline.unadapted(space, chunk)
         features = pipeline.adapt(space, chunk, plain)
         pdfs = from_alignment(model.transitions, space.alignment(chunk), quiet)
         seen = None if aligner is None else plain
         terms = frame_terms(model.mixtures, features, pdfs, aligner, seen)
         bounds = space.bounds(chunk)
-        parts = []
         for speaker, first, last in spans(space.speakers[chunk.first : chunk.last]):
             rows = slice(bounds[first], bounds[last])
             own = type(terms)(*(values[rows] for values in terms))
-            parts.append(Part(speaker, last - first, fmllr.sums_of(features[rows], own)))
-        return parts
+            speakers.add(Part(speaker, last - first, fmllr.sums_of(features[rows], own)))
+        estimation.settle(speakers)
 
     return collect

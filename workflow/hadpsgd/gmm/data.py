@@ -1,4 +1,4 @@
-"""Utterances of a data set for training: features into the workspace, words for the graphs."""
+"""Utterances of a data set for training: features into the workspace, words by their numbers."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.corpus.lang.directory import read_symbols
 from hadpsgd.corpus.tables import read_table
 from hadpsgd.errors import UserError
 from hadpsgd.features.frontend import Frontend, Inputs
-from hadpsgd.gmm.event_map import Tree
 from hadpsgd.gmm.phone_graph import Lexicon
-from hadpsgd.gmm.training_graph import Graph, GraphCompiler
-from hadpsgd.gmm.transition_model import TransitionModel
+from hadpsgd.gmm.stored_frames import Floats, StoredFrames
 from hadpsgd.gmm.workspace import Workspace
 from hadpsgd.progress import tracked
 
@@ -61,12 +61,54 @@ class Lang:
 def fill(space: Workspace, data: DataDir, feats: Path, frontend: Frontend) -> None:
     """Put normalised features into the workspace.
 
+    Where archives hold them as plain floats, as ours do, they are left there and normalised when
+    they are read. `frontend` normalises only.
+
     Raises:
         UserError: features are missing or broken.
     """
     inputs = Inputs(data, feats, frontend)
-    read = tracked(inputs, inputs, what="features read", unit="utterances")
-    space.fill((name, data.utterances[name].speaker, frames) for name, frames in read)
+    names = inputs.utterances
+    speakers = [data.utterances[name].speaker for name in names]
+    frames = _plain(inputs)
+    if frames is None:
+        read = tracked(inputs, inputs, what="features read", unit="utterances")
+        space.fill((name, data.utterances[name].speaker, features) for name, features in read)
+    else:
+        space.attach(names, speakers, frames, _Normal(inputs, speakers))
+    where = "archives" if frames else "scratch file"
+    print(
+        f"frames are read from the {where}; scratch space {space.scratch_bytes / 1e6:.1f} MB "
+        f"for {space.num_frames} frames",
+        file=sys.stderr,
+    )
+
+
+def _plain(inputs: Inputs) -> StoredFrames | None:
+    """Where the features of utterances lie; None where some of them are not plain floats."""
+    files: dict[Path, int] = {}
+    found: list[tuple[int, int, int]] = []
+    columns = 0
+    with inputs.places() as places:
+        for name in tracked(inputs.utterances, inputs, what="features read", unit="utterances"):
+            place = places(name)
+            if place is None:
+                return None
+            columns = inputs[name].shape[1]  # read once, so that what is broken is told now
+            found.append((files.setdefault(place.file, len(files)), place.byte, place.rows))
+    file, byte, rows = np.array(found, np.int64).reshape(-1, 3).T
+    return StoredFrames(files=tuple(files), file=file, byte=byte, rows=rows, dim=columns)
+
+
+class _Normal:
+    """Normalises by the statistics of speakers."""
+
+    def __init__(self, inputs: Inputs, speakers: list[str]) -> None:
+        self._frontend = inputs.frontend
+        self._stats = {speaker: inputs.statistics(speaker) for speaker in set(speakers)}
+
+    def __call__(self, speaker: str, frames: Floats) -> Floats:
+        return self._frontend(frames, self._stats[speaker])
 
 
 def word_ids(
@@ -103,21 +145,3 @@ def word_ids(
             f"lexicon: {shown}",
             file=sys.stderr,
         )
-
-
-def compile_graphs(
-    space: Workspace, words: Iterator[list[int]], lang: Lang, tree: Tree, model: TransitionModel
-) -> None:
-    """Compile and store the graphs of all utterances.
-
-    Raises:
-        UserError: tree and model do not fit.
-    """
-    compiler = GraphCompiler(lang.lexicon, tree, model)
-    graphs = _compiled(compiler, words)
-    space.store_graphs(tracked(graphs, space, what="graphs of transcripts", unit="utterances"))
-
-
-def _compiled(compiler: GraphCompiler, words: Iterator[list[int]]) -> Iterator[Graph]:
-    for ids in words:
-        yield compiler(ids)

@@ -9,7 +9,8 @@ import numpy as np
 from hadpsgd.config.alignment import MonoStage
 from hadpsgd.corpus.lang import topology
 from hadpsgd.gmm import transition_model
-from hadpsgd.gmm.data import Lang, compile_graphs
+from hadpsgd.gmm.compilation import compile_graphs
+from hadpsgd.gmm.data import Lang
 from hadpsgd.gmm.em import Passes, Search
 from hadpsgd.gmm.event_map import Tree
 from hadpsgd.gmm.flat_start import align_equally, global_mixtures, monophone_tree
@@ -44,7 +45,7 @@ def train_mono(
     topo = topology.read_text(lang.folder / "topo")
     tree = monophone_tree(lang.rows(name="phones/sets.int"), topo)
     transitions = transition_model.make(tree, topo)
-    compile_graphs(passes.space, iter(words), lang, tree, transitions)
+    compile_graphs(passes, words, lang, tree, transitions)
     align_equally(passes, seed)
     model = Model(transitions, global_mixtures(passes, tree.num_pdfs))
     first = Growth(gaussians=0, power=POWER, min_occupancy=FIRST_OCCUPANCY)

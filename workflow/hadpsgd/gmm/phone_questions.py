@@ -75,10 +75,8 @@ def _points(
     stats: TreeStatistics, phone_sets: Sequence[Sequence[int]], classes: Sequence[int]
 ) -> Doubles:
     chosen = np.isin(stats.events[:, -1], classes)
-    centres = stats.events[chosen, stats.context.position]
-    return np.array(
-        [stats.sums[chosen][np.isin(centres, phones)].sum(axis=0) for phones in phone_sets]
-    )
+    centres, sums = stats.events[chosen, stats.context.position], stats.sums[chosen]
+    return np.array([sums[np.isin(centres, phones)].sum(axis=0) for phones in phone_sets])
 
 
 def _phones(members: Iterable[int], phone_sets: Sequence[Sequence[int]]) -> Set:

@@ -18,7 +18,8 @@ from hadpsgd.config.alignment import KaldiAlignment, Ladder, Mono
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.errors import UserError
 from hadpsgd.features.frontend import Frontend
-from hadpsgd.gmm.data import Lang, compile_graphs, fill, word_ids
+from hadpsgd.gmm.compilation import compile_graphs
+from hadpsgd.gmm.data import Lang, fill, word_ids
 from hadpsgd.gmm.em import Outcome, Passes, Search
 from hadpsgd.gmm.model import Model
 from hadpsgd.gmm.mono import Trained
@@ -78,14 +79,13 @@ class Session:
             yield self
             return
         print(f"training on {len(numbers)} of {len(self.space)} utterances", file=sys.stderr)
-        with self.space.copied(self.out.parent, numbers) as space:
+        with self.space.part(self.out.parent, numbers) as space:
             yield replace(self, space=space, words=[self.words[n] for n in numbers.tolist()])
 
     def compile(self, trained: Trained) -> None:
         """Graphs of all utterances for a model that was trained on a part of them."""
-        compile_graphs(
-            self.space, iter(self.words), self.lang, trained.tree, trained.state.model.transitions
-        )
+        passes, model = self.passes(trained.state.passes.pipeline), trained.state.model
+        compile_graphs(passes, self.words, self.lang, trained.tree, model.transitions)
 
     def aligned(self, passes: Passes, model: Model, search: Search | None = None) -> Outcome:
         """Align all utterances, say what failed.

@@ -14,9 +14,10 @@ from hadpsgd.config.alignment import TreeStage
 from hadpsgd.gmm import phone_questions, transition_model
 from hadpsgd.gmm.build_tree import Growth, build_tree, initial_mixtures
 from hadpsgd.gmm.collect import tree_statistics
+from hadpsgd.gmm.compilation import compile_graphs
 from hadpsgd.gmm.context_stats import Context
 from hadpsgd.gmm.conversion import convert
-from hadpsgd.gmm.data import Lang, compile_graphs
+from hadpsgd.gmm.data import Lang
 from hadpsgd.gmm.em import Passes, Search
 from hadpsgd.gmm.model import Model
 from hadpsgd.gmm.mono import Trained
@@ -78,7 +79,7 @@ def train_stage(
         mixtures = split(mixtures, mixed, np.random.default_rng(setting.seed))
     transitions = transition_model.make(built.tree, previous.topology)
     convert(passes, previous, transitions, built.tree)
-    compile_graphs(passes.space, iter(setting.words), lang, built.tree, transitions)
+    compile_graphs(passes, setting.words, lang, built.tree, transitions)
     schedule = Schedule(
         name=setting.name,
         iterations=options.iterations,

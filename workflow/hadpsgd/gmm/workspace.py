@@ -1,14 +1,15 @@
-"""Scratch files of a training: frames, graphs (compressed) and alignments, read by all processes.
+"""What all processes of a training read: frames, graphs (compressed) and alignments.
 
-Memory holds an index (some numbers an utterance), never the corpus.
+Frames that lie plainly in archives are read there; others are stored in a scratch file, 4 bytes a
+value. Alignments take 4 bytes a frame. Memory holds an index (some numbers an utterance), never the
+corpus.
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -17,13 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hadpsgd.files import explain_os_errors
-from hadpsgd.gmm.training_graph import ARC, Graph
+from hadpsgd.gmm.packed_graph import Packed, pack, unpack
+from hadpsgd.gmm.stored_frames import Floats, StoredFrames
+from hadpsgd.gmm.training_graph import Graph
 
-Floats = NDArray[np.float32]
+Normal = Callable[[str, Floats], Floats]
+"""Normalises frames [n, dim] of a speaker."""
 CHUNK = 40_000
 """Frames that a process works on at a time."""
-_LEVEL = 1
-"""Of zlib: the fastest."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +37,10 @@ class Chunk:
 
 
 class Workspace:
-    """Normalised features of a data set in one file, and what alignment adds to them.
+    """Normalised features of a data set, and what alignment adds to them.
 
     names, speakers: of the utterances that have features; offsets: int64 [utterances + 1],
-    the first frame of each. The folder is removed on leaving the context.
+    the first frame of each. The folder of scratch files is removed on leaving the context.
     """
 
     def __init__(self, parent: Path) -> None:
@@ -48,7 +50,7 @@ class Workspace:
         self.names: list[str] = []
         self.speakers: list[str] = []
         self.offsets = np.zeros(1, np.int64)
-        self.dim = 0
+        self._normal: Normal | None = None
         self._graph_index = np.zeros((1, 4), np.int64)
 
     def __enter__(self) -> Workspace:
@@ -70,40 +72,73 @@ class Workspace:
         """Frames of all utterances."""
         return int(self.offsets[-1])
 
+    @property
+    def dim(self) -> int:
+        """Of the frames."""
+        return self._frames.dim
+
+    @property
+    def scratch_bytes(self) -> int:
+        """What frames and alignments take on disk."""
+        files = (self.folder / "frames", self.folder / "alignment")
+        return sum(file.stat().st_size for file in files if file.is_file())
+
     def fill(self, items: Iterable[tuple[str, str, Floats]]) -> None:
         """Store (utterance, speaker, float32 [frames, dim]); alignments start as none (0)."""
-        lengths = [0]
-        with explain_os_errors(self.folder), (self.folder / "frames").open("wb") as stream:
+        names, speakers, rows, dim = [], [], [], 0
+        path = self.folder / "frames"
+        with explain_os_errors(self.folder), path.open("wb") as stream:
             for name, speaker, features in items:
                 stream.write(np.ascontiguousarray(features, np.float32).tobytes())
-                self.names.append(name)
-                self.speakers.append(speaker)
-                lengths.append(len(features))
-                self.dim = features.shape[1]
-        self.offsets = np.cumsum(lengths)
+                names.append(name)
+                speakers.append(speaker)
+                rows.append(len(features))
+                dim = features.shape[1]
+        lengths = np.array(rows, np.int64)
+        begins = 4 * dim * (np.cumsum(lengths) - lengths)
+        file = np.zeros(len(rows), np.int64)
+        self.attach(
+            names,
+            speakers,
+            StoredFrames(files=(path,), file=file, byte=begins, rows=lengths, dim=dim),
+        )
+
+    def attach(
+        self,
+        names: list[str],
+        speakers: list[str],
+        frames: StoredFrames,
+        normal: Normal | None = None,
+    ) -> None:
+        """Take frames of (utterance, speaker) from where they are; alignments start as none (0).
+
+        `normal` is done to the frames of a speaker whenever they are read.
+        """
+        self.names, self.speakers = names, speakers
+        self._frames, self._normal = frames, normal
+        self.offsets = np.concatenate([[0], np.cumsum(frames.rows)])
         with explain_os_errors(self.folder), (self.folder / "alignment").open("wb") as stream:
             stream.truncate(4 * self.num_frames)
 
-    def copied(self, parent: Path, numbers: NDArray[np.integer]) -> Workspace:
-        """A workspace of these utterances alone [n], with their frames and alignments."""
+    def part(self, parent: Path, numbers: NDArray[np.integer]) -> Workspace:
+        """A workspace of these utterances alone [n], with their alignments; frames stay there."""
         part = Workspace(parent)
-        places = [Chunk(number, number + 1) for number in numbers.tolist()]
-        part.fill(
-            (self.names[place.first], self.speakers[place.first], self.frames(place))
-            for place in places
-        )
+        chosen = numbers.tolist()
+        names, speakers = ([every[n] for n in chosen] for every in (self.names, self.speakers))
+        part.attach(names, speakers, self._frames.chosen(numbers), self._normal)
+        places = (Chunk(number, number + 1) for number in chosen)
         part.load_alignments((self.names[place.first], self.alignment(place)) for place in places)
         return part
 
     def frames(self, chunk: Chunk) -> Floats:
         """float32 [frames of the chunk, dim]."""
-        begin, end = self.offsets[chunk.first], self.offsets[chunk.last]
-        return np.fromfile(
-            self.folder / "frames",
-            np.float32,
-            int(end - begin) * self.dim,
-            offset=int(begin) * self.dim * 4,
-        ).reshape(-1, self.dim)
+        frames = self._frames.read(chunk.first, chunk.last)
+        if self._normal is not None:
+            bounds = self.bounds(chunk)
+            for speaker, first, last in spans(self.speakers[chunk.first : chunk.last]):
+                rows = slice(bounds[first], bounds[last])
+                frames[rows] = self._normal(speaker, frames[rows])
+        return frames
 
     def bounds(self, chunk: Chunk) -> NDArray[np.int64]:
         """int64 [utterances + 1]: first frame of each utterance, counted in the chunk."""
@@ -134,34 +169,32 @@ class Workspace:
 
     def store_graphs(self, graphs: Iterable[Graph]) -> None:
         """Store the graphs of all utterances, in order, compressed, replacing those there."""
+        self.store_packed(map(pack, graphs))
+
+    def store_packed(self, graphs: Iterable[Packed]) -> None:
+        """Store packed graphs of all utterances, in order, replacing those there."""
         index = [(0, 0, 0, 0)]
         with explain_os_errors(self.folder), (self.folder / "graphs").open("wb") as stream:
             for graph in graphs:
-                parts = (graph.pdfs, graph.arcs, graph.ends)
-                packed = zlib.compress(b"".join(part.tobytes() for part in parts), _LEVEL)
-                stream.write(packed)
-                index.append((len(graph.pdfs), len(graph.arcs), len(graph.ends), len(packed)))
+                stream.write(graph.content)
+                index.append((*graph[:3], len(graph.content)))
         self._graph_index = np.array(index, np.int64)
+
+    @property
+    def graph_bytes(self) -> int:
+        """What the graphs take on disk."""
+        return int(self._graph_index[:, 3].sum())
 
     def graphs(self, chunk: Chunk) -> list[Graph]:
         """The graphs of a chunk."""
         begin = int(self._graph_index[: chunk.first + 1, 3].sum())
-        result = []
         with (self.folder / "graphs").open("rb") as stream:
             stream.seek(begin)
             rows = self._graph_index[chunk.first + 1 : chunk.last + 1].tolist()
-            for states, arcs, ends, packed in rows:
-                content = zlib.decompress(stream.read(packed))
-                first = 4 * states
-                last = first + ARC.itemsize * arcs
-                result.append(
-                    Graph(
-                        np.frombuffer(content, np.int32, states),
-                        np.frombuffer(content, ARC, arcs, first),
-                        np.frombuffer(content, ARC, ends, last),
-                    )
-                )
-        return result
+            return [
+                unpack(Packed(states, arcs, ends, stream.read(length)))
+                for states, arcs, ends, length in rows
+            ]
 
     def load_alignments(self, items: Iterable[tuple[str, NDArray[np.int32]]]) -> list[str]:
         """Store transition-ids by utterance; returns the utterances that get none.

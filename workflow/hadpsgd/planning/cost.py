@@ -17,7 +17,7 @@ from hadpsgd.planning.cluster import Cluster, Link
 from hadpsgd.planning.inputs import LATENCY_BETWEEN, LATENCY_INSIDE
 from hadpsgd.planning.model import STRATEGIES, Team, Work, hours
 from hadpsgd.planning.pieces import measured
-from hadpsgd.planning.stages import GROUPS, stage_hours, stage_seconds, stages_of
+from hadpsgd.planning.stages import GROUPS, stage_hours, stage_seconds, stages_of, sums_mib
 from hadpsgd.setup.need import bytes_needed, network_parameters, repeats
 
 SEARCH = 0.3
@@ -53,7 +53,8 @@ class Row:
     hours: float = 0.0
     """From begin to end on these machines."""
     gib: float = 0.0
-    """Memory of the stage's largest job on two cores, as it was measured."""
+    """Memory of the stage's largest job, measured on two cores; the sums of more Gaussians than
+    were measured are computed, for all cores."""
     rests_on: str = ""
 
 
@@ -91,13 +92,14 @@ def _before_training(config: Config, machines: Machines, train: float) -> Iterat
             continue
         amounts = {name: stage_hours(config, name, train) for name in names}
         core_hours = sum(stage_seconds(config, *pair) for pair in amounts.items()) / 3600
-        gib = max(pieces.stages[name].mib for name in names) / 1024
+        cores = machines.cores
+        gib = max(pieces.stages[n].mib + sums_mib(config, n, cores) for n in names) / 1024
         beyond = max(amounts.values()) / pieces.longest
         rests_on = f"measured to {pieces.longest:g} h" + (f", x{beyond:.0f}" if beyond > 1 else "")
         yield Row(
             stage=group,
             core_hours=core_hours,
-            hours=core_hours / machines.cores,
+            hours=core_hours / cores,
             gib=gib,
             rests_on=rests_on,
         )

@@ -1,4 +1,4 @@
-"""Time limits that stages ask of a scheduler: more than was measured, by the hours of speech.
+"""Time and memory that stages ask of a scheduler: more than was measured, by the hours of speech.
 
 A line that was measured (`pieces`) is multiplied by `SAFETY`, since processors, texts and models
 differ; what is short asks for its usual least. A job that fails asks for more at the next attempt.
@@ -12,7 +12,7 @@ from typing import Any
 
 from hadpsgd.config import Config
 from hadpsgd.planning.amounts import amounts
-from hadpsgd.planning.stages import stage_hours, stage_seconds
+from hadpsgd.planning.stages import stage_hours, stage_seconds, sums_mib
 
 SAFETY = 3.0
 
@@ -36,6 +36,16 @@ class StageNeeds:
             name = stage.format(**dict(wildcards.items()))
             seconds = stage_seconds(self._config, name, self._hours(name))
             return attempt * max(least, math.ceil(SAFETY * seconds / 60 / threads))
+
+        return value
+
+    def megabytes(self, stage: str, least: int) -> Asked:
+        """Memory of a GMM stage: `least`, and the sums of more Gaussians than were measured."""
+
+        def value(wildcards: Any, attempt: int, threads: int) -> int:
+            del wildcards
+            more = sums_mib(self._config, stage, threads) * 2**20 / 1e6
+            return attempt * (least + math.ceil(more))
 
         return value
 

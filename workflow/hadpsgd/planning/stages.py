@@ -20,6 +20,10 @@ GROUPS = {
     "examples": ("egs.train",),
 }
 """Stages whose work follows the hours of training speech, by the names of their logs."""
+GAUSSIAN_BYTES = 8 * (1 + 2 * 40)
+"""Of the sums of a Gaussian with 40 features."""
+MOST_PROCESSES = 64
+"""That have something to do in a pass of a GMM stage."""
 
 
 def stages_of(config: Config, group: str) -> list[str]:
@@ -38,12 +42,25 @@ def stage_seconds(config: Config, name: str, amount: float) -> float:
     pieces = measured()
     if name not in pieces.stages:
         return 0.0
-    more = 0.0
-    if name in pieces.gaussians and isinstance(config.alignment, Ladder | Mono):
-        own = config.alignment
-        stage = own.mono_stage if name == "mono" else getattr(own, name)
-        more = stage.gaussians - pieces.gaussians[name]
-    return pieces.stages[name].seconds(amount, gaussians=more)
+    return pieces.stages[name].seconds(amount, gaussians=_more_gaussians(config, name))
+
+
+def sums_mib(config: Config, name: str, processes: int) -> float:
+    """Memory of the sums of the Gaussians beyond those that a stage was measured with.
+
+    Each process holds them once, the parent twice (`gmm/partial_sums.py`).
+    """
+    held = min(processes, MOST_PROCESSES) + 2
+    return max(0.0, _more_gaussians(config, name)) * GAUSSIAN_BYTES * held / 2**20
+
+
+def _more_gaussians(config: Config, name: str) -> float:
+    pieces = measured()
+    if name not in pieces.gaussians or not isinstance(config.alignment, Ladder | Mono):
+        return 0.0
+    own = config.alignment
+    stage = own.mono_stage if name == "mono" else getattr(own, name)
+    return float(stage.gaussians - pieces.gaussians[name])
 
 
 def _is_part(config: Config, name: str) -> bool:
