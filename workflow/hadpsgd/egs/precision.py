@@ -46,9 +46,7 @@ class Errors:
         exact = values.reshape(-1, values.shape[-1]).astype(np.float64)
         error = np.abs(stored.reshape(exact.shape) - exact)
         mean = exact.mean(0)
-        return cls(
-            len(exact), mean, ((exact - mean) ** 2).sum(0), (error**2).sum(0), error.max(0)
-        )
+        return cls(len(exact), mean, ((exact - mean) ** 2).sum(0), (error**2).sum(0), error.max(0))
 
     def joined(self, other: Errors) -> Errors:
         """Those of both (Chan et al., "Updating formulae and a pairwise algorithm", 1979)."""
@@ -138,7 +136,7 @@ def check_values(streams: Mapping[str, NDArray[np.float32]], dtype: str, where: 
         if not np.isfinite(largest):
             what, fix = "a value that is not a finite number", "Make its features again"
             raise UserError(f"{name} has {what}", where=where, fix=fix)
-        if dtype == "float16" and largest > np.finfo(np.float16).max:
+        if dtype == "float16" and largest > float(np.finfo(np.float16).max):
             what = f"a value of size {largest:g}, which float16 does not hold"
             raise UserError(f"{name} has {what}", where=where, fix="Set egs.dtype to int8")
 
@@ -188,6 +186,5 @@ def _errors(
 ) -> OfStreams:
     of_rows = None if scales is None else scales[None]
     return {
-        name: Errors.of(part[name], layout.static(stored, name, of_rows))
-        for name in layout.columns
+        name: Errors.of(part[name], layout.static(stored, name, of_rows)) for name in layout.columns
     }
