@@ -40,7 +40,9 @@ class Lm(Section):
     """What trains: we ourselves, as the Python package kaldingram does (Kneser-Ney with one
     discount an order) but on arrays, or KenLM's lmplz (modified Kneser-Ney) where it is
     installed."""
-    cutoffs: list[Annotated[int, Field(ge=0)]] = Field([0], min_length=1)
+    cutoffs: list[Annotated[int, Field(ge=0)]] = Field(
+        [0], min_length=1, json_schema_extra=DECIDES_IF_GIVEN
+    )
     """n-grams that the text has so often or less often are left out, by order, the last number for
     higher orders too: [0, 0, 1] leaves out 3-grams and longer ones that occur once. The first is
     0, none is below the one before, as KenLM's --prune. Discounts are estimated before."""
