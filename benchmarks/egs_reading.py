@@ -4,8 +4,8 @@
     python benchmarks/egs_reading.py --learners 128 --steps 40
 
 Writes random examples of the papers' 260 inputs (fMLLR, an i-vector, log mel energies with their
-deltas) into a temporary folder, in each of the types, and reads shuffled batches of them, one by one
-and in runs of 16, with one thread and with two. The page cache is warm. With --learners the parts
+deltas) into a temporary folder, in each of the types. Shuffled batches of them are read one by one
+and in runs of 16, with one thread and with two; the page cache is warm. With --learners the parts
 of that many learners are read, each with files of its own; reads and opens of a batch are counted.
 """
 
