@@ -178,6 +178,10 @@ def test_half_of_the_bits(tmp_path: Path) -> None:
     expected = prepared.expected(pad=True)
     error = np.abs(prepared.found() - expected)[:, :, :-1].max()
     assert 1e-5 < error < 4 * 2.0**-11 * np.abs(expected).max()
+    said = json.loads((tmp_path / "egs/meta.json").read_text())["errors"]
+    spread = expected[expected[:, :, -1] >= 0][:, 6:14].std(0)  # the log mel energies
+    largest = np.array(said["logmel"]["max"]) * spread
+    assert (largest > 1e-5).all() and (largest < 2.0**-11 * np.abs(expected).max()).all()
 
 
 def contents(folder: Path) -> dict[str, bytes]:
