@@ -178,6 +178,14 @@ def test_half_of_the_bits(tmp_path: Path) -> None:
     expected = prepared.expected(pad=True)
     error = np.abs(prepared.found() - expected)[:, :, :-1].max()
     assert 1e-5 < error < 4 * 2.0**-11 * np.abs(expected).max()
+    said = json.loads((tmp_path / "egs/meta.json").read_text())["errors"]
+    spread = expected[expected[:, :, -1] >= 0][:, 6:14].std(0)  # the log mel energies
+    largest = np.array(said["logmel"]["max"]) * spread
+    assert (largest > 1e-5).all() and (largest < 2.0**-11 * np.abs(expected).max()).all()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 class TestChunks:
@@ -185,15 +193,11 @@ class TestChunks:
     def prepared(self, tmp_path: Path) -> Prepared:
         return Prepared(tmp_path, utterances=120, shard_frames=1000)
 
-    @staticmethod
-    def contents(folder: Path) -> dict[str, bytes]:
-        return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
-
     def test_processes_change_no_byte(self, prepared: Prepared) -> None:
         assert prepared.run() == 0 and prepared.run("--jobs", "3", out="again") == 0
-        contents = self.contents(prepared.folder / "egs")
-        assert contents == self.contents(prepared.folder / "again")
-        assert sum(name.startswith("examples.") for name in contents) >= 4
+        first = contents(prepared.folder / "egs")
+        assert first == contents(prepared.folder / "again")
+        assert sum(name.startswith("examples.") for name in first) >= 4
         found, expected = ordered(prepared.found()), ordered(prepared.expected())
         np.testing.assert_allclose(found, expected, atol=2e-5)
 
@@ -201,7 +205,7 @@ class TestChunks:
         self, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert prepared.run(out="whole") == 0
-        whole = self.contents(prepared.folder / "whole")
+        whole = contents(prepared.folder / "whole")
         shards = sum(name.startswith("examples.") for name in whole)
         with monkeypatch.context() as patch:
             patch.setattr(chunks, "write_shard", kill_after(chunks.write_shard, 2))
@@ -211,7 +215,7 @@ class TestChunks:
         with monkeypatch.context() as patch:
             patch.setattr(chunks, "write_shard", kill_after(chunks.write_shard, shards - 2))
             assert prepared.run() == 0
-        assert self.contents(prepared.folder / "egs") == whole
+        assert contents(prepared.folder / "egs") == whole
         assert not list(prepared.folder.glob(".egs*"))
 
     def test_chunks_of_other_input_are_made_anew(

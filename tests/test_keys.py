@@ -51,7 +51,7 @@ def candidates(node: Any, now: Any) -> Iterator[Any]:
         case "string":
             yield from ("another", "sqlite:///another.db", "two-s1")
         case "array":
-            yield from (["another"], [0.95, 1.0], [3, 4], ["logmel"])
+            yield from (["another"], [0.95, 1.0], [3, 4], [0, 1], ["logmel"])
             yield [*(now if isinstance(now, list) else []), {"name": "another"}]
             yield []
         case "object":

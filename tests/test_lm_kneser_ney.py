@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaldingram.train import NgramCounts
 
+from hadpsgd.lm import perplexity
+from hadpsgd.lm.arpa import Ngram
 from hadpsgd.lm.kneser_ney import Text, estimate
 from hadpsgd.lm.vocabulary import Vocabulary
 from hadpsgd.lm.whole import ngrams
@@ -65,6 +67,62 @@ def compare(text: list[list[str]], order: int) -> int:
 )
 def test_as_kaldingram(text: list[list[str]], order: int) -> None:
     compare(text, min(order, max(map(len, text)) + 2))
+
+
+def occurrences(text: list[list[str]], gram: tuple[str, ...]) -> int:
+    """How often an n-gram is in the sentences, read word by word."""
+    marked = [["<s>", *words, "</s>"] for words in text]
+    places = [(words, at) for words in marked for at in range(len(words) - len(gram) + 1)]
+    return sum(tuple(words[at : at + len(gram)]) == gram for words, at in places)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(st.sampled_from("abcd"), min_size=2, max_size=5), min_size=1, max_size=20),
+    st.lists(st.integers(0, 3), min_size=1, max_size=3),
+)
+def test_cutoffs_leave_out_what_is_rare(text: list[list[str]], more: list[int]) -> None:
+    """What is kept has kaldingram's probability before; all words after any history add up to 1."""
+    cutoffs, order = [0, *sorted(more)], 4
+    wanted, full = by_kaldingram(text, order)
+    kept = {
+        words
+        for words in wanted
+        if occurrences(text, words) > cutoffs[min(len(words), len(cutoffs)) - 1]
+    }
+    model = estimate(Text.of(text), order, cutoffs)
+    found = {ngram.words: ngram for ngram in ngrams(model)}
+    assert found.keys() == kept
+    assert len(model.orders) == max(map(len, kept))
+    for words in kept:
+        if words[:-1] not in full:
+            assert found[words].log_prob == pytest.approx(wanted[words][0], abs=2e-6)
+    asked = np.array([number for word, number in model.ids.items() if word != "<s>"])
+    for history in {words for words in kept if "</s>" not in words}:
+        before = np.tile([model.id(word) for word in history], (len(asked), 1))
+        dense = [probability(found, history, model.words[word]) for word in asked.tolist()]
+        np.testing.assert_allclose(10 ** model.log10(before, asked), dense, rtol=1e-5, atol=1e-12)
+        assert sum(dense) == pytest.approx(1.0, abs=1e-5)
+
+
+def probability(table: dict[tuple[str, ...], Ngram], history: tuple[str, ...], word: str) -> float:
+    """p(word | history) by the definition of an ARPA file."""
+    history = history[-3:]
+    if (*history, word) in table:
+        return 10 ** table[*history, word].log_prob
+    weight = table[history].backoff if history in table else None
+    return 10 ** (weight or 0.0) * probability(table, history[1:], word)
+
+
+def test_cutoffs_of_a_text_of_speech(shared: Path) -> None:
+    """n-grams of all lengths but single words are fewer, and the text itself is predicted worse."""
+    lang = shared / "kaldi_an4/lang"
+    text = list(Vocabulary.of_lang(lang).map(lang / "lm_train.txt"))
+    words = Text.of(text)
+    whole, cut = estimate(words, 4), estimate(words, 4, [0, 1, 1, 2])
+    sizes = [[len(order.keys) for order in model.orders] for model in (whole, cut)]
+    assert sizes[0][0] == sizes[1][0] and all(a > b for a, b in zip(*sizes, strict=True) if a > 999)
+    assert perplexity.score(whole, text).perplexity < perplexity.score(cut, text).perplexity
 
 
 def test_a_text_of_speech_as_kaldingram(shared: Path) -> None:

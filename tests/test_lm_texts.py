@@ -142,6 +142,46 @@ def test_lmplz_is_asked_for_what_the_text_supports(
     assert 0 < int(memory.removesuffix("M")) < psutil.virtual_memory().total / 2**20
 
 
+def test_lmplz_is_asked_to_prune(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number for every order that the text supports, which has 3 of 4."""
+    program, model = folder / "lmplz", folder / "model"
+    model.write_text(MODEL)
+    program.write_text(f'#!/bin/sh\necho "$@" > {folder}/asked\ncp {model} "$7"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/bin:/usr/bin")
+    assert run(folder, "a\n", tool="lmplz", cutoffs=[0, 1])[0] == 0
+    assert (folder / "asked").read_text().split(" --prune ")[1] == "0 1 1\n"
+    assert run(folder, "a\n", tool="lmplz", cutoffs=[0, 0, 0, 1])[0] == 0
+    assert "--prune" not in (folder / "asked").read_text()
+
+
+def test_cutoffs_that_leave_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A model of what is left, and one line."""
+    status, report = run(folder, "a b c\na b d\n", cutoffs=[0, 1], order=4)
+    assert status == 0 and report["ngrams"] == [6, 2, 1]
+    said = f"order 3, not 4: lm.cutoffs [0, 1] leave no 4-gram of {folder}/text"
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("cutoffs", "said"),
+    [
+        ([1, 1], "single words are not left out; the first is 0"),
+        ([0, 2, 1], "[0, 2, 1] falls; none may be below the one before"),
+        ([0, 0, 0, 0, 1], "5 numbers, and lm.order is 4"),
+        ([], "lm.cutoffs"),
+        ([0, -1], "lm.cutoffs"),
+        ([0, 0.5], "lm.cutoffs"),
+    ],
+)
+def test_cutoffs_that_no_tool_takes(
+    folder: Path, cutoffs: list[Any], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(folder, "a b\n", cutoffs=cutoffs)[0] == 2
+    err = capsys.readouterr().err
+    assert said in err and "cutoffs" in err and err.count("\n") == 1
+
+
 @pytest.mark.parametrize("name", ["model", "model.txt", "model.gz", "model.arpa"])
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("head", ["", "\n", "SRILM wrote this\n\n", "\ufeff"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import yaml
 
 from hadpsgd.config import load
 from hadpsgd.egs.layout import Layout
+from hadpsgd.egs.precision import pack
 from hadpsgd.egs.shards import describe, write_shard
 from hadpsgd.training.launch import Launch
 
@@ -40,13 +42,19 @@ def write_examples(
 ) -> None:
     """Inputs [n, frames, dim] and their pdf-ids [n, frames] as they are, in their order."""
     layout = Layout.plain(frames=features.shape[1], dim=features.shape[2], dtype=dtype)
-    rows = np.zeros(len(labels), layout.row)
+    rows = np.zeros(len(labels), layout.exact.row)
     rows["logmel"], rows["labels"] = features, labels
-    shards = [
-        write_shard(folder / f"examples.{number:04}.npy", rows[first : first + per_shard])
-        for number, first in enumerate(range(0, len(rows), per_shard))
+    packed = [
+        pack(layout, deque([rows[first : first + per_shard]]))
+        for first in range(0, len(rows), per_shard)
     ]
-    describe(folder, layout, shards, np.bincount(labels.ravel(), minlength=pdfs), **more)
+    shards = [
+        write_shard(folder / f"examples.{number:04}.npy", part.rows)
+        for number, part in enumerate(packed)
+    ]
+    scales = [part.scales for part in packed if part.scales is not None]
+    counts = np.bincount(labels.ravel(), minlength=pdfs)
+    describe(folder, layout, shards, counts, scales=scales, **more)
 
 
 def write_config(

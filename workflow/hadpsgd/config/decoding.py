@@ -40,6 +40,12 @@ class Lm(Section):
     """What trains: we ourselves, as the Python package kaldingram does (Kneser-Ney with one
     discount an order) but on arrays, or KenLM's lmplz (modified Kneser-Ney) where it is
     installed."""
+    cutoffs: list[Annotated[int, Field(ge=0)]] = Field(
+        [0], min_length=1, json_schema_extra=DECIDES_IF_GIVEN
+    )
+    """n-grams that the text has so often or less often are left out, by order, the last number for
+    higher orders too: [0, 0, 1] leaves out 3-grams and longer ones that occur once. The first is
+    0, none is below the one before, as KenLM's --prune. Discounts are estimated before."""
     sources: dict[str, PathText] = Field(default_factory=dict)
     """More sources by name, each a text or an ARPA file, gzipped or not: interpolated with the
     corpus' own model, weights tuned on the development text."""
@@ -49,6 +55,18 @@ class Lm(Section):
     first_pass_threshold: float | None = Field(None, gt=0)
     """Entropy pruning (relative change of perplexity, such as 1e-7) of a model for the graph; its
     lattices are rescored with the full model. Left out: the graph has the full model."""
+
+    @model_validator(mode="after")
+    def _possible_cutoffs(self) -> Lm:
+        if self.cutoffs[0]:
+            raise ValueError("cutoffs: single words are not left out; the first is 0, as in [0, 1]")
+        if self.cutoffs != sorted(self.cutoffs):
+            raise ValueError(f"cutoffs: {self.cutoffs} falls; none may be below the one before")
+        if len(self.cutoffs) > self.order:
+            raise ValueError(
+                f"cutoffs: {len(self.cutoffs)} numbers, and lm.order is {self.order}; give no more"
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_first_pass(self) -> Lm:

@@ -9,6 +9,7 @@ processes gives the same bytes, and chunks that are finished stay after a kill.
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +22,8 @@ from hadpsgd.config import Config
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.egs.copies import Copies
 from hadpsgd.egs.counts import Counts
-from hadpsgd.egs.layout import Layout
+from hadpsgd.egs.layout import INT8, Layout, Scales
+from hadpsgd.egs.precision import Errors, OfStreams, check_values, pack
 from hadpsgd.egs.rows import check_array
 from hadpsgd.egs.shards import write_shard
 from hadpsgd.egs.shuffle import Permutation
@@ -68,6 +70,10 @@ class Made:
     counts: Counts
     pdf_counts: NDArray[np.int64]
     """Frames of the alignment with each pdf-id, dropped ones too; without copies."""
+    scales: Scales | None
+    """Of its 8-bit values, [2, features]."""
+    errors: OfStreams
+    """What rounding did to its values."""
 
     def save(self, path: Path) -> None:
         """Say that it is finished."""
@@ -75,18 +81,24 @@ class Made:
             "shard": self.shard,
             "counts": asdict(self.counts),
             "pdf_counts": self.pdf_counts.tolist(),
+            "scales": None if self.scales is None else self.scales.tolist(),
+            "errors": {name: each.content() for name, each in self.errors.items()},
         }
         write_text(path, json.dumps(content))
 
     @classmethod
-    def load(cls, path: Path, row: np.dtype) -> Made | None:
+    def load(cls, path: Path, layout: Layout) -> Made | None:
         """What `save` wrote; None where it is not there, or it or its shard is damaged."""
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             shard, counts = content["shard"], Counts(**content["counts"])
-            check_array(path.with_name(shard["examples"]), (shard["subsequences"],), row)
-            return cls(shard, counts, np.array(content["pdf_counts"], np.int64))
-        except (FileNotFoundError, ValueError, KeyError, TypeError, UserError):
+            check_array(path.with_name(shard["examples"]), (shard["subsequences"],), layout.row)
+            scales = None
+            if layout.dtype == INT8:
+                scales = np.array(content["scales"], np.float32).reshape(2, layout.features)
+            errors = {name: Errors.read(each) for name, each in content["errors"].items()}
+            return cls(shard, counts, np.array(content["pdf_counts"], np.int64), scales, errors)
+        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, UserError):
             return None
 
 
@@ -118,21 +130,23 @@ class Maker:
         copies = None if self.copies is None else Copies(self.config, self.streams, self.copies)
 
         def make(chunk: int) -> Made:
-            if finished := Made.load(self.done(chunk), self.layout.row):
+            if finished := Made.load(self.done(chunk), self.layout):
                 return finished
             counts, pdf_counts = Counts(), np.zeros(self.pdfs, np.int64)
-            parts = [np.zeros(0, self.layout.row)]
+            parts: deque[NDArray[np.void]] = deque()
             for utterance, pdf_ids in self.spool.read(self.chunks.members(chunk)):
                 static, labels = matched(fusion.static(utterance), pdf_ids, utterance)
+                check_values(static.values, self.layout.dtype, f"utterance {utterance}")
                 pdf_counts += np.bincount(labels, minlength=self.pdfs)
                 counts.utterances += 1
                 parts.extend(self._rows(static, labels, counts, copied=False))
                 if copies is not None and not self.held_out:
                     for copy, said in copies(utterance, labels):
+                        check_values(copy.values, self.layout.dtype, f"a copy of {utterance}")
                         parts.extend(self._rows(copy, said, counts, copied=True))
-            rows = np.concatenate(parts)
-            del parts
-            made = Made(self._write(chunk, rows), counts, pdf_counts)
+            packed = pack(self.layout, parts)
+            shard = self._write(chunk, packed.rows)
+            made = Made(shard, counts, pdf_counts, packed.scales, packed.errors)
             made.save(self.done(chunk))
             return made
 
@@ -158,7 +172,7 @@ class Maker:
                 streams[name] = at.nearest(which) if len(which) > 1 else which
             first = starts(len(said), frames=settings.frames, pad=self.pad, shift=settings.shift)
             counts.add(len(said), settings, number=len(first), padded=self.pad)
-            yield self.layout.rows(streams, said, first)
+            yield self.layout.exact.rows(streams, said, first)
 
     def _write(self, chunk: int, rows: NDArray[np.void]) -> dict[str, Any]:
         path = self.folder / f"examples.{chunk:04}.npy"

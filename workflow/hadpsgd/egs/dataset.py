@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hadpsgd.egs.layout import LABELS, Layout
-from hadpsgd.egs.rows import AGAIN, Rows, read_table
-from hadpsgd.egs.shards import COUNTS, FORMAT
+from hadpsgd.egs.layout import INT8, LABELS, Layout, Scales
+from hadpsgd.egs.rows import AGAIN, Rows, check_array, read_table
+from hadpsgd.egs.shards import COUNTS, FORMAT, SCALES
 from hadpsgd.egs.shuffle import RunOrder
 from hadpsgd.errors import UserError
 from hadpsgd.files import DAMAGED_ARRAYS, sha256
@@ -96,7 +96,8 @@ class Dataset:
             [shard["subsequences"] for shard in shards],
             self.layout.row,
         )
-        self._table = read_table(self.folder, self.meta.get("table"), self.layout.dtype)
+        self._table = read_table(self.folder, self.meta.get("table"), self.layout.table_dtype)
+        self._scales = _read_scales(self.folder / SCALES, self.layout, len(shards))
         self._readers = readers
         self._pool = ThreadPoolExecutor(readers, "egs-rows") if readers > 1 else None
 
@@ -135,7 +136,10 @@ class Dataset:
 
         def fill(part: slice) -> None:
             rows = self.rows.read(indices[part])
-            self.layout.inputs(rows, vectors, out=features[part])
+            scales = self._scales
+            if scales is not None:
+                scales = scales[self.rows.shards(indices[part])]
+            self.layout.inputs(rows, vectors, scales, out=features[part])
             labels[part] = rows[LABELS]
 
         ends = [len(indices) * r // self._readers for r in range(self._readers + 1)]
@@ -244,3 +248,14 @@ def _read_counts(path: Path, pdfs: int) -> NDArray[np.int64]:
     if shape != (pdfs,):
         raise UserError(f"shape {shape} instead of ({pdfs},)", where=path, fix=AGAIN)
     return counts
+
+
+def _read_scales(path: Path, layout: Layout, shards: int) -> Scales | None:
+    """Of 8-bit examples, [shards, 2, features]."""
+    if layout.dtype != INT8:
+        return None
+    check_array(path, (shards, 2, layout.features), np.dtype(np.float32))
+    scales: Scales = np.load(path)
+    if not np.isfinite(scales).all():
+        raise UserError("damaged: a scale is not a finite number", where=path, fix=AGAIN)
+    return scales

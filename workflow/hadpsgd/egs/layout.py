@@ -3,13 +3,14 @@
 A row is one example: of every stream what cannot be computed again when it is read, then its
 pdf-ids. Deltas are added at reading, so a row holds the static frames and those beside them that
 the filters reach; i-vectors are numbers of rows of one table. With the papers' 260 inputs and
-float16 that are 4.2 kB of 21 frames, where the inputs themselves are 21.9 kB in float32.
+float16 that are 4.2 kB of 21 frames, in 8 bits 2.1 kB, where the inputs themselves are 21.9 kB in
+float32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,10 +19,15 @@ from numpy.typing import NDArray
 
 from hadpsgd.features.deltas import delta_filters
 
+INT8 = "int8"
+DTYPES = ("float32", "float16", INT8)
 LABELS = "labels"
 PADDING = -1
 """Label of a frame that is not there."""
 _BLOCK = 64  # examples computed at once: their frames stay in a core's cache
+
+Scales = NDArray[np.float32]
+"""Offsets and steps of static features in 8 bits, [..., 2, features] (`hadpsgd.egs.precision`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +66,7 @@ class Layout:
     parts: tuple[Part, ...]
     """In the order of the input."""
     dtype: str
-    """Of stored values: float32 or float16."""
+    """Of stored values, one of DTYPES."""
 
     @classmethod
     def plain(
@@ -71,7 +77,13 @@ class Layout:
 
     @classmethod
     def of(cls, description: Mapping[str, Any]) -> Layout:
-        """What `description` gave."""
+        """What `description` gave.
+
+        Raises:
+            KeyError, TypeError, ValueError: it gave something else.
+        """
+        if description["dtype"] not in DTYPES:
+            raise ValueError(f"dtype {description['dtype']}")
         parts = tuple(Part(**part) for part in description["parts"])
         return cls(description["frames"], parts, description["dtype"])
 
@@ -88,6 +100,28 @@ class Layout:
     def dim(self) -> int:
         """Values of a frame of the input."""
         return sum(self.dims.values())
+
+    @cached_property
+    def columns(self) -> dict[str, slice]:
+        """Where the static features of streams are among all of them, in the order of the input."""
+        parts = [part for part in self.parts if not part.table]
+        ends = np.cumsum([0, *(part.dim for part in parts)]).tolist()
+        return {p.stream: slice(*ends[n : n + 2]) for n, p in enumerate(parts)}
+
+    @property
+    def features(self) -> int:
+        """Static features of a frame."""
+        return sum(part.dim for part in self.parts if not part.table)
+
+    @cached_property
+    def exact(self) -> Layout:
+        """With values in float32."""
+        return replace(self, dtype="float32")
+
+    @property
+    def table_dtype(self) -> np.dtype:
+        """Of the i-vectors: in 8 bits there are few of them to save on."""
+        return np.dtype("float16" if self.dtype == INT8 else self.dtype)
 
     @cached_property
     def row(self) -> np.dtype:
@@ -107,7 +141,7 @@ class Layout:
         labels: NDArray[np.int32],
         starts: Sequence[int] | NDArray[np.integer],
     ) -> NDArray[np.void]:
-        """Examples of an utterance that begin at the frames `starts`.
+        """Examples of an utterance that begin at the frames `starts`, in float32 or float16.
 
         Args:
             streams: static values [frames, dim], or numbers of vectors [frames] or [1].
@@ -133,24 +167,47 @@ class Layout:
         self,
         rows: NDArray[np.void],
         table: NDArray[np.floating] | None,
+        scales: Scales | None = None,
         *,
         out: NDArray[np.float32],
     ) -> None:
         """Put together the input that rows [n] stand for; 0 where it is padding.
 
         Args:
-            rows: as `rows` made them.
+            rows: as `rows` made them, and `precision.pack` stored them.
             table: i-vectors [vectors, dim], where a part has numbers of them.
+            scales: of each row, [n, 2, features], where values are in 8 bits.
             out: the input [n, frames, dim], filled.
         """
         for first in range(0, len(rows), _BLOCK):
-            self._fill(out[first : first + _BLOCK], rows[first : first + _BLOCK], table)
+            block = slice(first, first + _BLOCK)
+            of_block = None if scales is None else scales[block]
+            self._fill(out[block], rows[block], table, of_block)
+
+    def static(
+        self, rows: NDArray[np.void], stream: str, scales: Scales | None
+    ) -> NDArray[np.float32]:
+        """Values of a stream without deltas, [n, frames with those beside them, dim].
+
+        Args:
+            rows: [n].
+            stream: its name.
+            scales: [n or 1, 2, features], where values are in 8 bits.
+        """
+        values = _floats(rows[stream])
+        if self.dtype == INT8:
+            assert scales is not None
+            of_stream = scales[:, :, self.columns[stream]]
+            values *= of_stream[:, 1, None]
+            values += of_stream[:, 0, None]
+        return values
 
     def _fill(
         self,
         out: NDArray[np.float32],
         rows: NDArray[np.void],
         table: NDArray[np.floating] | None,
+        scales: Scales | None,
     ) -> None:
         first = 0
         for part in self.parts:
@@ -160,10 +217,10 @@ class Layout:
                 assert table is not None
                 target[...] = _floats(table[rows[part.stream]])
                 continue
+            static = self.static(rows, part.stream, scales)
             if not part.order:
-                target[...] = _floats(rows[part.stream])
+                target[...] = static
                 continue
-            static = _floats(rows[part.stream])
             target[:, :, : part.dim] = static[:, part.reach : part.reach + self.frames]
             deltas = np.matmul(self._filters[part.stream], static)
             for order in range(1, part.order + 1):
@@ -180,7 +237,7 @@ class Layout:
 
 
 def _floats(values: NDArray[Any]) -> NDArray[np.float32]:
-    """Values in float32; from float16 by torch, which is 20 times faster at it than NumPy."""
+    """Values in float32; of others by torch, which is 20 times faster than NumPy at float16."""
     if values.dtype == np.float32:
         return values
     import torch  # writing examples does without it

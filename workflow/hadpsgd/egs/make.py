@@ -19,7 +19,7 @@ from hadpsgd.alignment.views import low_outliers
 from hadpsgd.config import Config, fingerprint
 from hadpsgd.config.stage import Stage
 from hadpsgd.corpus.datadir import DataDir
-from hadpsgd.egs import partial
+from hadpsgd.egs import partial, precision
 from hadpsgd.egs.chunks import Chunks, Maker
 from hadpsgd.egs.counts import Counts
 from hadpsgd.egs.layout import Layout, Part
@@ -95,7 +95,8 @@ def make(
             ),
             spare=spool.path,
         )
-        firsts, table = write_table(folder, fusion, copied, config.egs.dtype)
+        layout = layout_of(config, fusion)
+        firsts, table = write_table(folder, fusion, copied, layout.table_dtype)
         maker = Maker(
             config=config,
             data=data,
@@ -105,26 +106,33 @@ def make(
             pad=pad,
             spool=spool,
             chunks=_chunks(config, spool, held_out=held_out),
-            layout=layout_of(config, fusion),
+            layout=layout,
             firsts=firsts,
             pdfs=model.num_pdfs,
             folder=folder,
         )
         progress = Progress("egs", len(spool.utterances), "utterances", total.speed)
-        shards, pdf_counts = [], np.zeros(model.num_pdfs, np.int64)
+        shards, scales, pdf_counts = [], [], np.zeros(model.num_pdfs, np.int64)
+        errors: precision.OfStreams = {}
         for made in map_in_order(maker, range(maker.chunks.number), jobs):
             shards.append(made.shard)
+            if made.scales is not None:
+                scales.append(made.scales)
+            errors = precision.joined(errors, made.errors)
             pdf_counts += made.pdf_counts
             total.join(made.counts)
             progress.add(made.counts.utterances)
         total.check_frames(config, ali)
         more: dict[str, Any] = {"held_out": held_out, "config": described, "table": table}
+        if errors:
+            more["errors"] = precision.report(errors, layout.dtype)
         if paths is not None:
             paths.write(folder / denominator.FILE)
             more["beside"] = [denominator.FILE]
         if "logmel" in fusion.dims:
             more["bins"] = config.features.logmel.bins
-        meta = describe(folder, maker.layout, shards, pdf_counts, counts=asdict(total), **more)
+        more["counts"] = asdict(total)
+        meta = describe(folder, layout, shards, pdf_counts, scales=scales, **more)
         spool.path.unlink()
         partial.publish(folder, out=out)
     progress.end()

@@ -107,6 +107,10 @@ class Rows:
         """
         verify_array(self._paths[number], self._starts[number], checksum)
 
+    def shards(self, indices: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Numbers of the files that rows [n] are in."""
+        return np.searchsorted(self._firsts, indices, side="right") - 1
+
     def read(self, indices: NDArray[np.integer]) -> NDArray[np.void]:
         """Rows [n]; neighbours that are asked for in their order are read at once.
 
@@ -116,7 +120,7 @@ class Rows:
         rows = np.empty(len(indices), self._row)
         if not len(indices):
             return rows
-        shards = np.searchsorted(self._firsts, indices, side="right") - 1
+        shards = self.shards(indices)
         breaks = (np.diff(indices) != 1) | (np.diff(shards) != 0)
         ends = np.concatenate([[0], np.flatnonzero(breaks) + 1, [len(indices)]])
         target, size = rows.view(np.uint8).data, self._row.itemsize
@@ -157,7 +161,7 @@ class Table:
         verify_array(self.path, self.start, checksum)
 
 
-def read_table(folder: Path, described: dict[str, Any] | None, dtype: str) -> Table | None:
+def read_table(folder: Path, described: dict[str, Any] | None, dtype: np.dtype) -> Table | None:
     """The table that meta.json describes, if it does.
 
     Raises:
@@ -166,7 +170,7 @@ def read_table(folder: Path, described: dict[str, Any] | None, dtype: str) -> Ta
     if described is None:
         return None
     path = folder / TABLE
-    start = check_array(path, (described["vectors"], described["dim"]), np.dtype(dtype))
+    start = check_array(path, (described["vectors"], described["dim"]), dtype)
     return Table(path, np.asarray(np.load(path, mmap_mode="r")), start)
 
 

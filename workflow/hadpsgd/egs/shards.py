@@ -1,15 +1,16 @@
 """Examples on disk: shards of rows, the table of i-vectors, and their description.
 
 `examples.NNNN.npy` is an array of rows as `Layout.row` says; `ivectors.npy` is [vectors, dim];
-`pdf_counts.npy` is int64 [pdf-ids]. meta.json lists the files with the SHA-256 of their data; of
-`pdf_counts.npy` and of what else lies beside them with that of the whole file.
+`pdf_counts.npy` is int64 [pdf-ids]; `scales.npy`, of 8-bit examples, float32 [shards, 2, features]
+(offsets and steps). meta.json lists the files with the SHA-256 of their data; of `pdf_counts.npy`,
+`scales.npy` and what else lies beside them with that of the whole file.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,13 +18,14 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from hadpsgd.egs.layout import Layout
+from hadpsgd.egs.layout import Layout, Scales
 from hadpsgd.files import sha256, write_text
 
 FORMAT = 2
 """Version of the description in meta.json."""
 TABLE = "ivectors.npy"
 COUNTS = "pdf_counts.npy"
+SCALES = "scales.npy"
 _BLOCK = 1 << 16
 
 
@@ -88,15 +90,20 @@ def describe(
     shards: Iterable[dict[str, Any]],
     pdf_counts: NDArray[np.int64],
     *,
+    scales: Sequence[Scales] = (),
     beside: Iterable[str] = (),
     **more: Any,
 ) -> dict[str, Any]:
     """Write pdf_counts.npy and meta.json beside shards that lie there; returns the latter.
 
-    `beside`: names of other files there that belong to them.
+    `scales`: of each shard, [2, features], where they are in 8 bits; `beside`: names of other files
+    there that belong to them.
     """
     shards = list(shards)
     np.save(folder / COUNTS, pdf_counts)
+    if scales:
+        np.save(folder / SCALES, np.stack(scales))
+        beside = (SCALES, *beside)
     meta = {
         "format": FORMAT,
         **layout.description(),

@@ -24,7 +24,7 @@ def ivectors_of(fusion: Fusion) -> tuple[str, IvectorStream] | None:
 
 
 def write_table(
-    folder: Path, fusion: Fusion, copies: Fusion | None, dtype: str
+    folder: Path, fusion: Fusion, copies: Fusion | None, dtype: np.dtype
 ) -> tuple[Firsts, dict[str, Any] | None]:
     """Write all vectors of a data set and its copies; where each key's are, and a description.
 
@@ -43,7 +43,7 @@ def write_table(
                 raise UserError(
                     f"an i-vector of {vectors.shape[1]} values, and {dim} before", where=key
                 )
-            file = file or ArrayFile(folder / TABLE, (dim,), np.dtype(dtype))
+            file = file or ArrayFile(folder / TABLE, (dim,), dtype)
             firsts[copied, key] = file.count
             file.append(vectors)
     if file is None:

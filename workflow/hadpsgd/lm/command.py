@@ -138,7 +138,9 @@ def _one(
         train.write(out, counts, arpa.read(Path(given)))
         return {"source": given, "order": len(counts)}
     vocabulary = Vocabulary.of_lang(lang)
-    order = train.train(text, vocabulary, settings.order, out, settings.tool, memory)
+    order = train.train(
+        text, vocabulary, settings.order, out, settings.tool, memory, settings.cutoffs
+    )
     return {"source": str(text), "order": order, "text": vocabulary.report()}
 
 

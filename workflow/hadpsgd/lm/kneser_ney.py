@@ -8,6 +8,9 @@ that it leaves as they come on small texts are done otherwise:
   would have no probability left. KenLM's fallback is taken, 0.5.
 - Where every word was seen after a history, nothing is left to back off to, and what the discount
   took would be lost: the probabilities there are scaled to add up to 1, as SRILM does.
+
+Cut-offs leave out n-grams by their raw counts, after all counts and discounts are known, as KenLM's
+`lmplz --prune` does; what they had is left to back off to.
 """
 
 from __future__ import annotations
@@ -98,16 +101,20 @@ def count(text: Text, order: int) -> list[Counts]:
     return orders
 
 
-def estimate(text: Text, order: int) -> Backoff:
-    """The model of a text.
+def estimate(text: Text, order: int, cutoffs: Sequence[int] = (0,)) -> Backoff:
+    """The model of a text; of a lower order where cut-offs leave none of the longest.
 
     Args:
         text: at least one sentence.
         order: of the n-grams, at least 2, at most `text.longest`.
+        cutoffs: n-grams that occur so often or less often are left out, by length, the last number
+            for longer ones too; 0 first, none below the one before.
     """
     orders = count(text, order)
     size = len(text.words)
-    progress = Progress("language model estimated", sum(len(o.keys) for o in orders), "n-grams")
+    kept = [these.seen > cut for these, cut in zip(orders, each_order(cutoffs, order), strict=True)]
+    total = sum(int(np.count_nonzero(of_length)) for of_length in kept)
+    progress = Progress("language model estimated", total, "n-grams")
     model = Backoff(text.words)
     said = 0
     full = np.ones(1, bool)  # contexts that every word follows, by row; the empty one to begin with
@@ -119,6 +126,13 @@ def estimate(text: Text, order: int) -> Backoff:
             used = np.where(_sums(contexts, before) > 0, before, used)
         discount = _discount(these.seen) if length > 1 else 0.0
         values = np.maximum(used - discount, 0.0) / _sums(contexts, used)
+        keys, left = these.keys, kept[length - 1]
+        if not left.all():  # words are all kept
+            contexts, values = contexts[left], values[left]
+            rows = np.cumsum(kept[length - 2]) - 1  # of the contexts among those that are kept
+            keys = rows[contexts] * size + keys[left] % size
+        if not len(keys):
+            break
         if length == 1:
             said = int(np.count_nonzero(values))
         else:
@@ -127,8 +141,13 @@ def estimate(text: Text, order: int) -> Backoff:
             full = full[above.rest] & (np.bincount(contexts, minlength=len(above.keys)) == said)
             given = full[contexts]
             values[given] /= _sums(contexts, values)[given]
-        add_order(model, these.keys, partial(_some, values), progress)
+        add_order(model, keys, partial(_some, values), progress)
     return model
+
+
+def each_order(cutoffs: Sequence[int], order: int) -> list[int]:
+    """A cut-off for every order: the last one holds for higher orders, too."""
+    return [cutoffs[min(length, len(cutoffs)) - 1] for length in range(1, order + 1)]
 
 
 def _some(values: NDArray[np.float64], rows: slice, _: Ids) -> NDArray[np.float64]:

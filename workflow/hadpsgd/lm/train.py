@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TextIO
@@ -20,7 +20,7 @@ from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_file
 from hadpsgd.lm import arpa
 from hadpsgd.lm.contexts import Hasher, among, changes
-from hadpsgd.lm.kneser_ney import Text, estimate
+from hadpsgd.lm.kneser_ney import Text, each_order, estimate
 from hadpsgd.lm.vocabulary import Vocabulary
 from hadpsgd.lm.whole import ngrams
 from hadpsgd.progress import tracked
@@ -37,13 +37,15 @@ def train(
     out: Path,
     tool: Tool = "kaldingram",
     memory: int | None = None,
+    cutoffs: Sequence[int] = (0,),
 ) -> int:
     """Train on a text of one sentence a line; words outside the vocabulary become its OOV word.
 
-    `memory`: bytes that training may take, by default those that are free.
+    `memory`: bytes that training may take, by default those that are free. `cutoffs`: n-grams that
+    occur so often or less often are left out, by order (`lm.cutoffs`).
 
     Returns the order of the model: `order`, or less where no sentence is so long (with its <s> and
-    </s>), which one line says.
+    </s>) or cut-offs leave no n-gram, which one line says.
 
     Raises:
         UserError: no text, or an empty one; it would take more memory than there is; lmplz is asked
@@ -56,7 +58,7 @@ def train(
         words = Text.of(sentences)
         order = _supported(text, words.longest, order)
         _refuse_too_large(text, len(words.tokens), order, memory)
-        model = estimate(words, order)
+        model = estimate(words, order, cutoffs)
         write(out, [len(o.keys) for o in model.orders], ngrams(model))
     else:
         with tempfile.TemporaryDirectory() as folder:
@@ -66,10 +68,15 @@ def train(
                     stream.write(" ".join(sentence) + "\n")
                     longest = max(longest, len(sentence) + 2)
             order = _supported(text, longest, order)
-            _lmplz(mapped, order, plain, memory)
+            _lmplz(mapped, order, plain, memory, each_order(cutoffs, order))
             write(out, arpa.counts(plain), closed(plain))
-    print(f"language model: {arpa.counts(out)} n-grams by order", file=sys.stderr)
-    return order
+    counts = arpa.counts(out)
+    print(f"language model: {counts} n-grams by order", file=sys.stderr)
+    left = sum(count > 0 for count in counts)
+    if left < order:
+        what = f"lm.cutoffs {list(cutoffs)} leave no {left + 1}-gram of {text}"
+        print(f"order {left}, not {order}: {what}", file=sys.stderr)
+    return left
 
 
 def _supported(text: Path, longest: int, order: int) -> int:
@@ -95,7 +102,7 @@ def _refuse_too_large(text: Path, words: int, order: int, memory: int) -> None:
         )
 
 
-def _lmplz(text: Path, order: int, out: Path, memory: int) -> None:
+def _lmplz(text: Path, order: int, out: Path, memory: int, cutoffs: list[int]) -> None:
     """Sorts in four fifths of the memory and in files beside `out`."""
     program = shutil.which("lmplz")
     if program is None:
@@ -104,6 +111,8 @@ def _lmplz(text: Path, order: int, out: Path, memory: int) -> None:
         )
     command = [program, "-o", str(order), "--discount_fallback", "--text", str(text)]
     command += ["--arpa", str(out), "-S", f"{memory * 4 // 5 // 2**20}M", "-T", f"{out.parent}/"]
+    if any(cutoffs):
+        command += ["--prune", *map(str, cutoffs)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     if result.returncode:
         said = result.stderr.strip().splitlines()

@@ -86,10 +86,11 @@ def _layout(config: Config, egs: Egs) -> Layout:
 
 
 def examples_mb(config: Config, processes: int) -> int:
-    """Megabytes of memory that making examples takes: two chunks for each process."""
-    egs = config.egs
-    chunk = egs.shard_frames / egs.frames * _layout(config, egs).row.itemsize
-    return round(500 + processes * (150 + 2.2 * chunk / 1e6))
+    """Megabytes of memory that making examples takes: for each process a chunk in float32, and as
+    it is stored."""
+    egs, layout = config.egs, _layout(config, config.egs)
+    chunk = egs.shard_frames / egs.frames * (layout.exact.row.itemsize + layout.row.itemsize)
+    return round(500 + processes * (150 + 1.1 * chunk / 1e6))
 
 
 def _checkpoints(config: Config, *, inputs: int) -> int:
