@@ -10,7 +10,6 @@ from corpus_data import make_data, replace_line, write_lines
 
 from hadpsgd.cli import main
 from hadpsgd.config import Config
-from hadpsgd.config.alignment import KaldiAlignment
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.corpus.kinds import prepare
 from hadpsgd.corpus.lang.dictionary import read_dictionary
@@ -84,28 +83,6 @@ def test_a_bare_lexicon_with_probabilities_keeps_them(
     found = {p.word: p.probability for p in read_dictionary(layout.dict_dir).lexicon}
     assert found["<UNK>"] == found["!SIL"] == 1.0
     assert {found[word] for word in ("ann", "bob", "bye", "hello", "hi")} == {0.25}
-
-
-@pytest.mark.parametrize("name", ["silprob.txt", "lexiconp_silprob.txt"])
-def test_silence_probabilities_are_refused(data: Path, tmp_path: Path, name: str) -> None:
-    """They would be left out without a word; a lang folder of Kaldi's has its own."""
-    folder = tmp_path / "dict"
-    folder.mkdir()
-    write_lines(folder / "lexicon.txt", [f"{w} X" for w in ("ann", "bob", "bye", "hello", "hi")])
-    write_lines(folder / name, ["<s> 0.9"])
-    layout = Layout(tmp_path / "out")
-    refused = f"{name}: silence probabilities of words are not supported. Point dict_dir at a copy"
-    with pytest.raises(UserError, match=refused):
-        prepare(config(data, dict_dir=str(folder)), layout.root, 1)
-    assert not layout.root.exists()
-    file = tmp_path / "config.yaml"
-    file.write_text("name: t\ncorpus: {kind: an4}\n")
-    lang = ["lang", "--config", str(file), "--dict", str(folder), "--out", str(tmp_path / "lang")]
-    assert main(lang) == 2 and not (tmp_path / "lang").exists()
-    imported = config(data, dict_dir=str(folder)).model_copy(
-        update={"alignment": KaldiAlignment(kind="kaldi", ali_dir="ali", lang_dir="lang")}
-    )
-    prepare(imported, layout.root, 1)
 
 
 def test_text_of_the_language_model(data: Path, tmp_path: Path) -> None:

@@ -83,8 +83,8 @@ def estimate(counts: Counts, lexicon: Sequence[Spoken]) -> tuple[list[Pronunciat
         P(s after w)   = (C(w s) + 2 P(s)) / (C(w) + 2)
         F(s before w)  = (C(s w) + 2) / (sum over v of C(v * w) P(s after v) + 2), and n alike
 
-    where w is a word with its pronunciation. Kaldi keeps two digits after the point, and at least
-    0.01.
+    where w is a word with its pronunciation. Kaldi keeps two digits after the point (of the factors
+    of ends all), and at least 0.01.
 
     Returns: the lexicon's entries in their order, and the ends of utterances.
     """
@@ -102,9 +102,9 @@ def estimate(counts: Counts, lexicon: Sequence[Spoken]) -> tuple[list[Pronunciat
         expected[w][0] += count * silence
         expected[w][1] += count * (1 - silence)
 
-    def factors(spoken: Spoken) -> tuple[float, float]:
+    def factors(spoken: Spoken, digits: int) -> tuple[float, float]:
         with_silence, without = (
-            max(_LEAST, round((often[spoken] + _SMOOTHING) / (expectation + _SMOOTHING), 2))
+            max(_LEAST, round((often[spoken] + _SMOOTHING) / (expectation + _SMOOTHING), digits))
             for often, expectation in zip(said, expected[spoken], strict=True)
         )
         return with_silence, without
@@ -118,12 +118,12 @@ def estimate(counts: Counts, lexicon: Sequence[Spoken]) -> tuple[list[Pronunciat
             spoken[0],
             (spoken_times[spoken] + 1) / highest[spoken[0]],
             spoken[1],
-            Beside(after(spoken), *factors(spoken)),
+            Beside(after(spoken), *factors(spoken, 2)),
         )
         for spoken in lexicon
     ]
     overall = min(max(overall, _LEAST), _MOST)
-    return entries, Ends(after(BEGIN), *factors(END), overall)
+    return entries, Ends(after(BEGIN), *factors(END, 6), overall)
 
 
 def _within(probability: float) -> float:
