@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import math
 from pathlib import Path
 
+import kaldifst
 import pytest
 from corpus_data import make_data, replace_line, write_lines
 
@@ -83,6 +85,29 @@ def test_a_bare_lexicon_with_probabilities_keeps_them(
     found = {p.word: p.probability for p in read_dictionary(layout.dict_dir).lexicon}
     assert found["<UNK>"] == found["!SIL"] == 1.0
     assert {found[word] for word in ("ann", "bob", "bye", "hello", "hi")} == {0.25}
+
+
+def test_probabilities_of_silence_reach_the_lang_folder(data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "dict"
+    folder.mkdir()
+    words = ["<UNK>", "ann", "bob", "bye", "hello", "hi"]
+    silence = [f"{w} 1 0.25 2 0.5 {'N' if w == '<UNK>' else 'X'}" for w in words]
+    write_lines(folder / "lexiconp_silprob.txt", silence)
+    write_lines(folder / "silprob.txt", ["<s> 0.9", "</s>_s 1.5", "</s>_n 0.25", "overall 0.4"])
+    layout = Layout(tmp_path / "out")
+    with pytest.raises(UserError, match=r"silprob.txt: silence_phones.txt, .* are not beside it"):
+        prepare(config(data, dict_dir=str(folder)), layout.root, 1)
+    write_lines(folder / "silence_phones.txt", ["N"])
+    write_lines(folder / "nonsilence_phones.txt", ["X"])
+    write_lines(folder / "optional_silence.txt", ["N"])
+    prepare(config(data, dict_dir=str(folder)), layout.root, 1)
+    file, lang = tmp_path / "config.yaml", tmp_path / "lang"
+    file.write_text("name: t\ncorpus: {kind: an4}\n")
+    arguments = ["--config", str(file), "--dict", str(layout.dict_dir), "--out", str(lang)]
+    assert main(["lang", *arguments]) == 0
+    fst = kaldifst.StdVectorFst.read(str(lang / "L.fst"))
+    finals = [fst.final(state).value for state in (1, 2)]
+    assert finals == pytest.approx([-math.log(0.25), -math.log(1.5)])
 
 
 def test_text_of_the_language_model(data: Path, tmp_path: Path) -> None:
