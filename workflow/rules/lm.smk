@@ -12,7 +12,9 @@ RESCORING_MB = held_mb(LM_SOURCES) if CONFIG.lm.rescores else 0
 LM_LANG = f"{OUT}/pieces/lang" if CONFIG.lm.pieces else f"{OUT}/lang"
 SPELLING = f"{OUT}/pieces/spelling.arpa.gz" if CONFIG.lm.pieces else []
 GRAPH_LANG = (
-    f"{OUT}/pronunciations/lang" if CONFIG.graph.pronunciation_probabilities else LM_LANG
+    f"{OUT}/pronunciations/lang"
+    if CONFIG.graph.pronunciation_probabilities
+    else LM_LANG
 )
 LM_TEXT = f"{OUT}/pieces" if CONFIG.lm.pieces else f"{OUT}/corpus/lm"
 
