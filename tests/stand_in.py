@@ -44,6 +44,7 @@ files = {
     "corpus": parts.get(options.get("--only")),
     "lm": ["full.arpa.gz", "first_pass.arpa.gz", "report.json"],
     "launch": ["final.pt", "summary.json"],
+    "pronunciations": ["dict/", "lang/", "report.json"],
     "alignment-report": ["report.json", *(f"{name}.png" for name in quality)],
     "adaptation-report": ["adaptation.json", *(f"{name}.png" for name in quality)],
 }

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import math
 from pathlib import Path
 
+import kaldifst
 import pytest
 from corpus_data import make_data, replace_line, write_lines
 
 from hadpsgd.cli import main
 from hadpsgd.config import Config
-from hadpsgd.config.alignment import KaldiAlignment
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.corpus.kinds import prepare
 from hadpsgd.corpus.lang.dictionary import read_dictionary
@@ -86,26 +87,27 @@ def test_a_bare_lexicon_with_probabilities_keeps_them(
     assert {found[word] for word in ("ann", "bob", "bye", "hello", "hi")} == {0.25}
 
 
-@pytest.mark.parametrize("name", ["silprob.txt", "lexiconp_silprob.txt"])
-def test_silence_probabilities_are_refused(data: Path, tmp_path: Path, name: str) -> None:
-    """They would be left out without a word; a lang folder of Kaldi's has its own."""
+def test_probabilities_of_silence_reach_the_lang_folder(data: Path, tmp_path: Path) -> None:
     folder = tmp_path / "dict"
     folder.mkdir()
-    write_lines(folder / "lexicon.txt", [f"{w} X" for w in ("ann", "bob", "bye", "hello", "hi")])
-    write_lines(folder / name, ["<s> 0.9"])
+    words = ["<UNK>", "ann", "bob", "bye", "hello", "hi"]
+    silence = [f"{w} 1 0.25 2 0.5 {'N' if w == '<UNK>' else 'X'}" for w in words]
+    write_lines(folder / "lexiconp_silprob.txt", silence)
+    write_lines(folder / "silprob.txt", ["<s> 0.9", "</s>_s 1.5", "</s>_n 0.25", "overall 0.4"])
     layout = Layout(tmp_path / "out")
-    refused = f"{name}: silence probabilities of words are not supported. Point dict_dir at a copy"
-    with pytest.raises(UserError, match=refused):
+    with pytest.raises(UserError, match=r"silprob.txt: silence_phones.txt, .* are not beside it"):
         prepare(config(data, dict_dir=str(folder)), layout.root, 1)
-    assert not layout.root.exists()
-    file = tmp_path / "config.yaml"
+    write_lines(folder / "silence_phones.txt", ["N"])
+    write_lines(folder / "nonsilence_phones.txt", ["X"])
+    write_lines(folder / "optional_silence.txt", ["N"])
+    prepare(config(data, dict_dir=str(folder)), layout.root, 1)
+    file, lang = tmp_path / "config.yaml", tmp_path / "lang"
     file.write_text("name: t\ncorpus: {kind: an4}\n")
-    lang = ["lang", "--config", str(file), "--dict", str(folder), "--out", str(tmp_path / "lang")]
-    assert main(lang) == 2 and not (tmp_path / "lang").exists()
-    imported = config(data, dict_dir=str(folder)).model_copy(
-        update={"alignment": KaldiAlignment(kind="kaldi", ali_dir="ali", lang_dir="lang")}
-    )
-    prepare(imported, layout.root, 1)
+    arguments = ["--config", str(file), "--dict", str(layout.dict_dir), "--out", str(lang)]
+    assert main(["lang", *arguments]) == 0
+    fst = kaldifst.StdVectorFst.read(str(lang / "L.fst"))
+    finals = [fst.final(state).value for state in (1, 2)]
+    assert finals == pytest.approx([-math.log(0.25), -math.log(1.5)])
 
 
 def test_text_of_the_language_model(data: Path, tmp_path: Path) -> None:

@@ -129,10 +129,10 @@ def test_a_word_late_in_the_utterance_decides_where_the_first_one_ends() -> None
     count = 3000
     spans = [Span(label=1, begin=i, end=i + 1) for i in range(count + 1)]
     spans.append(Span(label=2, begin=count + 1, end=count + 2))
-    found = aligner._match((5,) * count + (6,), tuple(span.label for span in spans))
+    found = aligner.match((5,) * count + (6,), tuple(span.label for span in spans))
     assert found == [(i, i + 1) for i in range(count)] + [(count, count + 2)]
     # nothing fits: known without trying every way
-    assert aligner._match((5,) * 40 + (6,), (1,) * 60 + (4,)) is None
+    assert aligner.match((5,) * 40 + (6,), (1,) * 60 + (4,)) is None
 
 
 def test_braces_within_braces() -> None:

@@ -258,9 +258,10 @@ def test_training_speech_costs_no_other_features(mono: StandIn) -> None:
         ({"decoding": {"beam": 9}}, "decode.single.eval", "graph"),
         ({"lm": {"order": 3}}, "lm", "lm_text"),
         ({"graph": {"self_loop_scale": 0.2}}, "graph", "lm"),
+        ({"graph": {"pronunciation_probabilities": True}}, "pronunciations", "lm"),
         ({"model": {"cells": 64}}, "train.single", "egs.train"),
     ],
-    ids=["sat", "tri", "decoding", "lm", "graph", "model"],
+    ids=["sat", "tri", "decoding", "lm", "graph", "pronunciations", "model"],
 )
 def test_settings_cost_what_comes_after(
     ladder: StandIn, changes: dict[str, Any], first: str, others: str
@@ -268,7 +269,7 @@ def test_settings_cost_what_comes_after(
     planned = ladder.planned(**changes)
     assert first in planned and "report" in planned
     assert others not in planned and others not in rules(planned)
-    if first in ("lm", "graph", "decode.single.eval"):
+    if first in ("lm", "graph", "pronunciations", "decode.single.eval"):
         assert not TRAINING - {"egs"} & rules(planned)
 
 

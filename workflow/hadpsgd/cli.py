@@ -51,6 +51,10 @@ STAGES: dict[str, tuple[str, str]] = {
         "hadpsgd.alignment.report_command",
         "durations, silence, outliers, phone times and TextGrids of an alignment",
     ),
+    "pronunciations": (
+        "hadpsgd.alignment.pronunciations_command",
+        "learn from an alignment which pronunciations are said, and where silence stands",
+    ),
     "egs": ("hadpsgd.egs.command", "training examples: fused features with their pdf-ids"),
     "check-egs": ("hadpsgd.egs.check_command", "compare training examples with their checksums"),
     "model-info": ("hadpsgd.models.command", "layers and parameters of a model"),

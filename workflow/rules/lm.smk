@@ -11,6 +11,11 @@ RESCORING_MB = held_mb(LM_SOURCES) if CONFIG.lm.rescores else 0
 # An open vocabulary: new words are spelled in pieces.
 LM_LANG = f"{OUT}/pieces/lang" if CONFIG.lm.pieces else f"{OUT}/lang"
 SPELLING = f"{OUT}/pieces/spelling.arpa.gz" if CONFIG.lm.pieces else []
+GRAPH_LANG = (
+    f"{OUT}/pronunciations/lang"
+    if CONFIG.graph.pronunciation_probabilities
+    else LM_LANG
+)
 LM_TEXT = f"{OUT}/pieces" if CONFIG.lm.pieces else f"{OUT}/corpus/lm"
 
 
@@ -76,9 +81,37 @@ rule lm:
         " --lang {input.lang:q} --memory {resources.mem_mb} --out {params.out:q} 2> {log:q}"
 
 
+if CONFIG.graph.pronunciation_probabilities:
+
+    rule pronunciations:
+        input:
+            ali=f"{OUT}/ali/train",
+            lang=f"{OUT}/lang",
+            data=f"{OUT}/corpus/data/train",
+        output:
+            dict=directory(f"{OUT}/pronunciations/dict"),
+            lang=directory(GRAPH_LANG),
+            report=f"{OUT}/pronunciations/report.json",
+        log:
+            f"{OUT}/logs/pronunciations.log",
+        benchmark:
+            f"{OUT}/benchmarks/pronunciations.tsv"
+        conda:
+            "../../envs/hadpsgd.yaml"
+        resources:
+            mem_mb=lambda wildcards, attempt: 2000 * attempt,
+            runtime=lambda wildcards, attempt: 60 * attempt,
+        params:
+            depends=DEPENDS["pronunciations"],
+            out=subpath(output.report, parent=True),
+        shell:
+            "hadpsgd pronunciations --ali {input.ali:q} --lang {input.lang:q} --data {input.data:q}"
+            " --out {params.out:q} 2> {log:q}"
+
+
 rule graph:
     input:
-        lang=LM_LANG,
+        lang=GRAPH_LANG,
         ali=f"{OUT}/ali/train",
         arpa=rules.lm.output.arpa,
         first_pass=FIRST_PASS,

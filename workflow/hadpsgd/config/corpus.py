@@ -114,8 +114,8 @@ class Kaldi(AnyCorpus):
     """Test sets: name to data directory; several may be parts of one."""
     dict_dir: PathText
     """Kaldi's `data/local/dict`: lexicon.txt, silence_phones.txt, nonsilence_phones.txt,
-    optional_silence.txt; or a bare lexicon.txt. lexiconp.txt goes before lexicon.txt; silprob.txt
-    is refused where the lang folder is made here."""
+    optional_silence.txt; or a bare lexicon.txt. lexiconp_silprob.txt (with silprob.txt) goes
+    before lexiconp.txt, and this before lexicon.txt."""
     lm_text: PathText | None = None
     """Language model text, one sentence a line, gzipped or not; the training transcripts where it
     is left out. An ARPA file belongs into lm.arpa."""

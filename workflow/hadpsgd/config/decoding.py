@@ -89,6 +89,11 @@ class Graph(Section):
     """Scale of self-loop probabilities (Kaldi's --self-loop-scale)."""
     transition_scale: float = Field(1.0, ge=0)
     """Scale of the other transition probabilities."""
+    pronunciation_probabilities: bool = Field(False, json_schema_extra=DECIDES_IF_GIVEN)
+    """Learn from the alignment of the training speech how likely each pronunciation of a word is,
+    and silence before and after it, for the lexicon of the graph (Kaldi's steps/get_prons.sh,
+    utils/dict_dir_add_pronprobs.sh, prepare_lang.sh). Probabilities of the dictionary, which the
+    alignment was made with, are replaced. Not with lm.pieces."""
     determinised: bool = True
     """Determinise the whole graph. With lm.pieces and letters in context that takes more memory
     than there is; without, the graph is larger and slower to search."""

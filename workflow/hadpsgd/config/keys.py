@@ -207,6 +207,7 @@ def _search(config: Config) -> Settings:
     return {
         **({"pieces": pieces} if config.lm.pieces else {}),
         "lm": [_without(config.lm, "pieces", "spelling_order")],
+        **({"pronunciations": []} if config.graph.pronunciation_probabilities else {}),
         "graph": [config.graph],
         "decode": [config.decoding, _fused(config)],
         "tune": [_without(config.scoring, "nist_tools")],

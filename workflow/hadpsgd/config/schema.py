@@ -93,6 +93,12 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _learned_of_whole_words(self) -> Config:
+        if self.graph.pronunciation_probabilities and self.lm.pieces:
+            raise ValueError("graph.pronunciation_probabilities: not with lm.pieces; leave one out")
+        return self
+
+    @model_validator(mode="after")
     def _realigned_by_a_run(self) -> Config:
         names = [run.id for run in self.training.members if not isinstance(run, StageRun)]
         if self.realign.run and self.realign.run not in names:

@@ -11,17 +11,17 @@ from collections.abc import Container, Iterator
 from pathlib import Path
 
 from hadpsgd.config import Config
-from hadpsgd.config.alignment import KaldiAlignment
 from hadpsgd.config.corpus import DataSet, Kaldi
 from hadpsgd.corpus import audio, stm
 from hadpsgd.corpus.case import Case
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.corpus.dictdir import read_lexicon, write_dict, write_lexicon, write_weighted
 from hadpsgd.corpus.lang.dictionary import (
-    is_weighted,
+    LEXICONS,
+    SILENCE_AT_ENDS,
     lexicon_file,
+    numbers_of,
     read_dictionary,
-    refuse_silence_probabilities,
 )
 from hadpsgd.corpus.layout import Layout
 from hadpsgd.corpus.parts import copy_tables, part_of
@@ -36,7 +36,7 @@ _PHONE_LISTS = ("silence_phones.txt", "nonsilence_phones.txt", "optional_silence
 
 def dictionary(config: Config, layout: Layout) -> None:
     """Check and copy the user's dictionary."""
-    copy_dictionary(config, Path(_corpus(config).dict_dir), layout)
+    copy_dictionary(Path(_corpus(config).dict_dir), layout)
 
 
 def data(
@@ -98,24 +98,28 @@ def _copy_set(part: DataSet, case: Case, folder: Path) -> None:
     write_table(folder / "spk2utt", {s: " ".join(ids) for s, ids in data.speakers.items()})
 
 
-def copy_dictionary(config: Config, source: Path, layout: Layout) -> None:
+def copy_dictionary(source: Path, layout: Layout) -> None:
     """Check a dict folder or a lexicon and copy it; raises UserError for its faults."""
-    if not isinstance(config.alignment, KaldiAlignment):  # whose lang folder has them
-        refuse_silence_probabilities(source)
     if not source.exists():
         raise UserError(
             "no such dictionary", where=source, fix="Set corpus.dict_dir to a folder or lexicon.txt"
         )
     if source.is_file() or not any((source / name).is_file() for name in _PHONE_LISTS):
         path = source if source.is_file() else lexicon_file(source)
+        if numbers_of(path) > 1:
+            raise UserError(
+                f"{', '.join(_PHONE_LISTS)} are not beside it",
+                where=path,
+                fix="Take the whole folder that utils/dict_dir_add_pronprobs.sh wrote",
+            )
         lexicon = read_lexicon(path)
         write_dict(layout.dict_dir, lexicon.words)
-        if is_weighted(path):
+        if numbers_of(path):
             write_weighted(layout.dict_dir / "lexiconp.txt", lexicon)
         return
     read_dictionary(source)
     layout.dict_dir.mkdir(parents=True, exist_ok=True)
-    for name in ("lexicon.txt", "lexiconp.txt", "extra_questions.txt", *_PHONE_LISTS):
+    for name in (*LEXICONS, SILENCE_AT_ENDS, "extra_questions.txt", *_PHONE_LISTS):
         if (path := plain_or_gzipped(source / name)).is_file():
             (layout.dict_dir / name).write_bytes(read_whole(path))
     if not layout.lexicon.is_file():

@@ -22,7 +22,7 @@ from hadpsgd.skipped import check_skipped
 
 def dictionary(config: Config, layout: Layout) -> None:
     """Check and copy the user's dictionary."""
-    copy_dictionary(config, Path(_corpus(config).dict_dir), layout)
+    copy_dictionary(Path(_corpus(config).dict_dir), layout)
 
 
 def data(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
+from hadpsgd.corpus.lang.word_match import WordMatcher
 from hadpsgd.decoding import lattice
-from hadpsgd.errors import UserError
 from hadpsgd.graph.transitions import Transitions
 
 FRAME_SHIFT = 0.01  # seconds
@@ -44,39 +43,16 @@ def phone_spans(path: lattice.Path, transitions: Transitions) -> list[Span]:
 
 
 @dataclass
-class WordAligner:
-    """Finds which phones of a path belong to which word, by the lexicon of the lang folder.
+class WordAligner(WordMatcher):
+    """Times of the words of paths."""
 
-    pronunciations: word to its phone sequences; those of word 0 are optional silences.
-    """
-
-    pronunciations: dict[int, list[tuple[int, ...]]] = field(default_factory=dict)
     unaligned: int = 0
     """Paths that the lexicon does not explain: their words begin where their labels are."""
-
-    @classmethod
-    def read(cls, folder: Path) -> WordAligner:
-        """Read `phones/align_lexicon.int` of a graph or decoding folder.
-
-        Raises:
-            UserError: it is missing or holds something else than numbers.
-        """
-        path = Path(folder) / "phones" / "align_lexicon.int"
-        table: dict[int, list[tuple[int, ...]]] = {}
-        try:
-            for line in path.read_text().splitlines():
-                _, word, *phones = map(int, line.split())
-                table.setdefault(word, []).append(tuple(phones))
-        except FileNotFoundError:
-            raise UserError("missing", where=path, fix="Make the lang folder again") from None
-        except ValueError:
-            raise UserError("not lines of `word word phones`", where=path) from None
-        return cls(table)
 
     def words(self, path: lattice.Path, phones: Sequence[Span]) -> list[Span]:
         """The words of a path with their times; the last one may be cut off."""
         labels = tuple(path.words.tolist())
-        cuts = self._match(labels, tuple(span.label for span in phones))
+        cuts = self.match(labels, tuple(span.label for span in phones), cut=True)
         if cuts is None:
             self.unaligned += 1
             starts = path.word_frames.tolist()
@@ -88,50 +64,6 @@ class WordAligner:
             for label, (begin, end) in zip(labels, times, strict=True)
         ]
 
-    def _match(
-        self, words: tuple[int, ...], phones: tuple[int, ...]
-    ) -> list[tuple[int, int]] | None:
-        """First and last phone (exclusive) of every word, or None.
-
-        The first way that fits, depth first: the nearest silences, pronunciations in their order.
-        """
-        if not words:
-            return []
-        cuts: list[tuple[int, int]] = []
-        waiting = [self._ways(words, phones, 0, 0)]  # of each word so far, what is not tried yet
-        dead: set[tuple[int, int]] = set()  # (words said, phones passed) from which nothing fits
-        while waiting:
-            said = len(waiting)
-            way = next((w for w in waiting[-1] if (said, w[1]) not in dead), None)
-            if way is None:
-                waiting.pop()
-                dead.add((said - 1, cuts[-1][1] if cuts else 0))
-                if cuts:
-                    cuts.pop()
-            elif said < len(words):
-                cuts.append(way)
-                waiting.append(self._ways(words, phones, said, way[1]))
-            elif len(phones) in _after_silences(way[1], phones, self._silences):
-                return [*cuts, way]
-        return None
-
-    def _ways(
-        self, words: tuple[int, ...], phones: tuple[int, ...], word: int, phone: int
-    ) -> Iterator[tuple[int, int]]:
-        """Where a word may begin and end, of those before it ending at a phone."""
-        last = word == len(words) - 1
-        for begin in _after_silences(phone, phones, self._silences):
-            for form in self.pronunciations.get(words[word], []):
-                end = begin + len(form)
-                there = phones[begin:end]
-                cut_off = last and end >= len(phones)
-                if there == form or (cut_off and there and there == form[: len(there)]):
-                    yield begin, min(end, len(phones))
-
-    @property
-    def _silences(self) -> list[tuple[int, ...]]:
-        return self.pronunciations.get(0, [])
-
 
 def _frames(phones: Sequence[Span], first: int, last: int) -> tuple[int, int]:
     """Begin and end of phones first .. last - 1; of none, the place between."""
@@ -139,16 +71,3 @@ def _frames(phones: Sequence[Span], first: int, last: int) -> tuple[int, int]:
         return phones[first].begin, phones[last - 1].end
     place = phones[first].begin if first < len(phones) else phones[-1].end
     return place, place
-
-
-def _after_silences(
-    at: int, phones: tuple[int, ...], silences: Sequence[tuple[int, ...]]
-) -> list[int]:
-    """Places that can be reached by passing optional silences, nearest first."""
-    places = [at]
-    for place in places:  # grows while it is read
-        for form in silences:
-            beyond = place + len(form)
-            if form and phones[place:beyond] == form and beyond not in places:
-                places.append(beyond)
-    return places

@@ -10,7 +10,12 @@ from pathlib import Path
 
 from hadpsgd import config
 from hadpsgd.config import Config
-from hadpsgd.corpus.lang.dictionary import Dictionary, Pronunciation, read_dictionary
+from hadpsgd.corpus.lang.dictionary import (
+    Dictionary,
+    Pronunciation,
+    read_dictionary,
+    refuse_silence_probabilities,
+)
 from hadpsgd.corpus.lang.directory import read_symbols, write_lang
 from hadpsgd.corpus.lang.graphemes import non_words, spelled
 from hadpsgd.corpus.lang.lexicon_fst import SOUND, WORD_END, WORD_START, piece_arcs
@@ -40,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
     settings = config.load(args.config)
     check(settings)
     dictionary = read_dictionary(args.dict)
+    refuse_silence_probabilities(dictionary, key="lm.pieces")
     if settings.lang.units == "graphemes":
         dictionary = spelled(dictionary)
     noises = non_words(dictionary)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hadpsgd.config import load
 from hadpsgd.config.alignment import KaldiAlignment
-from hadpsgd.corpus.lang.dictionary import read_dictionary, refuse_silence_probabilities
+from hadpsgd.corpus.lang.dictionary import read_dictionary
 from hadpsgd.corpus.lang.directory import copy_lang, write_lang
 from hadpsgd.corpus.lang.graphemes import spelled
 from hadpsgd.errors import UserError
@@ -35,7 +35,6 @@ def run(args: argparse.Namespace) -> int:
         copy_lang(source=source, out=args.out)
         print(f"lang: copied from {source}", file=sys.stderr)
         return 0
-    refuse_silence_probabilities(args.dict)
     dictionary = read_dictionary(args.dict)
     if config.lang.units == "graphemes":
         dictionary = spelled(dictionary)

@@ -6,24 +6,30 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from hadpsgd.corpus.lang.silences import Beside, Ends, beside_of, ends_of
 from hadpsgd.corpus.tables import Report, raise_fault
 from hadpsgd.errors import UserError
 from hadpsgd.files import plain_or_gzipped, read_whole
 
 RESERVED_WORDS = frozenset({"<eps>", "<s>", "</s>"})
 """They mean something else in Kaldi's graphs, as do words that begin with #."""
-SILENCE_PROBABILITIES = ("silprob.txt", "lexiconp_silprob.txt")
-"""What utils/dict_dir_add_pronprobs.sh adds to a dict folder."""
+LEXICONS = ("lexiconp_silprob.txt", "lexiconp.txt", "lexicon.txt")
+"""Lexicons of a dict folder; the first one that is there holds, as in Kaldi."""
+SILENCE_AT_ENDS = "silprob.txt"
+"""What lies beside lexiconp_silprob.txt."""
+_NUMBERS = dict(zip(LEXICONS, (4, 1, 0), strict=True))
+"""Numbers between word and phones."""
 RESERVED_PHONES = frozenset({"<eps>"})
 
 
 @dataclass(frozen=True)
 class Pronunciation:
-    """One line of the lexicon: a word, its probability and its phones."""
+    """One line of the lexicon: a word, its probability, its phones, and silence beside it."""
 
     word: str
     probability: float
     phones: tuple[str, ...]
+    beside: Beside | None = None
 
 
 Groups = tuple[tuple[str, ...], ...]
@@ -31,17 +37,21 @@ Groups = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True)
 class Dictionary:
-    """A dict folder. A group is a line of a phone list: its phones share a tree root."""
+    """A dict folder. A group is a line of a phone list: its phones share a tree root.
+
+    ends: silence at the ends of utterances, where all words have silence beside them.
+    """
 
     lexicon: tuple[Pronunciation, ...]
     silence: Groups
     nonsilence: Groups
     optional_silence: str
     extra_questions: Groups
+    ends: Ends | None = None
 
 
 def read_dictionary(folder: Path) -> Dictionary:
-    """Read and check a dict folder (lexiconp.txt goes before lexicon.txt, as in Kaldi).
+    """Read and check a dict folder; the first of `LEXICONS` holds.
 
     Raises:
         UserError: a file is missing, or a line does not fit (file and line are named).
@@ -64,7 +74,16 @@ def read_dictionary(folder: Path) -> Dictionary:
         for phone in group:
             if phone not in phones:
                 raise UserError(f"phone '{phone}' is in no phone list", where=questions)
-    return Dictionary(_lexicon(folder, phones), silence, nonsilence, optional[0][0], extra)
+    lexicon = _lexicon(folder, phones)
+    ends = _ends(folder / SILENCE_AT_ENDS) if lexicon[0].beside else None
+    return Dictionary(lexicon, silence, nonsilence, optional[0][0], extra, ends)
+
+
+def _ends(path: Path) -> Ends:
+    try:
+        return ends_of({name: " ".join(rest) for _, (name, *rest) in _lines(path)})
+    except ValueError as error:
+        raise UserError(str(error), where=path) from None
 
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -117,67 +136,70 @@ def _lexicon(folder: Path, phones: set[str]) -> tuple[Pronunciation, ...]:
 
 
 def lexicon_file(folder: Path) -> Path:
-    """The lexicon of a dict folder: lexiconp.txt before lexicon.txt, as in Kaldi."""
-    weighted = plain_or_gzipped(folder / "lexiconp.txt")
-    return weighted if weighted.is_file() else plain_or_gzipped(folder / "lexicon.txt")
+    """The lexicon of a dict folder: the first of `LEXICONS` that is there."""
+    paths = [plain_or_gzipped(folder / name) for name in LEXICONS]
+    return next((path for path in paths if path.is_file()), paths[-1])
 
 
-def is_weighted(path: Path) -> bool:
-    """Whether a lexicon has probabilities: lexiconp.txt."""
-    return path.name.removesuffix(".gz") == "lexiconp.txt"
+def numbers_of(path: Path) -> int:
+    """How many numbers a lexicon has between word and phones, by its name: 0 in lexicon.txt, or
+    with any other name, 1 in lexiconp.txt, 4 in lexiconp_silprob.txt."""
+    return _NUMBERS.get(path.name.removesuffix(".gz"), 0)
 
 
 def read_pronunciations(
     path: Path, report: Report = raise_fault
 ) -> Iterator[tuple[str, Pronunciation]]:
-    """Yield (file and line, pronunciation) of lexicon.txt (`word phone ...`) or lexiconp.txt
-    (`word probability phone ...`).
+    """Yield (file and line, pronunciation) of lexicon.txt (`word phone ...`), lexiconp.txt
+    (`word probability phone ...`) or lexiconp_silprob.txt (three more numbers: `Beside`).
 
     Faults reported: a word without phones, a pronunciation twice, a reserved word, a probability
-    that is none.
+    or factor that is none.
 
     Raises:
         UserError: the file is not there, not UTF-8, has Windows line ends or no word.
     """
     seen: set[tuple[str, tuple[str, ...]]] = set()
+    numbers = numbers_of(path)
     for number, (word, *rest) in _lines(path):
         where = f"{path}:{number}"
-        given = rest.pop(0) if is_weighted(path) and rest else "1"
-        phones = tuple(rest)
+        given, phones = rest[:numbers], tuple(rest[numbers:])
+        beside = beside_of(given[1:]) if len(given) == 4 else None
         if not phones:
-            fault, fix = f"word '{word}' has no phones", "Write: word phones"
+            fault, fix = f"word '{word}' has no phones", f"Write: word{' number' * numbers} phones"
         elif word in RESERVED_WORDS or word.startswith("#"):
             fault, fix = f"word '{word}' is reserved", "Remove it"
         elif (word, phones) in seen:
             fault, fix = f"pronunciation of '{word}' twice", "Remove one"
-        elif (probability := _probability(given)) is None:
-            fault, fix = f"'{given}' is not a probability above 0, at most 1", ""
+        elif (probability := _probability(*given[:1])) is None:
+            fault, fix = f"'{given[0]}' is not a probability above 0, at most 1", ""
+        elif len(given) == 4 and beside is None:
+            fault = f"'{' '.join(given[1:])}': not a probability below 1 and two factors above 0"
+            fix = "utils/dict_dir_add_pronprobs.sh writes them after the first probability"
         else:
             seen.add((word, phones))
-            yield where, Pronunciation(word, probability, phones)
+            yield where, Pronunciation(word, probability, phones, beside)
             continue
         report(UserError(fault, where=where, fix=fix))
     if not seen:
         raise UserError("no word in it", where=path)
 
 
-def refuse_silence_probabilities(folder: Path) -> None:
-    """Refuse a dict folder with Kaldi's probabilities of silence by word: none are learnt here.
+def refuse_silence_probabilities(dictionary: Dictionary, *, key: str) -> None:
+    """Refuse silence probabilities by pronunciation where words are spelled.
 
     Raises:
-        UserError: there are some.
+        UserError: there are some; names the config's key.
     """
-    for name in SILENCE_PROBABILITIES:
-        if (folder / name).exists():
-            raise UserError(
-                "silence probabilities of words are not supported",
-                where=folder / name,
-                fix="Point dict_dir at a copy of the folder without silprob.txt and"
-                " lexiconp_silprob.txt: lexiconp.txt is used",
-            )
+    if dictionary.ends:
+        raise UserError(
+            f"{key}: {LEXICONS[0]} has probabilities of silence by pronunciation, and words are"
+            " spelled here",
+            fix=f"Point dict_dir at a copy of the folder without {LEXICONS[0]}",
+        )
 
 
-def _probability(text: str) -> float | None:
+def _probability(text: str = "1") -> float | None:
     try:
         value = float(text)
     except ValueError:

@@ -18,8 +18,8 @@ from hadpsgd.corpus.lang.lexicon_fst import (
     Silence,
     add_disambiguation,
     add_word_self_loops,
+    arcs_of,
     compile_lexicon,
-    lexicon_arcs,
 )
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
@@ -80,11 +80,11 @@ def _positioned(phones: Sequence[str]) -> tuple[str, ...]:
 
 
 def write_lang(
-    dictionary: Dictionary, settings: Lang, out: Path, arcs: LexiconArcs = lexicon_arcs
+    dictionary: Dictionary, settings: Lang, out: Path, arcs: LexiconArcs | None = None
 ) -> None:
     """Write a lang folder: what Kaldi's utils/prepare_lang.sh leaves, its options from `settings`.
 
-    `arcs` makes the lexicon transducers: of words, or of pieces of words.
+    `arcs` makes the lexicon transducers: of pieces of words; left out, of words.
 
     Raises:
         UserError: the word for unknown words is not in the lexicon.
@@ -102,7 +102,7 @@ def write_lang(
     words = ["<eps>", *vocabulary, "#0", "<s>", "</s>"]
     word_ids = {word: number for number, word in enumerate(words)}
     oov = _oov(settings.oov, vocabulary)
-    optional = dictionary.optional_silence
+    optional, arcs = dictionary.optional_silence, arcs or arcs_of(dictionary)
     plain = Silence(optional, settings.silence_probability)
     ended = Silence(optional, settings.silence_probability, disambig[-1])
 

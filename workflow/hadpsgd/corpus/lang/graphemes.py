@@ -5,7 +5,11 @@ from __future__ import annotations
 import unicodedata
 from dataclasses import replace
 
-from hadpsgd.corpus.lang.dictionary import Dictionary, Pronunciation
+from hadpsgd.corpus.lang.dictionary import (
+    Dictionary,
+    Pronunciation,
+    refuse_silence_probabilities,
+)
 from hadpsgd.errors import UserError
 
 
@@ -27,8 +31,10 @@ def spelled(dictionary: Dictionary) -> Dictionary:
     """The same words, pronounced as they are spelled; words of noise keep their phones.
 
     Raises:
-        UserError: a word has no letters, or a letter has the name of a silence phone.
+        UserError: a word has no letters, or a letter has the name of a silence phone, or there
+            are silence probabilities by pronunciation.
     """
+    refuse_silence_probabilities(dictionary, key="lang.units: graphemes")
     noises = non_words(dictionary)
     lexicon: dict[str, Pronunciation] = dict(noises)
     for entry in dictionary.lexicon:

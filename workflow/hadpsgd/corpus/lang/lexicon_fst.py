@@ -1,6 +1,7 @@
 """Lexicon transducers L and L_disambig: phones to words, with optional silence.
 
-The same texts as Kaldi's utils/lang/make_lexicon_fst.py and add_lex_disambig.pl make.
+The same texts as Kaldi's utils/lang/make_lexicon_fst.py and add_lex_disambig.pl make; silence by
+word as in Chen, Xu, Wu, Povey, Khudanpur (2015).
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import kaldifst
+
+from hadpsgd.corpus.lang.dictionary import Dictionary
+from hadpsgd.corpus.lang.silences import Beside, Ends
 
 Phones = tuple[str, ...]
 Entry = tuple[str, float, Phones]
@@ -121,6 +125,43 @@ def piece_arcs(entries: Iterable[Entry], silence: Silence) -> Iterator[str]:
 def _spoken(phones: Phones) -> bool:
     """Whether there are phones besides a disambiguation symbol."""
     return bool(phones) and not (len(phones) == 1 and phones[0].startswith("#"))
+
+
+def context_arcs(besides: Sequence[Beside], ends: Ends) -> LexiconArcs:
+    """What makes the lines where silence depends on the words beside it, of entries in this order.
+
+    A word is said in state LOOP after a word, in state SILENCE after silence. In L_disambig it is
+    the way without silence that has the symbol, which spares arcs (as in Kaldi's
+    make_lexicon_fst_silprob.pl).
+    """
+
+    def arcs(entries: Iterable[Entry], silence: Silence) -> Iterator[str]:
+        symbol = silence.disambig or "<eps>"
+        yield f"{START} {LOOP} {symbol} <eps> {-math.log(1.0 - ends.begin)}"
+        yield f"{START} {SILENCE} {silence.phone} <eps> {-math.log(ends.begin)}"
+        state = SILENCE + 1
+        for (word, probability, phones), beside in zip(entries, besides, strict=True):
+            cost = -math.log(probability)
+            yield f"{LOOP} {state} {phones[0]} {word} {cost - math.log(beside.without)}"
+            yield f"{SILENCE} {state} {phones[0]} {word} {cost - math.log(beside.with_silence)}"
+            for phone in phones[1:]:
+                yield f"{state} {state + 1} {phone} <eps>"
+                state += 1
+            yield f"{state} {LOOP} {symbol} <eps> {-math.log(1.0 - beside.after)}"
+            yield f"{state} {SILENCE} {silence.phone} <eps> {-math.log(beside.after)}"
+            state += 1
+        yield f"{LOOP} {-math.log(ends.without)}"
+        yield f"{SILENCE} {-math.log(ends.with_silence)}"
+
+    return arcs
+
+
+def arcs_of(dictionary: Dictionary) -> LexiconArcs:
+    """What makes the transducer of a dictionary's words."""
+    if not dictionary.ends:
+        return lexicon_arcs
+    besides = [entry.beside for entry in dictionary.lexicon if entry.beside]
+    return context_arcs(besides, dictionary.ends)
 
 
 LexiconArcs = Callable[[Iterable[Entry], Silence], Iterator[str]]
