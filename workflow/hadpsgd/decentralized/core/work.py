@@ -10,6 +10,10 @@ about to claim (`state/<learner>`) before it does, so what a dead one owned is k
 words. Between taking a number (`add`) and telling of it a death leaves a number that nobody owns:
 whoever buries the dead finds it, marks it lost and offers it. An offer names the owner that it
 takes the block from, so of all who want it, and however often it is offered, one gets it.
+
+Who was buried may only have stood still, and go on. A learner's words change from those that it
+said last alone, so it finds out that others wrote there when it tells of the next block. What it
+took without being able to say so, it offers.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from hadpsgd.decentralized.core.engine import ExcludedError
 from hadpsgd.decentralized.core.pace import Pace
 from hadpsgd.decentralized.core.stores import Store
 
@@ -99,8 +104,9 @@ class Ledger:
         learner: this one.
         learners: how many there are.
         generation: larger than that of any process that was this learner before.
-        used: blocks that a learner has done, of which those count that outlive its death; without,
-            its own last words count.
+        used: blocks that a learner's processes up to a generation, which are dead, have done: for
+            good, whatever they do when they were not dead after all; without, its own last words
+            count.
         durable: makes what this learner has done outlive its death; called before it is told.
         now: tells the time, in seconds.
         pace: this learner's, where it has worked with the others on something before.
@@ -115,7 +121,7 @@ class Ledger:
         learner: int,
         learners: int,
         generation: int = 0,
-        used: Callable[[int], Collection[int]] | None = None,
+        used: Callable[[int, int], Collection[int]] | None = None,
         durable: Callable[[], object] = lambda: None,
         now: Callable[[], float] = time.monotonic,
         pace: Pace | None = None,
@@ -139,20 +145,32 @@ class Ledger:
         self._old: list[int] = []
         self._tidy_at = TIDY_EVERY
         self._begun = False
+        self._stuck = False
+        self._said = ""
+        """Its last words."""
         self._claims = 0
         self._owned: set[int] = set()  # places of all blocks that were ever this process's
         self._pace = pace or Pace(learners, now)
         self._first = first
 
     def begin(self) -> None:
-        """Before the first claim: bury this learner's former selves, and be known."""
-        if self.generation:
-            self.bury(self.learner, until=self.generation - 1)
-        former = self._states()[self.learner]
-        self._done = former.done if former else 0
-        self._next = min(self.store.add("next", 0), len(self.left)) if self.generation else 0
+        """Before the first claim: bury this learner's former selves, and be known.
+
+        Raises:
+            ExcludedError: another process is this learner now.
+        """
         self._begun = True
-        self.tell()
+        while True:  # others may bury former selves meanwhile
+            if self.generation:
+                self.bury(self.learner, until=self.generation - 1)
+                self._next = min(self.store.add("next", 0), len(self.left))
+            self._said = self._get(_of(self.learner))
+            former = State(**json.loads(self._said)) if self._said else None
+            if former is not None and former.generation > self.generation:
+                raise self._excluded()
+            self._done = former.done if former else 0
+            if self._tell():
+                return
 
     def claim(self) -> int | None:
         """A block for this learner alone; None: there is none now, or others are sooner done.
@@ -188,22 +206,39 @@ class Ledger:
             self._done += 1
 
     def tell(self) -> None:
-        """Let the others know what is done and what is held."""
+        """Let the others know what is done and what is held.
+
+        Raises:
+            ExcludedError: the others go on without this process.
+        """
+        if not self._tell():
+            raise self._excluded()
+        if len(self._old) >= self._tidy_at:
+            self.tidy()
+
+    def _tell(self) -> bool:
+        """Whether nobody wrote in its place since it said something last."""
         with self._lock:
             done, held = self._done, tuple(sorted(self._held.values()))
             low = min(self._numbers, default=self._next)
         self.durable()
         state = State(generation=self.generation, done=done, low=low, held=held)
-        self.store.set(_of(self.learner), json.dumps(asdict(state)))
-        if len(self._old) >= self._tidy_at:
-            self.tidy()
+        words = json.dumps(asdict(state))
+        if self.store.compare_set(_of(self.learner), self._said, words).decode() != words:
+            return False
+        self._said = words
+        return True
+
+    def _excluded(self) -> ExcludedError:
+        return ExcludedError(
+            f"the others took (super-)learner {self.learner} for dead and go on without"
+        )
 
     def give_back(self) -> None:
         """What is claimed and not finished is anybody's; this learner may claim it again."""
         me = _owner(self.learner, self.generation)
         for block, index in sorted(self._held.items()):
-            if self.store.compare_set(_claim(index), me, LOST).decode() == LOST:
-                self._offer(index, LOST)
+            self._let_go(index, me)
             with self._lock:
                 del self._held[block]
                 self._numbers.discard(index)
@@ -220,22 +255,44 @@ class Ledger:
     @property
     def all_done(self) -> bool:
         """Whether every block is done, by whomever."""
-        return sum(state.done for state in self._states() if state) == len(self.left)
+        return self._all_done(self._states())
+
+    def look_for_end(self) -> bool:
+        """Whether every block is done. If not, and nobody has one, look for numbers that were lost.
+
+        One that was buried may have gone on, taken a number and died before it could offer it.
+        """
+        states = self._states()
+        if self._all_done(states):
+            return True
+        stuck = not any(state.held for state in states if state)
+        if stuck and self._stuck:  # twice in a row: nobody is about to take what was offered
+            self._find_lost()
+        self._stuck = stuck
+        return False
+
+    def _all_done(self, states: Iterable[State | None]) -> bool:
+        return sum(state.done for state in states if state) == len(self.left)
 
     def bury(self, learner: int, *, until: int) -> None:
         """A learner's processes up to generation `until` are dead: offer what they left undone.
 
-        Does no harm if others do so too, or did and died half-way.
+        Does no harm if others do so too, or did and died half-way, nor if one of the dead goes on.
         """
+        while not self._bury(learner, until):
+            pass  # it has said something meanwhile
+
+    def _bury(self, learner: int, until: int) -> bool:
+        """Whether it is buried."""
         words = self._get(_of(learner))
         state = State(**json.loads(words)) if words else State(generation=until, done=0, low=0)
         if state.generation > until or (not state.held and state.low >= len(self.left)):
-            return
+            return True
         owner = _owner(learner, state.generation)
-        used = self.used(learner) if words and self.used is not None else None
+        used = self.used(learner, until) if words and self.used is not None else None
         for index in state.held:
             undone = used is None or self.left.block(index) not in used
-            if undone and (found := self._get(_claim(index))) in (owner, LOST):
+            if undone and (found := self._get(_claim(index)) or self._lose(index)) in (owner, LOST):
                 self._offer(index, found)
         self._find_lost()
         buried = State(
@@ -243,7 +300,8 @@ class Ledger:
             done=state.done if used is None else sum(block in self.left for block in used),
             low=len(self.left),
         )
-        self.store.compare_set(_of(learner), words, json.dumps(asdict(buried)))
+        told = json.dumps(asdict(buried))
+        return self.store.compare_set(_of(learner), words, told).decode() == told
 
     def _fresh(self) -> int | None:
         """A block that nobody has had."""
@@ -263,7 +321,11 @@ class Ledger:
         return None
 
     def _take(self, index: int, owner: str) -> bool:
-        """Become the owner instead of `owner`; whether that worked."""
+        """Become the owner instead of `owner`; whether that worked.
+
+        Raises:
+            ExcludedError: the others go on without this process; they can have the block.
+        """
         if index in self._owned:  # offered twice, and had the first time
             return False
         block, me = self.left.block(index), _owner(self.learner, self.generation)
@@ -272,8 +334,15 @@ class Ledger:
             if not owner:
                 self._numbers.add(index)
                 self._next = index + 1
-        self.tell()
+        try:
+            self.tell()
+        except ExcludedError:
+            self._let_go(index, owner)
+            raise
         won = self.store.compare_set(_claim(index), owner, me).decode() == me
+        if won and owner and self._get(_of(self.learner)) != self._said:  # buried before it won
+            self._let_go(index, me)
+            raise self._excluded()
         if won:
             self._owned.add(index)
         else:
@@ -281,6 +350,11 @@ class Ledger:
                 del self._held[block]
                 self._numbers.discard(index)
         return won
+
+    def _let_go(self, index: int, owner: str) -> None:
+        """A block that was to be this learner's, and `owner`'s until then, is anybody's."""
+        if self.store.compare_set(_claim(index), owner, LOST).decode() == LOST:
+            self._offer(index, LOST)
 
     def _offered(self) -> Iterator[tuple[int, str]]:
         """(place, owner) of blocks that were given back, each once."""
@@ -301,10 +375,14 @@ class Ledger:
     def _find_lost(self) -> None:
         """Offer the numbers that somebody took and died before it told of them."""
         for index in range(self._low(), min(self.store.add("next", 0), len(self.left))):
-            lost = self.store.compare_set(_claim(index), "", LOST).decode() == LOST
-            # a claim may have been done and tidied away meanwhile: then `low` is past it
-            if lost and index >= self._low():
+            if self._lose(index) == LOST:
                 self._offer(index, LOST)
+
+    def _lose(self, index: int) -> str:
+        """A number without an owner is lost, so that nobody claims it late; who owns it now."""
+        found = self.store.compare_set(_claim(index), "", LOST).decode()
+        # a claim may have been done and tidied away meanwhile: then `low` is past it
+        return found if found != LOST or index >= self._low() else ""
 
     def _low(self) -> int:
         """Every number below it has an owner, or had one."""
