@@ -25,9 +25,10 @@ from hadpsgd.decentralized.core.following import (
     Leading,
     MemberSupply,
 )
+from hadpsgd.decentralized.core.left import Left
 from hadpsgd.decentralized.core.place import Place
 from hadpsgd.decentralized.core.supply import Claims, Supply
-from hadpsgd.decentralized.core.work import Ledger, Left
+from hadpsgd.decentralized.core.work import Ledger
 from hadpsgd.decentralized.network.rendezvous import Meeting
 from hadpsgd.decentralized.record import reading
 from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
