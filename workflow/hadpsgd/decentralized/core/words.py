@@ -1,8 +1,8 @@
 """What learners that share their work last told each other: one key of the store for each.
 
 Only who knows a learner's last words can put others in their place, so one that was buried, and
-goes on, finds that out. No two words of a process are alike: else others could put theirs in place of
-words that were said again, after it had claimed something.
+goes on, finds that out. No two claims are told in the same words: else others could put theirs in
+place of words that they had read before it claimed.
 """
 
 from __future__ import annotations

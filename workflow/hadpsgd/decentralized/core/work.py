@@ -5,15 +5,11 @@ claims the next one, each block is done once, and what a dead learner claimed an
 back. No learner asks another, and none serves the others: the store arbitrates by `add` and
 `compare_set` alone.
 
-One key decides who owns a block: `claim/<index>`, set by `compare_set`. A learner tells what it is
-about to claim (`state/<learner>`) before it does, so what a dead one owned is known from its last
-words. Between taking a number (`add`) and telling of it a death leaves a number that nobody owns:
-whoever buries the dead finds it, marks it lost and offers it. An offer names the owner that it
-takes the block from, so of all who want it, and however often it is offered, one gets it.
-
-Who was buried may only have stood still, and go on. A learner's words change from those that it
-said last alone, so it finds out that others wrote there when it tells of the next block. What it
-took without being able to say so, it offers.
+A learner tells what it is about to claim (`words`) before it does (`claims`), so what a dead one
+owned is known from its last words. Between taking a number (`add`) and telling of it a death leaves
+a number that nobody owns: whoever buries the dead finds it, marks it lost and offers it. Who was
+buried may only have stood still, and go on: when it tells of the next block it finds out, and what
+it took without being able to say so, it offers.
 """
 
 from __future__ import annotations
