@@ -34,6 +34,7 @@ from training_data import write_config, write_egs
 from hadpsgd.decentralized.core.events import Event, Join, Mix, blocks_of, ledger_faults
 from hadpsgd.decentralized.record.reading import blocks, events_of, read
 from hadpsgd.decentralized.topology.schedules import create
+from hadpsgd.training.checkpoints import newest
 
 KINDS = {
     "killed": signal.SIGKILL,
@@ -135,22 +136,30 @@ class Race:
         return [sys.executable, "-m", "hadpsgd", stage, *of_run, *egs]
 
     def events(self) -> dict[int, list[Event]]:
-        """Of all records, as far as they are whole now."""
+        """Of all records, as far as the last checkpoint counts them."""
         schedule = create("ring", learners=self.nodes, seed=3)
         [folder] = (self.folder / "results/checkpoints/tiny").iterdir()
-        files = {n: folder / f"record/node-{n}.bin" for n in range(self.nodes)}
-        return {n: events_of(read(file, schedule)) for n, file in files.items()}
+        records = newest(folder).records()
+        return {
+            node: events_of(read(folder / "record" / found.file, schedule, found.length))
+            for node, found in records.items()
+        }
 
     def done(self, node: int) -> int:
         """Blocks in a node's record."""
         schedule = create("ring", learners=self.nodes, seed=3)
-        files = self.folder.glob(f"results/checkpoints/tiny/*/record/node-{node}.bin")
-        return sum(len(blocks(file, schedule, node=node)) for file in files)
+        return sum(len(blocks(file, schedule, node=node)) for file in self._record(node))
 
     def size_of_record(self, node: int) -> int:
         """Bytes of a node's record."""
-        files = self.folder.glob(f"results/checkpoints/tiny/*/record/node-{node}.bin")
-        return sum(file.stat().st_size for file in files)
+        return sum(file.stat().st_size for file in self._record(node))
+
+    def _record(self, node: int) -> list[Path]:
+        """What the process writes that came last, which goes on from those before; or nothing."""
+        place = "results/checkpoints/tiny/*/record"
+        names = f"node-{node}.bin", f"node-{node}.*.bin"
+        files = [file for name in names for file in self.folder.glob(f"{place}/{name}")]
+        return sorted(files, key=lambda file: file.stat().st_size)[-1:]
 
     def came(self, rank: int) -> int:
         """How often a rank has come after another one that had its place."""

@@ -23,13 +23,12 @@ from processes import Outcome, Process, free_port, launch_rank
 
 from hadpsgd.decentralized import assembly
 from hadpsgd.decentralized.core.buffers import flatten
-from hadpsgd.decentralized.core.engine import LostMemberError
+from hadpsgd.decentralized.core.engine import ExcludedError, LostMemberError
 from hadpsgd.decentralized.core.events import Event, Join, Mix, Update, ledger_faults
 from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.core.sums import mean_of
 from hadpsgd.decentralized.elastic.helpers import Helper, Word, lets_in, may_help
-from hadpsgd.decentralized.elastic.membership import ExcludedError
 from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.decentralized.network.link import Link
 from hadpsgd.decentralized.record.entries import Entry

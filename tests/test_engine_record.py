@@ -163,7 +163,7 @@ def test_newcomer_goes_on_after_the_last_whole_event(tmp_path: Path) -> None:
     ).flush()
     path.write_bytes(path.read_bytes()[:-4])
     again = Recorder(path, {"run": "x"}, RING, 2)
-    assert again.take_over() == (1, 1)
+    assert again.take_over(again.left()) == (1, 1)
     again.event(Join(source=3, version=9))
     again.flush()
     assert read(path, RING) == [Update(step=0, read=0, rate=0.5), Join(source=3, version=9)]
@@ -177,7 +177,7 @@ def test_newcomer_goes_on_before_what_is_no_event(tail: bytes, tmp_path: Path) -
     write(path, sound).flush()
     path.write_bytes(path.read_bytes() + tail)
     again = Recorder(path, {"run": "x"}, RING, 2)
-    assert again.take_over() == (2, 2)
+    assert again.take_over(again.left()) == (2, 2)
     again.flush()
     assert read(path, RING) == sound
 
@@ -188,7 +188,7 @@ def test_newcomer_of_one_that_wrote_nothing(left: bytes | None, tmp_path: Path) 
     if left is not None:
         path.write_bytes(left)
     recorder = Recorder(path, {"run": "x"}, RING, 2)
-    assert recorder.take_over() == (0, 0)
+    assert recorder.take_over(recorder.left()) == (0, 0)
     recorder.event(Join(source=3, version=9))
     recorder.flush()
     assert read(path, RING) == [Join(source=3, version=9)]

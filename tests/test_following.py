@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hadpsgd.decentralized.core.following import Following, Given, Leading, MemberSupply
+from hadpsgd.decentralized.core.left import Left
 from hadpsgd.decentralized.core.stores import LocalStore
 from hadpsgd.decentralized.core.supply import Claims
-from hadpsgd.decentralized.core.work import Ledger, Left
+from hadpsgd.decentralized.core.work import Ledger
 
 SECONDS = 120.0
 Taken = list[tuple[int, int] | None]

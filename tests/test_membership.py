@@ -11,9 +11,10 @@ from dataclasses import asdict
 import pytest
 import torch.distributed as dist
 
+from hadpsgd.decentralized.core.engine import ExcludedError
 from hadpsgd.decentralized.elastic import membership
 from hadpsgd.decentralized.elastic.decision import Decision, Newcomer, Report
-from hadpsgd.decentralized.elastic.membership import ExcludedError, Membership, TooLateError
+from hadpsgd.decentralized.elastic.membership import Membership, TooLateError
 from hadpsgd.decentralized.topology.schedules import create
 
 
@@ -255,19 +256,3 @@ def test_newcomers_join_when_all_of_them_have_the_weights(
     with ThreadPoolExecutor(2) as pool:
         said = [pool.submit(view.all_have_it, mine, seconds=60) for view, mine in asked]
         assert [future.result(60) for future in said] == [all(answers)] * 2
-
-
-def test_who_was_given_up_while_it_stood_still_is_told_before_it_writes(
-    store: dist.Store,
-) -> None:
-    """However many changes came since; who has only not gone over yet writes on."""
-    asleep = view(store, 3)
-    asleep.still_in()
-    others = [view(store, node, [3]) for node in (0, 1, 2, 4)]
-    together(*(lambda m=m: m.change(Report(round=7)) for m in [*others, view(store, 3)]))
-    asleep.still_in()
-    together(*(lambda m=m: m.change(Report(round=9), lost=[3]) for m in others))
-    with pytest.raises(ExcludedError, match="took learner 3 for dead"):
-        asleep.still_in()
-    for other in others:
-        other.still_in()

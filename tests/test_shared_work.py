@@ -29,13 +29,16 @@ from hadpsgd.decentralized.core.events import blocks_of, ledger_faults
 from hadpsgd.decentralized.elastic.membership import Decision, Membership
 from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.decentralized.network.speeds import ComputeTimes
+from hadpsgd.decentralized.record.lives import Lives
 from hadpsgd.decentralized.record.reading import read
+from hadpsgd.decentralized.record.record import Recorder
 from hadpsgd.decentralized.simulated.simulation import Setting, Simulation
 from hadpsgd.decentralized.strategies.registry import Choice
 from hadpsgd.decentralized.strategies.registry import create as create_strategy
 from hadpsgd.decentralized.topology.schedules import create
 from hadpsgd.training import replay_command
-from hadpsgd.training.job import assemble
+from hadpsgd.training.checkpoints import newest
+from hadpsgd.training.job import assemble, record_folder
 from hadpsgd.training.loop import train
 
 LEARNERS, STEPS = 8, 100
@@ -156,10 +159,14 @@ def replay(_: int, config: Path, run_id: str, egs: Path) -> int:
 
 
 def work_done(config: Path, nodes: int) -> list[list[int]]:
-    """Blocks of the (super-)learners' records, as they lie there."""
+    """Blocks of the (super-)learners' records, as far as these count."""
     folder = next((config.parent / "results/checkpoints/tiny").iterdir())
     schedule = create("ring", learners=nodes, seed=3)
-    return [blocks_of(read(folder / f"record/node-{n}.bin", schedule)) for n in range(nodes)]
+    records = newest(folder).records()
+    return [
+        blocks_of(read(record_folder(folder) / record.file, schedule, record.length))
+        for record in (records[node] for node in range(nodes))
+    ]
 
 
 def test_super_learners_share_their_work(tmp_path: Path) -> None:
@@ -265,24 +272,28 @@ def test_who_comes_back_goes_on_with_the_same_block(
     assert errors or steps[-1] > steps[0] + 20
 
 
-def stops(_: int, config: Path, run_id: str, egs: Path, out: Path) -> int:
-    """A learner that stops when it would write down what it did; it is slow to see a change."""
-    change, still_in = Membership.change, Membership.still_in
-    writes = itertools.count(1)
+def stops(rank: int, where: str, config: Path, run_id: str, egs: Path, out: Path) -> int:
+    """A learner that stops before it writes down what it did, or before it asks whether that
+    counts; it is slow to see a change.
+    """
+    change, what = Membership.change, {"write": "flush", "ask": "is_closed"}[where]
+    owner = Recorder if where == "write" else Lives
+    goes_on = getattr(owner, what)
+    times = itertools.count(1)
 
     def late_change(*args: Any, **kwargs: Any) -> Decision:
         time.sleep(3)
         return change(*args, **kwargs)
 
-    def stop_once(self: Membership) -> None:
-        if next(writes) == 10:
+    def stop_once(*args: Any, **kwargs: Any) -> Any:
+        if next(times) == 10:
             os.kill(os.getpid(), signal.SIGSTOP)
             time.sleep(0.1)  # another thread may have taken the signal
-        still_in(self)
+        return goes_on(*args, **kwargs)
 
     Membership.change = late_change  # type: ignore[method-assign]
-    Membership.still_in = stop_once  # type: ignore[method-assign]
-    return learner(_, config, run_id, egs, out)
+    setattr(owner, what, stop_once)
+    return learner(rank, config, run_id, egs, out)
 
 
 def wait_until_stopped(pid: int) -> None:
@@ -293,26 +304,39 @@ def wait_until_stopped(pid: int) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.parametrize(("where", "late"), [("write", False), ("ask", True)])
 def test_a_learner_that_wakes_up_after_it_was_given_up(
-    tmp_path: Path, running: dict[int, Process]
+    where: str, tmp_path: Path, running: dict[int, Process], *, late: bool
 ) -> None:
-    """Its block is another's by then: it ends, and writes down nothing more."""
+    """Its block is another's by then: it ends, and what it still writes does not count.
+
+    It wakes up at once, or when all the others are done.
+    """
     egs = write_examples(tmp_path / "egs")
     config = write_config(tmp_path, RUNS)
     port = free_port()
     serve(port, running)
     for rank in range(4):
         arguments = (config, "adpsgd-4", egs, tmp_path / "out")
-        function = stops if rank == 2 else learner
-        running[rank] = launch_rank(rank, 4, function, *arguments, env=beside(port))
+        running[rank] = (
+            launch_rank(rank, 4, stops, where, *arguments, env=beside(port))
+            if rank == 2
+            else launch_rank(rank, 4, learner, *arguments, env=beside(port))
+        )
     wait_until_stopped(running[2].pid)
     store = rendezvous.of_attempt(dist.TCPStore("127.0.0.1", port, is_master=False), "0")
     for word in ("dead/2", "proposed"):  # as who has waited for it for long enough
         store.set(f"mixing/members/1/{word}", "yes")
     others = {rank: running.pop(rank) for rank in (0, 1, 3)}
-    assert not [o.error for o in collect(others, 240).values() if o.error]
-    assert each_once(work_done(config, 4)) == 3 * 10 * 4
+    if late:
+        assert not [o.error for o in collect(others, 240).values() if o.error]
+        assert each_once(work_done(config, 4)) == 3 * 10 * 4
+    else:
+        store.wait(["record/closed/node-2.bin"])
     os.kill(running[2].pid, signal.SIGCONT)
     [outcome] = collect({2: running.pop(2)}, 240).values()
     assert "ExcludedError" in outcome.error
+    if not late:
+        assert not [o.error for o in collect(others, 240).values() if o.error]
     assert each_once(work_done(config, 4)) == 3 * 10 * 4
+    assert run(1, replay, config, "adpsgd-4", egs, seconds=240) == [0]

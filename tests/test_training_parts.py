@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from training_data import write_config, write_egs
 
 from hadpsgd.config import load, settings_of
+from hadpsgd.decentralized.core.engine import Counted
 from hadpsgd.decentralized.core.place import Place
 from hadpsgd.decentralized.network.rendezvous import Meeting
 from hadpsgd.egs.dataset import Dataset, Plan
@@ -127,7 +128,7 @@ def test_lengths_of_records_are_read_without_the_weights(
         part = {
             "weights": torch.zeros(1000),
             "record_bytes": 10 + node,
-            "dead": {6: 5} if node else {},
+            "dead": {6: 5, 7: ("node-7.2.bin", 8)} if node else {},
         }
         torch.save(part, tmp_path / f"node-{node}-of-3f-0123456789abcdef.pt")
     load = torch.load
@@ -141,8 +142,11 @@ def test_lengths_of_records_are_read_without_the_weights(
         return found
 
     monkeypatch.setattr(torch, "load", watched)
-    lengths = Saved(tmp_path).record_lengths()
-    assert lengths == {**{node: 10 + node for node in range(6)}, 6: 5}
+    assert Saved(tmp_path).records() == {
+        **{node: Counted(file=f"node-{node}.bin", length=10 + node) for node in range(6)},
+        6: Counted(file="node-6.bin", length=5),  # as former versions had it
+        7: Counted(file="node-7.2.bin", length=8),
+    }
     assert len(held) == 6
 
 
@@ -152,7 +156,7 @@ def test_one_that_dies_while_parts_are_written_leaves_the_others_a_checkpoint(
 ) -> None:
     """Of four learners number 3 dies: 0 wrote before it knew that, 1 and 2 after."""
 
-    def write(node: int, living: str, dead: dict[int, int]) -> None:
+    def write(node: int, living: str, dead: dict[int, tuple[str, int]]) -> None:
         part = {"weights": torch.zeros(1), "record_bytes": 10 + node, "dead": dead}
         torch.save(part, tmp_path / f"node-{node}-of-{living}-0123456789abcdef.pt")
 
@@ -160,13 +164,14 @@ def test_one_that_dies_while_parts_are_written_leaves_the_others_a_checkpoint(
     if wrote:
         write(3, "f", {})
     assert not Saved(tmp_path).parts()
-    write(1, "7", {3: 13})
+    write(1, "7", {3: ("node-3.bin", 13)})
     assert not Saved(tmp_path).parts(), "2 has not written its own"
-    write(2, "7", {3: 13})
+    write(2, "7", {3: ("node-3.bin", 13)})
     saved = Saved(tmp_path)
     assert sorted(saved.parts()) == [0, 1, 2]
     assert saved.source(3) == 0
-    assert saved.record_lengths() == {0: 10, 1: 11, 2: 12, 3: 13}
+    lengths = {node: record.length for node, record in saved.records().items()}
+    assert lengths == {0: 10, 1: 11, 2: 12, 3: 13}
 
 
 def test_a_damaged_or_incomplete_checkpoint_is_passed_over(

@@ -252,8 +252,6 @@ def build(
     transport = parts.made_transport
     if writer is not None and isinstance(mixer.exchange, PeerExchange):
         mixer.exchange.before_sending = writer.flush
-        if isinstance(mixer.exchange, ElasticExchange):
-            writer.allowed = mixer.exchange.membership.still_in
 
     if transport is not None and injection is not None and injection.slows_links:
         slow = injection

@@ -17,9 +17,10 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from hadpsgd.decentralized.core.following import Following, Given, Leading, MemberSupply
+from hadpsgd.decentralized.core.left import Left
 from hadpsgd.decentralized.core.pace import Pace
 from hadpsgd.decentralized.core.supply import Claims, Supply
-from hadpsgd.decentralized.core.work import Ledger, Left
+from hadpsgd.decentralized.core.work import Ledger
 from hadpsgd.decentralized.network.rendezvous import Meeting
 from hadpsgd.decentralized.share import drawn, sampler_of, with_batches
 from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine

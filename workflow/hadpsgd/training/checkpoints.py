@@ -27,8 +27,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hadpsgd.decentralized.core.engine import Engine
+from hadpsgd.decentralized.core.engine import Counted, Engine
 from hadpsgd.decentralized.network.rendezvous import Meeting
+from hadpsgd.decentralized.record.lives import first_file
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_file, explain_os_errors, sha256
 
@@ -81,18 +82,18 @@ class Saved:
         """A super-learner's part."""
         return torch.load(self.parts()[node], map_location="cpu", weights_only=True)
 
-    def record_lengths(self) -> dict[int, int]:
-        """Bytes of every super-learner's record that count, of the dead, too.
+    def records(self) -> dict[int, Counted]:
+        """What counts of every super-learner's record, of those of the dead, too.
 
         One that died after the others had come to a stand, and before it wrote its part, is among
         the dead of those that wrote theirs later.
         """
-        lengths: dict[int, int] = {}
-        dead: dict[int, int] = {}
+        records: dict[int, Counted] = {}
+        dead: dict[int, Counted] = {}
         for node, (_, path) in self._files().items():
-            lengths[node], others = _record_lengths(path)
+            records[node], others = _records(path, node)
             dead |= others
-        return dead | lengths
+        return dead | records
 
     def blocks_done(self) -> dict[int, NDArray[np.int64]]:
         """Blocks of the shared work in the super-learners' records; not those of the dead, nor of
@@ -161,16 +162,39 @@ def _copied(state: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def record_before(folder: Path, meeting: Meeting, node: int) -> Counted | None:
+    """What counted of a super-learner's record when all ranks started, as `Checkpoints.find` does.
+
+    Asked by newcomers, too.
+    """
+    agreed = _sound_for_all(meeting)
+    return Saved(folder / max(agreed)).records().get(node) if agreed else None
+
+
+def _sound_for_all(meeting: Meeting) -> set[str]:
+    """Checkpoints that all ranks found sound at their start; waits until they have said so."""
+    store, ranks = meeting.prefixed("checkpoints"), [str(r) for r in range(meeting.place.world)]
+    store.wait(ranks, meeting.timeout)
+    return set.intersection(*(set(store.get(rank).decode().split()) for rank in ranks))
+
+
 def _part(path: Path) -> dict[str, Any]:
     """A super-learner's part; its weights are mapped, and not read."""
     part: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     return part
 
 
-def _record_lengths(path: Path) -> tuple[int, dict[int, int]]:
-    """Of a part's own record, and of those of the dead."""
+def _records(path: Path, node: int) -> tuple[Counted, dict[int, Counted]]:
+    """Of a part's own record, and of those of the dead; former versions gave their lengths."""
     part = _part(path)
-    return part["record_bytes"], part["dead"]
+    own = Counted(file=part.get("record_file", first_file(node)), length=part["record_bytes"])
+    dead = {
+        other: Counted(file=first_file(other), length=found)
+        if isinstance(found, int)
+        else Counted(file=found[0], length=found[1])
+        for other, found in part["dead"].items()
+    }
+    return own, dead
 
 
 def _bits(nodes: Iterable[int]) -> int:
@@ -272,9 +296,5 @@ class Checkpoints:
         if self.meeting.store is None:
             return good
         store = self.meeting.prefixed("checkpoints")
-        rank, world = self.meeting.place.rank, self.meeting.place.world
-        store.set(str(rank), " ".join(sorted(good)))
-        store.wait([str(r) for r in range(world)], self.meeting.timeout)
-        for r in range(world):
-            good &= set(store.get(str(r)).decode().split())
-        return good
+        store.set(str(self.meeting.place.rank), " ".join(sorted(good)))
+        return _sound_for_all(self.meeting)

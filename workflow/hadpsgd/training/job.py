@@ -24,6 +24,7 @@ from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.decentralized.network.injectors import Injection
 from hadpsgd.decentralized.network.rendezvous import Meeting
 from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
+from hadpsgd.decentralized.record.lives import Lives, first_file
 from hadpsgd.decentralized.record.record import Recorder
 from hadpsgd.decentralized.simulated.simulation import Setting
 from hadpsgd.decentralized.strategies import registry
@@ -39,7 +40,7 @@ from hadpsgd.models.blstm import BLSTM
 from hadpsgd.models.build import weights_of
 from hadpsgd.training import arithmetic
 from hadpsgd.training.averaging import Kept
-from hadpsgd.training.checkpoints import Checkpoints
+from hadpsgd.training.checkpoints import Checkpoints, record_before
 from hadpsgd.training.criterion import Criterion, begin, check_begin, criterion_of
 from hadpsgd.training.data import Feed, plan_of
 from hadpsgd.training.evaluation import pick_device
@@ -246,9 +247,9 @@ def injection_of(run: Run, seed: int) -> Injection:
     )
 
 
-def record_file(folder: Path, node: int) -> Path:
-    """Where a (super-)learner's record lies in the folder of the checkpoints."""
-    return folder / "record" / f"node-{node}.bin"
+def record_folder(folder: Path) -> Path:
+    """Where the (super-)learners' records lie in the folder of the checkpoints."""
+    return folder / "record"
 
 
 def engine_of(
@@ -266,9 +267,14 @@ def engine_of(
     if run.strategy == "ddp":
         return DdpEngine(module, sgd, meeting, skip_not_finite=skip, by_host=by_host)
     header, node = _header(settings, meeting.place.nodes), meeting.place.node
+    records = record_folder(folder)
+    lives = None
+    if meeting.store is not None:
+        before = partial(record_before, folder, meeting)
+        lives = Lives(meeting.prefixed("record"), records, before)
 
     def recorder(schedule: MixingSchedule) -> Recorder:
-        return Recorder(record_file(folder, node), header, schedule, node)
+        return Recorder(records / first_file(node), header, schedule, node, lives=lives)
 
     return assembly.build(
         module,
@@ -318,7 +324,7 @@ def _virtual(
         setting,
         minibatches,
         flat,
-        lambda node: Recorder(record_file(folder, node), header, schedule, node),
+        lambda n: Recorder(record_folder(folder) / first_file(n), header, schedule, n),
         skip_not_finite=training.not_finite == "skip",
         probe=probe if run.probe else None,
     )

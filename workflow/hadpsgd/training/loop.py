@@ -8,15 +8,14 @@ from contextlib import closing
 from enum import IntEnum
 from typing import Any
 
-from hadpsgd.decentralized.core.engine import LostMemberError
-from hadpsgd.decentralized.elastic.membership import ExcludedError
+from hadpsgd.decentralized.core.engine import ExcludedError, LostMemberError
 from hadpsgd.training import helping, pulse, turn
 from hadpsgd.training.backward import backward
 from hadpsgd.training.board import Board
 from hadpsgd.training.checkpoints import Saved
 from hadpsgd.training.evaluation import evaluate
 from hadpsgd.training.interrupt import Interrupt
-from hadpsgd.training.job import Job, record_file
+from hadpsgd.training.job import Job
 from hadpsgd.training.metrics import Meter, Metrics, say
 from hadpsgd.training.patience import NOTICE
 from hadpsgd.training.progress import Progress
@@ -212,15 +211,8 @@ def state(job: Job) -> dict[str, Any]:
     their work, from the blocks in the record up to here: what is claimed and not done is left.
     """
     engine = job.engine
-    more = {"complete": engine.complete, "enough": job.enough, "dead": record_lengths(job)}
+    more = {"complete": engine.complete, "enough": job.enough}
     return engine.state_dict() | more | job.kept.state()
-
-
-def record_lengths(job: Job) -> dict[int, int]:
-    """Bytes of the records of super-learners that are dead: so far they count."""
-    files = {n: record_file(job.checkpoints.folder, n) for n in range(job.engine.place.nodes)}
-    dead = files.keys() - set(job.engine.alive)
-    return {n: files[n].stat().st_size if files[n].exists() else 0 for n in dead}
 
 
 def resume(job: Job) -> tuple[Saved | None, bool]:
@@ -248,8 +240,7 @@ def resume(job: Job) -> tuple[Saved | None, bool]:
         engine.load_state_dict(found)
         job.kept.resume(found)
     else:
-        length = saved.record_lengths().get(node)
-        engine.take_place(found, source=source, record_bytes=length)
+        engine.take_place(found, source=source, record=saved.records().get(node))
     say(f"{job.run.id}: learner {engine.place.rank} resumed at step {engine.steps}")
     if not shares(job):
         if engine.steps > job.total:

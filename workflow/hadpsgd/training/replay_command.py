@@ -39,7 +39,7 @@ from hadpsgd.training.job import (
     checkpoint_folder,
     identity,
     injection_of,
-    record_file,
+    record_folder,
     sgd_of,
     strategy_of,
 )
@@ -126,7 +126,9 @@ def replay(
     """
     run_, training, seed = settings.run, settings.training, settings.seed
     folder = saved.folder.parent
-    header = read_header(record_file(folder, 0))
+    counted = {n: record for n, record in saved.records().items() if record.length}
+    files = {node: record_folder(folder) / record.file for node, record in counted.items()}
+    header = read_header(files[min(files)])
     nodes, size = header["nodes"], run_.learners // header["nodes"]
     _warn_if_other(header)
     torch.set_num_threads(header["threads"])
@@ -139,12 +141,9 @@ def replay(
         else Complete(learners=nodes)
     )
     schedule = injection_of(run_, seed).on(schedule, one_way=strategy.push_sum)
-    lengths = saved.record_lengths()
-    records = {
-        node: read(record_file(folder, node), schedule, length) for node, length in lengths.items()
-    }
+    records = {node: read(files[node], schedule, record.length) for node, record in counted.items()}
     if faults := ledger_faults({node: events_of(found) for node, found in records.items()}):
-        raise UserError("; ".join(faults), where=folder / "record", fix="The record is damaged")
+        raise UserError("; ".join(faults), where=record_folder(folder), fix="The record is damaged")
     processes = meeting.place.world
     mine = [node for node in records if node % processes == meeting.place.rank]
     device = pick_device(training.device, meeting.place.rank % meeting.local_world)

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from hadpsgd.decentralized.core.engine import Report
+from hadpsgd.decentralized.core.left import Left
 from hadpsgd.decentralized.core.place import Place
-from hadpsgd.decentralized.core.work import Left
 from hadpsgd.decentralized.simulated.node import Node, Step
 from hadpsgd.training.averaging import Kept
 from hadpsgd.training.board import SharedBoard

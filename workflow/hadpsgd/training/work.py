@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
+from hadpsgd.decentralized.core.engine import Counted
 from hadpsgd.decentralized.core.following import (
     Beginning,
     Following,
@@ -24,9 +25,10 @@ from hadpsgd.decentralized.core.following import (
     Leading,
     MemberSupply,
 )
+from hadpsgd.decentralized.core.left import Left
 from hadpsgd.decentralized.core.place import Place
 from hadpsgd.decentralized.core.supply import Claims, Supply
-from hadpsgd.decentralized.core.work import Ledger, Left
+from hadpsgd.decentralized.core.work import Ledger
 from hadpsgd.decentralized.network.rendezvous import Meeting
 from hadpsgd.decentralized.record import reading
 from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
@@ -35,7 +37,7 @@ from hadpsgd.egs.dataset import Batch
 from hadpsgd.errors import UserError
 from hadpsgd.training.checkpoints import Saved
 from hadpsgd.training.data import Example, Feed
-from hadpsgd.training.job import Job, record_file
+from hadpsgd.training.job import Job, record_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,8 +227,10 @@ def _claims(job: Job, engine: DecentralizedEngine, saved: Saved | None) -> tuple
     folder, recorder, place = job.checkpoints.folder, engine.recorder, engine.place
     store = job.meeting.prefixed("work")
 
-    def done_by(node: int) -> set[int]:
-        return set(reading.blocks(record_file(folder, node), recorder.schedule, node=node))
+    def done_by(node: int, until: int) -> set[int]:
+        assert recorder.lives is not None
+        counted = recorder.lives.counted(node, until=until)
+        return set(_blocks(folder, counted, recorder.schedule, node=node))
 
     if place.rank == 0 and not job.meeting.joining:
         done = done_before(saved, folder, recorder.schedule) if saved is not None else {}
@@ -256,11 +260,20 @@ def done_before(saved: Saved, folder: Path, schedule: MixingSchedule) -> dict[in
     done: dict[int, Sequence[int]] = {
         node: blocks.tolist() for node, blocks in saved.blocks_done().items()
     }
-    lengths = saved.record_lengths()
+    records = saved.records()
     for node in set(range(schedule.learners)) - done.keys():
-        file = record_file(folder, node)
-        done[node] = reading.blocks(file, schedule, node=node, length=lengths.get(node))
+        done[node] = _blocks(folder, records.get(node), schedule, node=node)
     return done
+
+
+def _blocks(
+    folder: Path, counted: Counted | None, schedule: MixingSchedule, *, node: int
+) -> list[int]:
+    """Those in what counts of a record."""
+    if counted is None:
+        return []
+    file = record_folder(folder) / counted.file
+    return reading.blocks(file, schedule, node=node, length=counted.length)
 
 
 def behind_the_end(job: Job, step: int) -> UserError:

@@ -30,8 +30,22 @@ class NotFiniteError(ArithmeticError):
     """A gradient is NaN or infinite."""
 
 
+class ExcludedError(RuntimeError):
+    """The others took this learner for dead; it must come again as a newcomer."""
+
+
 class LostMemberError(RuntimeError):
     """A rank of a group is gone, or cannot be reached: what was begun with it came to nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted:
+    """What counts of the record of a process that is over."""
+
+    file: str
+    """Its name, in the folder of the run's records."""
+    length: int
+    """Bytes from its begin."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,9 +161,7 @@ class Engine(Protocol):
     def go_on(self) -> None: ...
     def no_more_gradients(self) -> None: ...
     def join(self, seconds: float) -> None: ...
-    def take_place(
-        self, state: dict[str, Any], *, source: int, record_bytes: int | None
-    ) -> None: ...
+    def take_place(self, state: dict[str, Any], *, source: int, record: Counted | None) -> None: ...
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
     def load_weights(self, weights: Tensor) -> None: ...

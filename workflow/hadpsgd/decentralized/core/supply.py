@@ -40,7 +40,7 @@ class Claims:
         """Nothing to claim: say what is done, bury the dead; whether all is done."""
         self.ledger.tell()
         self._bury()
-        return self.ledger.all_done
+        return self.ledger.look_for_end()
 
     def _bury(self) -> None:
         generation, alive = self.living()

@@ -5,89 +5,31 @@ claims the next one, each block is done once, and what a dead learner claimed an
 back. No learner asks another, and none serves the others: the store arbitrates by `add` and
 `compare_set` alone.
 
-One key decides who owns a block: `claim/<index>`, set by `compare_set`. A learner tells what it is
-about to claim (`state/<learner>`) before it does, so what a dead one owned is known from its last
-words. Between taking a number (`add`) and telling of it a death leaves a number that nobody owns:
-whoever buries the dead finds it, marks it lost and offers it. An offer names the owner that it
-takes the block from, so of all who want it, and however often it is offered, one gets it.
+A learner tells what it is about to claim (`words`) before it does (`claims`), so what a dead one
+owned is known from its last words. Between taking a number (`add`) and telling of it a death leaves
+a number that nobody owns: whoever buries the dead finds it, marks it lost and offers it. Who was
+buried may only have stood still, and go on: when it tells of the next block it finds out, and what
+it took without being able to say so, it offers.
 """
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection
 
-import numpy as np
-
+from hadpsgd.decentralized.core.claims import LOST, Owners
+from hadpsgd.decentralized.core.engine import ExcludedError
+from hadpsgd.decentralized.core.left import Left
 from hadpsgd.decentralized.core.pace import Pace
 from hadpsgd.decentralized.core.stores import Store
+from hadpsgd.decentralized.core.words import State, Words, owner_of
 
-LOST = "lost"
-"""Owner of a block whose claimer died before it could say so, or gave it back."""
 OFFERS_EVERY = 8
 """Claims of which one begins with a look at what the dead left; where nothing else is left, all do.
 Each look takes a round trip, and over a slow link a round trip may take as long as a gradient."""
 TIDY_EVERY = 64
 """Claims after which a learner removes its old ones from the store, at least."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Left:
-    """The blocks that are still to be done, in their order."""
-
-    total: int
-    """Blocks of the whole run: 0 to total - 1."""
-    frontier: int = 0
-    """No block from here on is done."""
-    holes: tuple[int, ...] = ()
-    """Blocks before it that are not done, ascending."""
-
-    def __len__(self) -> int:
-        return len(self.holes) + self.total - self.frontier
-
-    def __contains__(self, block: object) -> bool:
-        return isinstance(block, int) and (block >= self.frontier or block in self.holes)
-
-    def block(self, index: int) -> int:
-        """The block of that place in the order."""
-        at = index - len(self.holes)
-        return self.holes[index] if at < 0 else self.frontier + at
-
-    @classmethod
-    def after(cls, done: Iterable[int], total: int) -> Left:
-        """What is left when these blocks are done."""
-        found = np.fromiter(done, dtype=np.int64)
-        frontier = int(found.max(initial=-1)) + 1
-        undone = np.ones(frontier, dtype=bool)
-        undone[found] = False
-        return cls(total=total, frontier=frontier, holes=tuple(np.flatnonzero(undone).tolist()))
-
-    def to_json(self) -> str:
-        """For a store."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Left:
-        """Inverse of `to_json`."""
-        content = json.loads(text)
-        return cls(**{**content, "holes": tuple(content["holes"])})
-
-
-@dataclass(frozen=True, kw_only=True)
-class State:
-    """What a learner last told."""
-
-    generation: int
-    """Which of the processes that were this learner."""
-    done: int
-    """Blocks that it, with its former selves, has done of those that were left at the start."""
-    low: int
-    """It will never again take a number below this, and holds none that it did not tell of."""
-    held: tuple[int, ...] = ()
-    """Places of the blocks that it has claimed, or is about to, and not done."""
 
 
 class Ledger:
@@ -99,8 +41,9 @@ class Ledger:
         learner: this one.
         learners: how many there are.
         generation: larger than that of any process that was this learner before.
-        used: blocks that a learner has done, of which those count that outlive its death; without,
-            its own last words count.
+        used: blocks that a learner's processes up to a generation, which are dead, have done: for
+            good, whatever they do when they were not dead after all; without, its own last words
+            count.
         durable: makes what this learner has done outlive its death; called before it is told.
         now: tells the time, in seconds.
         pace: this learner's, where it has worked with the others on something before.
@@ -115,44 +58,53 @@ class Ledger:
         learner: int,
         learners: int,
         generation: int = 0,
-        used: Callable[[int], Collection[int]] | None = None,
+        used: Callable[[int, int], Collection[int]] | None = None,
         durable: Callable[[], object] = lambda: None,
         now: Callable[[], float] = time.monotonic,
         pace: Pace | None = None,
         first: int = 0,
     ) -> None:
-        self.store = store
         self.left = left
         self.learner = learner
         self.learners = learners
         self.generation = generation
         self.used = used
         self.durable = durable
+        self._me = owner_of(learner, generation)
+        self._words = Words(store, learner, learners)
+        self._owners = Owners(store)
         self._lock = threading.Lock()
         self._held: dict[int, int] = {}  # block -> its place
         self._numbers: set[int] = set()  # of these, those taken by `add` and not offered
         self._done = 0
         self._next = 0
         self._exhausted = False
-        self._offers: list[int] = []
-        self._seen_offers = 0
         self._old: list[int] = []
         self._tidy_at = TIDY_EVERY
         self._begun = False
+        self._stuck = False
         self._claims = 0
         self._owned: set[int] = set()  # places of all blocks that were ever this process's
         self._pace = pace or Pace(learners, now)
         self._first = first
 
     def begin(self) -> None:
-        """Before the first claim: bury this learner's former selves, and be known."""
-        if self.generation:
-            self.bury(self.learner, until=self.generation - 1)
-        former = self._states()[self.learner]
-        self._done = former.done if former else 0
-        self._next = min(self.store.add("next", 0), len(self.left)) if self.generation else 0
+        """Before the first claim: bury this learner's former selves, and be known.
+
+        Raises:
+            ExcludedError: another process is this learner now.
+        """
         self._begun = True
-        self.tell()
+        while True:  # others may bury former selves meanwhile
+            if self.generation:
+                self.bury(self.learner, until=self.generation - 1)
+                self._next = min(self._owners.numbers, len(self.left))
+            former = self._words.former()
+            if former is not None and former.generation + former.buried > self.generation:
+                raise self._excluded()
+            self._done = former.done if former else 0
+            if self._say(anew=True):
+                return
 
     def claim(self) -> int | None:
         """A block for this learner alone; None: there is none now, or others are sooner done.
@@ -164,7 +116,7 @@ class Ledger:
             self.begin()
         total, held = self._first + len(self.left), len(self._held)
         if self._pace.asks(total=total, held=held):
-            taken = self._first + self.store.add("next", 0)
+            taken = self._first + self._owners.numbers
             if self._pace.leaves(taken=taken, total=total, held=held):
                 return None
         self._claims += 1
@@ -187,23 +139,35 @@ class Ledger:
             self._old.append(index)
             self._done += 1
 
-    def tell(self) -> None:
-        """Let the others know what is done and what is held."""
+    def tell(self, *, anew: bool = False) -> None:
+        """Let the others know what is done and what is held; `anew` as in `Words.say`.
+
+        Raises:
+            ExcludedError: the others go on without this process.
+        """
+        if not self._say(anew=anew):
+            raise self._excluded()
+        if len(self._old) >= self._tidy_at:
+            self.tidy()
+
+    def _say(self, *, anew: bool) -> bool:
+        """Whether nobody wrote in its place since it said something last."""
         with self._lock:
             done, held = self._done, tuple(sorted(self._held.values()))
             low = min(self._numbers, default=self._next)
         self.durable()
         state = State(generation=self.generation, done=done, low=low, held=held)
-        self.store.set(_of(self.learner), json.dumps(asdict(state)))
-        if len(self._old) >= self._tidy_at:
-            self.tidy()
+        return self._words.say(state, anew=anew)
+
+    def _excluded(self) -> ExcludedError:
+        return ExcludedError(
+            f"the others took (super-)learner {self.learner} for dead and go on without"
+        )
 
     def give_back(self) -> None:
         """What is claimed and not finished is anybody's; this learner may claim it again."""
-        me = _owner(self.learner, self.generation)
         for block, index in sorted(self._held.items()):
-            if self.store.compare_set(_claim(index), me, LOST).decode() == LOST:
-                self._offer(index, LOST)
+            self._owners.let_go(index, self._me)
             with self._lock:
                 del self._held[block]
                 self._numbers.discard(index)
@@ -217,38 +181,54 @@ class Ledger:
         self.tell()
         self.tidy()
 
-    @property
-    def all_done(self) -> bool:
-        """Whether every block is done, by whomever."""
-        return sum(state.done for state in self._states() if state) == len(self.left)
+    def look_for_end(self) -> bool:
+        """Whether every block is done, by whomever.
+
+        If not, and nobody has one, look for numbers that were lost.
+
+        One that was buried may have gone on, taken a number and died before it could offer it.
+        """
+        states = self._words.all()
+        if sum(state.done for state in states if state) == len(self.left):
+            return True
+        stuck = not any(state.held for state in states if state)
+        if stuck and self._stuck:  # twice in a row: nobody is about to take what was offered
+            self._find_lost()
+        self._stuck = stuck
+        return False
 
     def bury(self, learner: int, *, until: int) -> None:
         """A learner's processes up to generation `until` are dead: offer what they left undone.
 
-        Does no harm if others do so too, or did and died half-way.
+        Does no harm if others do so too, or did and died half-way, nor if one of the dead goes on.
         """
-        words = self._get(_of(learner))
-        state = State(**json.loads(words)) if words else State(generation=until, done=0, low=0)
-        if state.generation > until or (not state.held and state.low >= len(self.left)):
-            return
-        owner = _owner(learner, state.generation)
-        used = self.used(learner) if words and self.used is not None else None
+        while not self._words.replace(learner, lambda said: self._bury(learner, until, said)):
+            pass  # it has said something meanwhile
+
+    def _bury(self, learner: int, until: int, said: State | None) -> State | None:
+        """What is to be said of it instead; None: it is buried already, or lives."""
+        state = said or State(generation=until, done=0, low=0)
+        if state.generation > until or state.buried:
+            return None
+        owner = owner_of(learner, state.generation)
+        used = self.used(learner, until) if said and self.used is not None else None
         for index in state.held:
-            undone = used is None or self.left.block(index) not in used
-            if undone and (found := self._get(_claim(index))) in (owner, LOST):
-                self._offer(index, found)
+            if used is None or self.left.block(index) not in used:
+                found = self._owners.of(index) or self._lose(index)
+                if found in (owner, LOST):
+                    self._owners.offer(index, found)
         self._find_lost()
-        buried = State(
+        return State(
             generation=until,
             done=state.done if used is None else sum(block in self.left for block in used),
             low=len(self.left),
+            buried=True,
         )
-        self.store.compare_set(_of(learner), words, json.dumps(asdict(buried)))
 
     def _fresh(self) -> int | None:
         """A block that nobody has had."""
         while not self._exhausted:
-            index = self.store.add("next", 1) - 1
+            index = self._owners.take_number()
             self._exhausted = index >= len(self.left)
             if not self._exhausted and self._take(index, ""):
                 self._pace.claimed(self._first + index)
@@ -257,23 +237,34 @@ class Ledger:
 
     def _given_back(self) -> int | None:
         """A block of one that died."""
-        for index, owner in self._offered():
+        for index, owner in self._owners.offered():
             if self._take(index, owner):
                 return self.left.block(index)
         return None
 
     def _take(self, index: int, owner: str) -> bool:
-        """Become the owner instead of `owner`; whether that worked."""
+        """Become the owner instead of `owner`; whether that worked.
+
+        Raises:
+            ExcludedError: the others go on without this process; they can have the block.
+        """
         if index in self._owned:  # offered twice, and had the first time
             return False
-        block, me = self.left.block(index), _owner(self.learner, self.generation)
+        block = self.left.block(index)
         with self._lock:
             self._held[block] = index
             if not owner:
                 self._numbers.add(index)
                 self._next = index + 1
-        self.tell()
-        won = self.store.compare_set(_claim(index), owner, me).decode() == me
+        try:
+            self.tell(anew=True)
+        except ExcludedError:
+            self._owners.let_go(index, owner)
+            raise
+        won = self._owners.change(index, owner, self._me) == self._me
+        if won and owner and not self._words.stand():  # buried before it won
+            self._owners.let_go(index, self._me)
+            raise self._excluded()
         if won:
             self._owned.add(index)
         else:
@@ -282,68 +273,27 @@ class Ledger:
                 self._numbers.discard(index)
         return won
 
-    def _offered(self) -> Iterator[tuple[int, str]]:
-        """(place, owner) of blocks that were given back, each once."""
-        count = self.store.add("offers", 0)
-        self._offers += range(self._seen_offers, count)
-        self._seen_offers = count
-        for number in list(self._offers):
-            words = self._get(f"offer/{number}")  # not there: it is about to be written
-            if words:
-                self._offers.remove(number)
-                index, owner = words.split()
-                yield int(index), owner
-
-    def _offer(self, index: int, owner: str) -> None:
-        number = self.store.add("offers", 1) - 1
-        self.store.set(f"offer/{number}", f"{index} {owner}")
-
     def _find_lost(self) -> None:
         """Offer the numbers that somebody took and died before it told of them."""
-        for index in range(self._low(), min(self.store.add("next", 0), len(self.left))):
-            lost = self.store.compare_set(_claim(index), "", LOST).decode() == LOST
-            # a claim may have been done and tidied away meanwhile: then `low` is past it
-            if lost and index >= self._low():
-                self._offer(index, LOST)
+        for index in range(self._words.low(), min(self._owners.numbers, len(self.left))):
+            if self._lose(index) == LOST:
+                self._owners.offer(index, LOST)
 
-    def _low(self) -> int:
-        """Every number below it has an owner, or had one."""
-        return min(state.low if state else 0 for state in self._states())
+    def _lose(self, index: int) -> str:
+        """A number without an owner is lost, so that nobody claims it late; who owns it now."""
+        found = self._owners.change(index, "", LOST)
+        # a claim may have been done and tidied away meanwhile: then `low` is past it
+        return found if found != LOST or index >= self._words.low() else ""
 
     def tidy(self) -> None:
         """Remove this learner's claims that nobody will look at any more.
 
         A slow learner keeps those of the others; they look again when they have twice as many.
         """
-        low = self._low()
+        low = self._words.low()
         with self._lock:
             old, self._old = self._old, [index for index in self._old if index >= low]
             self._tidy_at = max(TIDY_EVERY, 2 * len(self._old))
         for index in old:
             if index < low:
-                self.store.delete_key(_claim(index))
-
-    def _states(self) -> list[State | None]:
-        """What all learners last told; None for those who never have."""
-        keys = [_of(learner) for learner in range(self.learners)]
-        if self.store.check(keys):
-            words = [value.decode() for value in self.store.multi_get(keys)]
-        else:
-            words = [self._get(key) for key in keys]
-        return [State(**json.loads(said)) if said else None for said in words]
-
-    def _get(self, key: str) -> str:
-        """The value; "" if there is none."""
-        return self.store.get(key).decode() if self.store.check([key]) else ""
-
-
-def _claim(index: int) -> str:
-    return f"claim/{index}"
-
-
-def _of(learner: int) -> str:
-    return f"state/{learner}"
-
-
-def _owner(learner: int, generation: int) -> str:
-    return f"{learner}.{generation}"
+                self._owners.remove(index)

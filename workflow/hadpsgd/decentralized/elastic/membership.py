@@ -32,6 +32,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 
+from hadpsgd.decentralized.core.engine import ExcludedError
 from hadpsgd.decentralized.core.place import ranks_of
 from hadpsgd.decentralized.core.stores import Store
 from hadpsgd.decentralized.core.threads import Clock, RealClock
@@ -47,10 +48,6 @@ FIRST_POLL_SECONDS, LAST_POLL_SECONDS = 0.005, 0.05
 """Who waits for a word in the store asks again after so long, each time after twice as long."""
 
 OVER = "over"
-
-
-class ExcludedError(RuntimeError):
-    """The others took this learner for dead; it must come again as a newcomer."""
 
 
 class TooLateError(RuntimeError):
@@ -135,28 +132,11 @@ class Membership:
         self._put(f"report/{self.rank}", json.dumps(asdict(report)))
         self._put("proposed")
         decision = self._decided()
-        self._find_self(decision)
-        self.adopt(decision)
-        return decision
-
-    def still_in(self) -> None:
-        """Before anything is written down for good, from any thread; one question to the store.
-
-        This process may have stood still for as long as it takes to be given up. That it does so
-        between this and its writing is not noticed: `hadpsgd launch` kills who stood still.
-
-        Raises:
-            ExcludedError: the others go on without this node.
-        """
-        epoch = self.epoch
-        while self.store.check([key := f"members/{epoch + 1}/decision"]):
-            decision, epoch = Decision.from_json(self.store.get(key).decode()), epoch + 1
-            self._find_self(decision)
-
-    def _find_self(self, decision: Decision) -> None:
         if self.rank not in self._taking_part(decision):
             what = f"learner {self.rank}" if self.size == 1 else f"super-learner {self.node}"
             raise ExcludedError(f"the others took {what} for dead and go on without")
+        self.adopt(decision)
+        return decision
 
     def _taking_part(self, decision: Decision) -> Collection[int]:
         """Ranks of this node that a decision lets take part."""

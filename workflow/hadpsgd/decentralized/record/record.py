@@ -1,10 +1,10 @@
 """The record of a run on disk: a few bytes for each update and mix, from which it can be replayed.
 
-One file for each node: a line of JSON (what the run was), then the events in their order. Numbers
-are LEB128; versions are written as distances, and a mix whose partners and weights are those of
-the schedule is written without them. An update takes 2 bytes, a mix on the ring about 5. Where
-learners share their work an update has its block, too, as the distance from the one before: 1 to 3
-bytes more. Format 1 knew no blocks, and is read as before.
+One file for each process that writes (see `lives`): a line of JSON (what the run was), then the
+events in their order. Numbers are LEB128; versions are written as distances, and a mix whose
+partners and weights are those of the schedule is written without them. An update takes 2 bytes, a
+mix on the ring about 5. Where learners share their work an update has its block, too, as the
+distance from the one before: 1 to 3 bytes more. Format 1 knew no blocks, and is read as before.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import json
 import os
 import threading
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from hadpsgd.decentralized.core.engine import Counted
 from hadpsgd.decentralized.core.events import Event, Join, Mix, Update, blocks_of
 from hadpsgd.decentralized.record.entries import (
     BLOCK,
@@ -34,6 +35,7 @@ from hadpsgd.decentralized.record.entries import (
     Entry,
     planned,
 )
+from hadpsgd.decentralized.record.lives import Lives, excluded, new_file
 from hadpsgd.decentralized.record.numbers import DOUBLE, put, zigzag
 from hadpsgd.decentralized.record.reading import events_of, shared_blocks, sound
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
@@ -41,21 +43,34 @@ from hadpsgd.errors import UserError
 
 
 class Recorder:
-    """Appends events to a node's file; what is not flushed is lost with the process.
+    """Appends events to a node's record; what is not flushed is lost with the process.
 
-    `begin` a new file, or `resume` one at a checkpoint.
+    `begin` a new one, or `resume` one at a checkpoint, or `take_over` what another process left.
 
     Args:
-        path: the file.
+        path: the file of the node's first life.
         header: what the run is.
         schedule: of the run.
         node: whose record it is.
+        lives: where others may go on without this process: it writes a file of its own then, not
+            the one that it goes on from.
     """
 
     def __init__(
-        self, path: Path, header: dict[str, Any], schedule: MixingSchedule, node: int
+        self,
+        path: Path,
+        header: dict[str, Any],
+        schedule: MixingSchedule,
+        node: int,
+        *,
+        lives: Lives | None = None,
     ) -> None:
         self.path = path
+        """The file that is written."""
+        self.lives = lives
+        self._first = path
+        self._after: str | None = None
+        """The file of the life before this one."""
         self.header = {"format": FORMAT, "node": node} | header
         self.schedule = schedule
         self.node = node
@@ -67,16 +82,19 @@ class Recorder:
         self._buffer = bytearray()
         self._file: FileIO | None = None
         self._lock = threading.Lock()  # the compute thread adds events, the other one flushes
-        self.allowed: Callable[[], None] = lambda: None
-        """Called before events are written; raises where others go on without this process."""
+        self._unchecked = False
+        """Whether it is not known yet that what was written counts."""
         self.begun = False
         """Whether the file is there to go on with."""
 
     def begin(self) -> None:
         """A new file."""
         self.begun = True
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_bytes(b"")
+        if self.lives is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_bytes(b"")
+        else:
+            self.path = new_file(self._first, b"")
         self._buffer += json.dumps(self.header).encode() + b"\n"
 
     def state(self) -> dict[str, Any]:
@@ -84,7 +102,12 @@ class Recorder:
         length = self.flush(sync=True)
         with self._lock:
             done = torch.tensor(self.done, dtype=torch.int64)
-            return {"record_bytes": length, "record_blocks": done, "record_block": self._block}
+            return {
+                "record_file": self.path.name,
+                "record_bytes": length,
+                "record_blocks": done,
+                "record_block": self._block,
+            }
 
     def resume(
         self,
@@ -93,23 +116,29 @@ class Recorder:
         version: int,
         done: Sequence[int] | None = None,
         block: int | None = None,
+        file: str | None = None,
     ) -> None:
-        """Cut the file to `length` bytes; events after `version` follow.
+        """Go on after the first `length` bytes of `file`; events after `version` follow.
 
-        `done` and `block` are those of `state`; without them (checkpoints of former versions) the
-        record is read.
+        `done`, `block` and `file` are those of `state`; without the former two (checkpoints of
+        former versions) the record is read.
 
         Raises:
             UserError: the file is shorter than the checkpoint says.
         """
-        found = self.path.stat().st_size if self.path.exists() else 0
+        former = self._first if file is None else self._first.with_name(file)
+        found = former.stat().st_size if former.exists() else 0
         if found < length:
             raise UserError(
                 f"the record has {found} bytes, the checkpoint knows {length}",
-                where=self.path,
+                where=former,
                 fix="Remove the run's checkpoint folder and train again",
             )
-        os.truncate(self.path, length)
+        if self.lives is None:
+            os.truncate(former, length)
+            self.path = former
+        else:
+            self.path = new_file(self._first, former.read_bytes()[:length])
         self._length, self._version = length, version
         if done is None or block is None:
             content = self.path.read_bytes().partition(b"\n")[2]
@@ -124,20 +153,40 @@ class Recorder:
         done = shared_blocks(entries, node=self.node, learners=learners, always=True)
         return done, next(reversed(blocks_of(entries)), 0)
 
-    def take_over(self, length: int | None = None) -> tuple[int, int]:
-        """Go on where a process that was killed left off; (its updates, its last version).
+    def left(self) -> Counted | None:
+        """What counts of the record of the process whose place this one takes; it is given up."""
+        if self.lives is not None:
+            left = self.lives.counted(self.node)
+            self._after = left.file if left is not None else None
+            return left
+        if not self._first.exists():
+            return None
+        return Counted(file=self._first.name, length=self._first.stat().st_size)
 
-        `length` is how much of its record counts; None: all.
+    def enter(self, generation: int) -> None:
+        """Before anything is written: be known as the node's life of that generation.
+
+        Raises:
+            ExcludedError: another one has taken its place.
         """
-        content = self.path.read_bytes()[:length] if self.path.exists() else b""
+        if self.lives is not None:
+            self.lives.begin(self.node, self.path.name, generation=generation, after=self._after)
+
+    def take_over(self, left: Counted | None) -> tuple[int, int]:
+        """Go on where another process left off; (its updates, its last version)."""
+        content = b""
+        if left is not None:
+            content = self._first.with_name(left.file).read_bytes()[: left.length]
         begin = content.find(b"\n") + 1
-        if not begin:  # not even the header was written
+        if left is None or not begin:  # not even the header was written
             self.begin()
             return 0, 0
         entries, whole = sound(content[begin:], self.schedule, self.node)
         events = events_of(entries)
         done, block = self._blocks(entries)
-        self.resume(length=begin + whole, version=len(events), done=done, block=block)
+        self.resume(
+            length=begin + whole, version=len(events), done=done, block=block, file=left.file
+        )
         return sum(isinstance(event, Update) for event in events), len(events)
 
     def event(self, event: Event) -> None:
@@ -166,15 +215,21 @@ class Recorder:
         """Write what there is; the file's length so far.
 
         What is written outlives the process; with `sync`, the machine.
+
+        Raises:
+            ExcludedError: the others go on without this process, and what it wrote may not count.
         """
         with self._lock:
             if self._file is None:
                 self._file = self.path.open("ab", buffering=0)
             if self._buffer:
-                self.allowed()
+                self._unchecked = True
                 self._file.write(self._buffer)
                 self._length += len(self._buffer)
                 self._buffer.clear()
+            if self._unchecked and self.lives and self.lives.is_closed(self.path.name):
+                raise excluded(self.node)
+            self._unchecked = False
             if sync:
                 os.fsync(self._file.fileno())
             return self._length

@@ -24,9 +24,10 @@ from torch import Tensor, nn
 
 from hadpsgd.decentralized.core.buffers import Flat, flatten
 from hadpsgd.decentralized.core.engine import NotFiniteError
+from hadpsgd.decentralized.core.left import Left
 from hadpsgd.decentralized.core.stores import LocalStore
 from hadpsgd.decentralized.core.supply import Claims
-from hadpsgd.decentralized.core.work import Ledger, Left
+from hadpsgd.decentralized.core.work import Ledger
 from hadpsgd.decentralized.elastic.membership import TooLateError
 from hadpsgd.decentralized.network.rounding import ROUNDINGS, message_like
 from hadpsgd.decentralized.record.record import Recorder

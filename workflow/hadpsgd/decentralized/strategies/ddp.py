@@ -15,6 +15,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from hadpsgd.decentralized.core.engine import (
     Backward,
+    Counted,
     LostMemberError,
     NotFiniteError,
     Report,
@@ -115,7 +116,7 @@ class DdpEngine:
         """DDP has no newcomers."""
         raise UserError("strategy ddp cannot go on with newcomers")
 
-    def take_place(self, state: dict[str, Any], *, source: int, record_bytes: int | None) -> None:
+    def take_place(self, state: dict[str, Any], *, source: int, record: Counted | None) -> None:
         """All ranks are one node, which is never dead alone."""
         raise NotImplementedError
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from hadpsgd.decentralized.core.coordination import living
 from hadpsgd.decentralized.core.engine import (
     Backward,
+    Counted,
     LostMemberError,
     NotFiniteError,
     Report,
@@ -77,8 +78,10 @@ class DecentralizedEngine:
 
     def __enter__(self) -> DecentralizedEngine:
         """Begin to mix."""
-        if self.recorder is not None and not self.recorder.begun:
-            self.recorder.begin()
+        if self.recorder is not None:
+            if not self.recorder.begun:
+                self.recorder.begin()
+            self.recorder.enter(self.living[0])
         self._choose_reduction()
         self.mixer.start()
         self._entered = True
@@ -338,8 +341,17 @@ class DecentralizedEngine:
         if self.recorder is not None:
             if forgotten:
                 self.recorder.forget()
-            state |= self.recorder.state()
+            state |= self.recorder.state() | {"dead": self._records_of_dead(self.recorder)}
         return state
+
+    def _records_of_dead(self, recorder: Recorder) -> dict[int, tuple[str, int]]:
+        """What counts of the records of super-learners that are dead: (file, bytes)."""
+        epoch, alive = self.living
+        dead = set(range(self.place.nodes)) - set(alive)
+        if recorder.lives is None:
+            return {}
+        counted = {node: recorder.lives.counted(node, until=epoch) for node in sorted(dead)}
+        return {n: (found.file, found.length) for n, found in counted.items() if found}
 
     @property
     def moment(self) -> str:
@@ -378,17 +390,19 @@ class DecentralizedEngine:
         """
         if self._join is None:
             raise UserError(f"strategy {self.strategy.name} cannot go on with newcomers")
-        steps, version = self.recorder.take_over() if self.recorder is not None else (0, 0)
+        steps, version = 0, 0
+        if self.recorder is not None:
+            steps, version = self.recorder.take_over(self.recorder.left())
         self._join(seconds=seconds, steps=steps, version=version)
         if self._reunion is not None and self.alone:
             self._reunion.left()
 
-    def take_place(self, state: dict[str, Any], *, source: int, record_bytes: int | None) -> None:
+    def take_place(self, state: dict[str, Any], *, source: int, record: Counted | None) -> None:
         """Instead of `load_state_dict`: go on from the checkpoint of another super-learner.
 
-        `record_bytes` is how much counts of the record of this one, which was dead then; None: all.
+        `record` is what counts of the record of this one, which was dead then.
         """
-        steps, version = self.recorder.take_over(record_bytes) if self.recorder else (0, 0)
+        steps, version = self.recorder.take_over(record) if self.recorder else (0, 0)
         self.learner.restore(steps=steps, rounds=state["rounds"], version=version, read=version)
         self.learner.join(Join(source=source, version=state["version"]), state["weights"])
 
@@ -417,6 +431,7 @@ class DecentralizedEngine:
                 version=state["version"],
                 done=None if done is None else done.tolist(),
                 block=state.get("record_block"),
+                file=state.get("record_file"),
             )
         self.mixer.finished = state["finished"]
 
