@@ -24,7 +24,7 @@ from servers import free_port
 from torch import nn
 
 from hadpsgd.decentralized.trainer import Trainer
-from hadpsgd.images.checkpoints import Checkpoints
+from hadpsgd.rank_checkpoints import Checkpoints
 from hadpsgd.images.folders import Folders
 from hadpsgd.images.training import Settings, train
 
