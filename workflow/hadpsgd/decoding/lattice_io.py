@@ -126,12 +126,12 @@ def read(folder: Path, wanted: Container[str] | None = None) -> Iterator[tuple[s
 
 
 def count(folder: Path) -> int:
-    """How many utterances of a folder have a lattice; 0 where decode.json does not say.
+    """How many utterances of a folder have a lattice; 1 where decode.json does not say.
 
     Raises:
         UserError: a file that says so is damaged.
     """
-    return _said(Path(folder))[1] or 0
+    return _said(Path(folder))[1] or 1
 
 
 def _said(folder: Path) -> tuple[int | None, int | None]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from hadpsgd import config, diverged
 from hadpsgd.corpus.lang.directory import read_symbols
 from hadpsgd.decoding import lattice_io
-from hadpsgd.decoding.neural_lists import ListMaker, partial_of, scalings_of, write
+from hadpsgd.decoding.list_settings import ListSettings
+from hadpsgd.decoding.neural_lists import ListMaker, partial_of, write
 from hadpsgd.lm import backoff
 from hadpsgd.lm.neural.command import settings_of
 from hadpsgd.lm.neural.mixture import Models
@@ -36,17 +37,18 @@ def run(args: argparse.Namespace) -> int:
         return diverged.say(why=why, what="listed")
     whole = config.load(args.config)
     settings = settings_of(whole, args.config)
+    wanted = ListSettings.of(whole, settings)
     network, words = load(args.model)
     maker = ListMaker(
         Models(backoff.load(args.arpa), network, words),
         {number: name for name, number in read_symbols(args.decode / "words.txt").items()},
-        scalings_of(whole),
-        settings.nbest,
+        wanted.scalings,
+        wanted.nbest,
         partial_of(args.decode),
     )
     lists = maker.all(lattice_io.read(args.decode), args.jobs)
     total = lattice_io.count(args.decode)
-    lists = tracked(lists, total, what="lists", unit="utterances") if total else lists
+    lists = tracked(lists, total, what="lists", unit="utterances")
     utterances, sequences = write(args.out, lists)
     print(f"{sequences} word sequences of {utterances} utterances", file=sys.stderr)
     return 0

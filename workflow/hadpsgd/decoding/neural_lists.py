@@ -18,7 +18,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hadpsgd.config import Config
 from hadpsgd.decoding.lattice import Lattice, Scaling
 from hadpsgd.decoding.nbest import nbest
 from hadpsgd.errors import UserError
@@ -135,14 +134,6 @@ class ListMaker:
 
     def _self(self) -> Callable[[list[tuple[str, Lattice]]], list[tuple[str, NbestList]]]:
         return self
-
-
-def scalings_of(config: Config) -> list[Scaling]:
-    """Those of the least, the middle and the greatest LM weight that the config tries."""
-    weights, penalties = sorted(config.scoring.lm_weights), sorted(config.scoring.word_penalties)
-    chosen = sorted({weights[0], weights[len(weights) // 2], weights[-1]})
-    middle = penalties[len(penalties) // 2]
-    return [Scaling(acoustic_scale=1.0 / weight, word_penalty=middle) for weight in chosen]
 
 
 def partial_of(folder: Path) -> frozenset[str]:

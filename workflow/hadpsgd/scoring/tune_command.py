@@ -11,6 +11,7 @@ from pathlib import Path
 from hadpsgd import config, diverged
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.decoding import neural_lists
+from hadpsgd.decoding.list_settings import ListSettings
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 from hadpsgd.scoring.filters import Filters
@@ -55,7 +56,9 @@ def run(args: argparse.Namespace) -> int:
         for setting, count in zip(tried, counts, strict=True)
     ]
     chosen = tried[best]
-    how = {"minimum_bayes_risk": True} if chosen.minimum_bayes_risk else {}
+    how: dict[str, object] = {"minimum_bayes_risk": True} if chosen.minimum_bayes_risk else {}
+    if neural:
+        how["lists"] = ListSettings.of(whole, neural).as_json()
     write_text(args.out, json.dumps({**table[best], **how, "tried": table}, indent=2) + "\n")
     more = f", neural weight {chosen.neural_weight:g}" if neural else ""
     print(
