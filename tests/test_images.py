@@ -14,15 +14,14 @@ import torch
 from picture_folders import PICTURES, SIZE, settings
 from torch import nn
 
-from hadpsgd import cli
+from hadpsgd import cli, rank_device
 from hadpsgd.decentralized import decentralize
 from hadpsgd.errors import UserError
-from hadpsgd import rank_device
-from hadpsgd.images import network, training, vision
-from hadpsgd.rank_checkpoints import Checkpoints
+from hadpsgd.images import network, vision
 from hadpsgd.images.folders import Folders, Keys
 from hadpsgd.images.recipe import Recipe
 from hadpsgd.images.training import Settings, train
+from hadpsgd.rank_checkpoints import Checkpoints
 
 RESNET50 = {"parameters": 25_557_032, "statistics": 53, "blocks": 16}
 """He et al. 2016; ImageNet's 1000 classes."""

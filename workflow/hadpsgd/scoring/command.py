@@ -87,9 +87,7 @@ def hypothesise(
     """
     if setting.neural_weight and lists is None:
         what = f"neural_weight {setting.neural_weight:g} was chosen, and no n-best lists are given"
-        raise UserError(
-            what, fix="Only `hadpsgd score --lists` does that; set lm.neural.weights: [0]"
-        )
+        raise UserError(what, fix="`hadpsgd score` takes them as --lists; beam-curve cannot")
     neural = Rescoring([setting.neural_weight], neural_lists.read(lists)) if lists else None
     timer = Timer.read(folder, words, data)
     timed: list[TimedWord] = []
