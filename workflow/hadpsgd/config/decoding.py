@@ -50,7 +50,7 @@ class Lm(Section):
     first_pass_threshold: float | None = Field(None, gt=0)
     """Entropy pruning (relative change of perplexity, such as 1e-7) of a model for the graph; its
     lattices are rescored with the full model. Left out: the graph has the full model."""
-    neural: NeuralLm | None = None
+    neural: NeuralLm | None = Field(None, json_schema_extra=DECIDES_IF_GIVEN)
     """A recurrent model that rescores, after all n-grams: `neural: {}` for the defaults. Left out:
     none."""
 

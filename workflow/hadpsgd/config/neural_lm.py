@@ -40,7 +40,7 @@ class NeuralLm(Section):
     nbest: int = Field(100, ge=2)
     """Word sequences of an utterance that are scored: so many best ones under the least, the middle
     and the greatest of `scoring.lm_weights`."""
-    weights: list[Annotated[float, Field(ge=0, le=1)]] = Field([0.0, 0.25, 0.5, 0.75], min_length=1)
+    weights: list[Annotated[float, Field(ge=0, le=1)]] = Field([0.0, 0.5, 0.75, 0.9], min_length=1)
     """Weights of the neural model tried on the development set, beside `scoring.lm_weights` and
     `scoring.word_penalties`: shares in words' probabilities, the rest is the n-gram's. 0: the
     n-gram alone."""

@@ -29,7 +29,7 @@ class Words:
 
         What the vocabulary takes for other words is one of them, or else <unk> is.
         """
-        both = set(ngram) & vocabulary.words - {BOS, EOS, UNK}
+        both = set(ngram) & vocabulary.words - {BOS, EOS}
         other = vocabulary.oov if vocabulary.oov in both else UNK
         return cls((BOS, EOS, *sorted(both | {other})), other)
 
