@@ -127,7 +127,8 @@ class Job:
         # dropout of an epoch is the same, whether it is gone on from a checkpoint or not
         torch.manual_seed((self.seed + 1) * 1_000_003 + epoch * self.learners + self.rank)
         model.train()
-        progress = Progress(f"epoch {epoch + 1}", len(share), "batches")
+        name = f"epoch {epoch + 1} of {self.settings.epochs}"
+        progress = Progress(name, len(share), "batches")
         for inputs, targets in share:
             for group in optimizer.param_groups:
                 group["lr"] = self.rate(share.progress)
