@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hadpsgd.cli import main
+from hadpsgd.ending import unfinished_of
 from hadpsgd.errors import UserError
 from hadpsgd.lm import backoff, perplexity
 from hadpsgd.lm.neural import model as model_file
@@ -272,3 +273,9 @@ def test_a_file_that_is_no_model(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "model.pt").write_bytes(content)
     with pytest.raises(UserError, match=r"model\.pt: no neural language model"):
         model_file.load(tmp_path / "model.pt")
+
+
+def test_what_was_not_made_of_lists_is_told(tmp_path: Path) -> None:
+    """Of dev, all scores of a run are former ones; of a test set, its own."""
+    outputs = [f"{tmp_path}/lists/one-1/dev.jsonl.gz", f"{tmp_path}/lists/two-2/swb.jsonl.gz"]
+    assert unfinished_of(outputs, tmp_path) == ["one-1", "two-2/swb"]
