@@ -8,7 +8,7 @@ from pathlib import Path
 import neural_toy
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from lattice_problems import lattices, two_words
 
 from hadpsgd.decoding.confidence import confidences
@@ -62,9 +62,7 @@ def change(models: Models, words: tuple[int, ...], weight: float, *, ends: bool 
 
 
 @given(lat=lattices())
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=25, deadline=None)
 def test_costs_are_those_of_all_paths(lat: Lattice, models: Models) -> None:
     """And the words are the best of all, under any scaling whose list is whole."""
     ((_, found),) = maker(models)([("u", lat)])
@@ -94,7 +92,7 @@ def test_costs_are_those_of_all_paths(lat: Lattice, models: Models) -> None:
 
 
 @given(lat=lattices())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_with_weight_0_all_is_as_without(lat: Lattice, models: Models) -> None:
     lists = maker(models)([("u", lat)])
     scalings = [FIRST, *OTHERS]
@@ -109,7 +107,7 @@ def test_with_weight_0_all_is_as_without(lat: Lattice, models: Models) -> None:
 
 
 @given(lat=lattices())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_the_chosen_words_have_times_and_confidences(lat: Lattice, models: Models) -> None:
     lists = maker(models)([("u", lat)])
     ((_, found),) = lists

@@ -205,14 +205,15 @@ def _examples(config: Config) -> Settings:
 def _search(config: Config) -> Settings:
     """From the language model to the scores."""
     pieces = [_only(config.lm, "pieces", "spelling_order"), config.lang]
-    return {
+    found: Settings = {
         **({"pieces": pieces} if config.lm.pieces else {}),
         "lm": [_without(config.lm, "pieces", "spelling_order", "neural")],
         "graph": [config.graph],
         "decode": [config.decoding, _fused(config)],
         "tune": [_without(config.scoring, "nist_tools")],
         "score": [_without(config.scoring, *_GRID)],
-    } | _neural(config)
+    }
+    return found | _neural(config)
 
 
 def _neural(config: Config) -> Settings:

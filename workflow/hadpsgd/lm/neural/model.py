@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -80,7 +81,7 @@ def load(path: Path, device: torch.device | None = None) -> tuple[LstmLm, Words]
         model.load_state_dict(content["weights"])
     except FileNotFoundError:
         raise UserError("missing", where=path, fix="`hadpsgd neural-lm` makes it") from None
-    except (*DAMAGED_ARRAYS, AttributeError, IndexError) as error:
-        what = str(error).splitlines()[0] if str(error) else type(error).__name__
+    except (*DAMAGED_ARRAYS, AttributeError, IndexError, UnpicklingError) as error:
+        what = type(error).__name__  # torch's own texts are many lines
         raise UserError(f"no neural language model ({what})", where=path) from None
     return model.to(device or torch.device("cpu")).eval(), words

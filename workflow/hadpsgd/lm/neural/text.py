@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -66,7 +67,7 @@ class Text(Dataset[Tensor]):
         """Words and ends of sentences, which are to be predicted."""
         return int(self.first[-1]) + len(self)
 
-    def batches(self, size: int) -> DataLoader[tuple[Tensor, Tensor]]:
+    def batches(self, size: int) -> DataLoader[Any]:
         """All of it in batches of up to so many sentences, in another order every time."""
         order = ByLength(np.diff(self.first), size)
         return DataLoader(self, batch_sampler=order, collate_fn=padded)
