@@ -77,7 +77,10 @@ class Job:
         """
         files = Checkpoints(self.checkpoints, rank=self.rank, learners=self.learners)
         at = files.newest()
-        shape = Shape(**self.settings.model_dump(include={"layers", "cells", "tied", "dropout"}))
+        wanted = self.settings
+        shape = Shape(
+            layers=wanted.layers, cells=wanted.cells, tied=wanted.tied, dropout=wanted.dropout
+        )
         torch.manual_seed(self.seed)  # the same first weights on every rank
         model = LstmLm(self.words, shape).to(device)
         optimizer = torch.optim.Adam(model.parameters(), lr=self.settings.learning_rate)
