@@ -60,6 +60,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "alignment": {"kind": "sat"},
         "features": {"input": _ALL},
         "training": {"stages": [{"criterion": "lfmmi"}]},
+        "lm": {"neural": {}},
     },
     "kaldi": {
         "corpus": _KALDI | _PARTS | {"case": "lower"},

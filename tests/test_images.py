@@ -14,14 +14,14 @@ import torch
 from picture_folders import PICTURES, SIZE, settings
 from torch import nn
 
-from hadpsgd import cli
+from hadpsgd import cli, rank_device
 from hadpsgd.decentralized import decentralize
 from hadpsgd.errors import UserError
-from hadpsgd.images import network, training, vision
-from hadpsgd.images.checkpoints import Checkpoints
+from hadpsgd.images import network, vision
 from hadpsgd.images.folders import Folders, Keys
 from hadpsgd.images.recipe import Recipe
 from hadpsgd.images.training import Settings, train
+from hadpsgd.rank_checkpoints import Checkpoints
 
 RESNET50 = {"parameters": 25_557_032, "statistics": 53, "blocks": 16}
 """He et al. 2016; ImageNet's 1000 classes."""
@@ -227,10 +227,10 @@ def test_gpus_are_numbered_on_each_host(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
     monkeypatch.setenv("SLURM_LOCALID", "3")
-    assert training.device_of("auto") == torch.device("cuda", 3)
+    assert rank_device.device_of("auto") == torch.device("cuda", 3)
     monkeypatch.setenv("LOCAL_RANK", "1")
-    assert training.device_of("cuda") == torch.device("cuda", 1) == chosen[-1]
+    assert rank_device.device_of("cuda") == torch.device("cuda", 1) == chosen[-1]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert training.device_of("auto") == torch.device("cpu")
-    with pytest.raises(UserError, match="--device cpu"):
-        training.device_of("cuda")
+    assert rank_device.device_of("auto") == torch.device("cpu")
+    with pytest.raises(UserError, match="device cpu"):
+        rank_device.device_of("cuda")

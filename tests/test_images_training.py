@@ -24,9 +24,9 @@ from servers import free_port
 from torch import nn
 
 from hadpsgd.decentralized.trainer import Trainer
-from hadpsgd.images.checkpoints import Checkpoints
 from hadpsgd.images.folders import Folders
 from hadpsgd.images.training import Settings, train
+from hadpsgd.rank_checkpoints import Checkpoints
 
 ROOT = Path(__file__).resolve().parents[1]
 NEVER = 1e9

@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+_LISTS = ".jsonl.gz"
+_ON_DEV = (("decode", "dev"), ("lists", f"dev{_LISTS}"), ("score", "tuned.json"))
+
 
 def unfinished(workflow: Any, out: Path) -> list[str]:
     """What was to be made and was not, of runs: KEY, or KEY/SET where it is a test set alone.
@@ -23,8 +26,8 @@ def unfinished_of(outputs: Iterable[str], out: Path) -> list[str]:
     found = set()
     for output in outputs:
         stage, *rest = Path(os.path.relpath(output, out)).parts
-        if stage == "runs" or (stage, *rest[1:]) in (("decode", "dev"), ("score", "tuned.json")):
+        if stage == "runs" or (stage, *rest[1:]) in _ON_DEV:
             found.add(rest[0])  # all sets are scored with what is chosen on dev
-        elif stage in ("decode", "score"):
-            found.add("/".join(rest[:2]))
+        elif stage in ("decode", "lists", "score"):
+            found.add("/".join(rest[:2]).removesuffix(_LISTS))
     return sorted(found)

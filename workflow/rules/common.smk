@@ -12,6 +12,7 @@ from hadpsgd.config import (
     examples_of,
     ivector_transform,
     label_folder,
+    neural_gpus,
     one_gpu,
     run_fingerprint,
     run_key,

@@ -67,8 +67,48 @@ if GMM_ROW:
             " --jobs {threads} 2> {log:q}"
 
 
+# What the neural language model says of n-best lists; without one there are none.
+def lists_of(name: str) -> str | list[str]:
+    return f"{OUT}/lists/{{run}}/{name}.jsonl.gz" if CONFIG.lm.neural else []
+
+
+def lists_option(wildcards: object, input: object, output: object) -> str:
+    # a function of `output`, as `config_file`: where there are no lists nothing is made again
+    return f"--lists {quote(str(input.lists))}" if CONFIG.lm.neural else ""
+
+
+if CONFIG.lm.neural:
+
+    rule neural_lists:
+        input:
+            decode=f"{OUT}/decode/{{run}}/{{set}}",
+            model=rules.neural_lm.output.model,
+            arpa=rules.lm.output.arpa,
+        output:
+            lists_of("{set}"),
+        log:
+            f"{OUT}/logs/lists/{{run}}.{{set}}.log",
+        benchmark:
+            f"{OUT}/benchmarks/lists.{{run}}.{{set}}.tsv"
+        wildcard_constraints:
+            run="|".join([*RUNS, *GMM_ROW]),
+        conda:
+            "../../envs/hadpsgd.yaml"
+        threads: shared_threads(max(1, len(DECODED)) * (1 + len(CONFIG.tests)))
+        resources:
+            mem_mb=lambda wildcards, attempt: 4000 * attempt + held_mb(LM_SOURCES),
+            runtime=lambda wildcards, attempt: 240 * attempt,
+        params:
+            config=config_file,
+            depends=DEPENDS["neural-lists"],
+        shell:
+            "hadpsgd neural-lists --config {params.config:q} --decode {input.decode:q}"
+            " --model {input.model:q} --arpa {input.arpa:q} --out {output:q} --jobs {threads} 2> {log:q}"
+
+
 rule tune:
     input:
+        lists=lists_of("dev"),
         decode=f"{OUT}/decode/{{run}}/dev",
         words=f"{OUT}/corpus/words/dev.json",
         data=f"{OUT}/corpus/data/dev",
@@ -93,9 +133,10 @@ rule tune:
         config=config_file,
         sources=lambda wildcards: DIGESTS("scoring"),
         depends=DEPENDS["tune"],
+        lists=lists_option,
     shell:
         "hadpsgd tune --config {params.config:q} --decode {input.decode:q} --data {input.data:q}"
-        " --out {output:q} 2> {log:q}"
+        " {params.lists} --out {output:q} 2> {log:q}"
 
 
 rule score:
@@ -105,6 +146,7 @@ rule score:
         data=f"{OUT}/corpus/data/{{set}}",
         tuned=f"{OUT}/score/{{run}}/tuned.json",
         acronyms=CONFIG.scoring.acronym_map or [],
+        lists=lists_of("{set}"),
     output:
         directory(f"{OUT}/score/{{run}}/{{set}}"),
     log:
@@ -125,6 +167,7 @@ rule score:
         config=config_file,
         sources=lambda wildcards: DIGESTS("scoring"),
         depends=DEPENDS["score"],
+        lists=lists_option,
     shell:
         "hadpsgd score --config {params.config:q} --decode {input.decode:q} --data {input.data:q}"
-        " --tuned {input.tuned:q} --out {output:q} 2> {log:q}"
+        " --tuned {input.tuned:q} {params.lists} --out {output:q} 2> {log:q}"

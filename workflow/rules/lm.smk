@@ -109,6 +109,48 @@ if CONFIG.graph.pronunciation_probabilities:
             " --out {params.out:q} 2> {log:q}"
 
 
+if CONFIG.lm.neural:
+
+    rule neural_lm:
+        input:
+            text=f"{LM_TEXT}/train.txt",
+            dev=f"{LM_TEXT}/dev.txt",
+            lang=LM_LANG,
+            arpa=rules.lm.output.arpa,
+            sources=ancient([*CONFIG.lm.sources.values()]),
+        output:
+            model=f"{OUT}/lm/neural/model.pt",
+            meta=f"{OUT}/lm/neural/meta.json",
+        log:
+            f"{OUT}/logs/neural_lm.log",
+        benchmark:
+            f"{OUT}/benchmarks/neural_lm.tsv"
+        conda:
+            "../../envs/hadpsgd.yaml"
+        threads: CONFIG.lm.neural.learners * CONFIG.lm.neural.threads
+        resources:
+            gres=neural_gpus(CONFIG),
+            mem_mb=lambda wildcards, attempt: 4000
+            * attempt
+            * CONFIG.lm.neural.learners
+            + held_mb(LM_SOURCES),
+            runtime=lambda wildcards, attempt: 1440 * attempt,
+        params:
+            config=config_file,
+            sources=lambda wildcards: DIGESTS("lm"),
+            depends=DEPENDS["neural-lm"],
+            launch=(
+                f"hadpsgd launch --learners {CONFIG.lm.neural.learners} -- "
+                if CONFIG.lm.neural.learners > 1
+                else ""
+            ),
+            out=subpath(output.model, parent=True),
+        shell:
+            "{params.launch}hadpsgd neural-lm --config {params.config:q} --text {input.text:q}"
+            " --dev {input.dev:q} --lang {input.lang:q} --arpa {input.arpa:q} --out {params.out:q}"
+            " 2> {log:q}"
+
+
 rule graph:
     input:
         lang=GRAPH_LANG,

@@ -18,7 +18,7 @@ from hadpsgd.run_folder import LAUNCH_LOCK
 
 CONFIG = "config.yaml"
 """In a run's folder, and in that of its checkpoints."""
-_FOLDERS = ("runs", "decode", "score", "errors", "compared")
+_FOLDERS = ("runs", "decode", "lists", "score", "errors", "compared")
 """Each has a folder of every run, named by its key."""
 _FILES = (
     ("tracked/[!.]*", "{}.*.json"),

@@ -5,7 +5,7 @@ from hadpsgd.config.effective import RunSettings
 from hadpsgd.config.keys import stage_keys
 from hadpsgd.config.ladder import copies_adapted_by, ivector_transform, label_folder, stage_folders
 from hadpsgd.config.load import check, fingerprint, load
-from hadpsgd.config.requests import asked, one_gpu, request_of, shape_of
+from hadpsgd.config.requests import asked, neural_gpus, one_gpu, request_of, shape_of
 from hadpsgd.config.schema import Config
 from hadpsgd.config.stages import (
     before,
@@ -29,6 +29,7 @@ __all__ = [
     "ivector_transform",
     "label_folder",
     "load",
+    "neural_gpus",
     "one_gpu",
     "request_of",
     "row_of",

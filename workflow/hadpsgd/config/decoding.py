@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from hadpsgd.config.base import DECIDES_IF_GIVEN, DECIDES_NOTHING, PathText, Section
 from hadpsgd.config.limits import Limits
+from hadpsgd.config.neural_lm import NeuralLm
 
 
 def _compiles(pattern: str) -> str:
@@ -55,6 +56,15 @@ class Lm(Section):
     first_pass_threshold: float | None = Field(None, gt=0)
     """Entropy pruning (relative change of perplexity, such as 1e-7) of a model for the graph; its
     lattices are rescored with the full model. Left out: the graph has the full model."""
+    neural: NeuralLm | None = Field(None, json_schema_extra=DECIDES_IF_GIVEN)
+    """A recurrent model that rescores, after all n-grams: `neural: {}` for the defaults. Left out:
+    none."""
+
+    @model_validator(mode="after")
+    def _neural_of_whole_words(self) -> Lm:
+        if self.neural and self.pieces:
+            raise ValueError("neural: not with pieces; leave one of them out")
+        return self
 
     @model_validator(mode="after")
     def _possible_cutoffs(self) -> Lm:

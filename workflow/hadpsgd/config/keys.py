@@ -32,6 +32,7 @@ _POSTERIORS = ("top", "min_post", "posterior_scale")
 _TRAINING = ("dim", "iterations")
 _FRONT = ("ubm", "context", "transform", "input_dim")
 _GRID = ("lm_weights", "word_penalties")
+_LISTS = ("nbest", "weights")
 
 
 def stage_keys(config: Config) -> dict[str, str]:
@@ -204,12 +205,25 @@ def _examples(config: Config) -> Settings:
 def _search(config: Config) -> Settings:
     """From the language model to the scores."""
     pieces = [_only(config.lm, "pieces", "spelling_order"), config.lang]
-    return {
+    found: Settings = {
         **({"pieces": pieces} if config.lm.pieces else {}),
-        "lm": [_without(config.lm, "pieces", "spelling_order")],
+        "lm": [_without(config.lm, "pieces", "spelling_order", "neural")],
         **({"pronunciations": []} if config.graph.pronunciation_probabilities else {}),
         "graph": [config.graph],
         "decode": [config.decoding, _fused(config)],
         "tune": [_without(config.scoring, "nist_tools")],
         "score": [_without(config.scoring, *_GRID)],
+    }
+    return found | _neural(config)
+
+
+def _neural(config: Config) -> Settings:
+    """The neural language model, its lists, and the choice that has its weight."""
+    neural = config.lm.neural
+    if neural is None:
+        return {}
+    return {
+        "neural-lm": [config.seed, _without(neural, *_LISTS)],
+        "neural-lists": [neural.nbest, _only(config.scoring, *_GRID)],
+        "tune": [_without(config.scoring, "nist_tools"), neural.weights],
     }

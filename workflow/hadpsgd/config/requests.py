@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from hadpsgd.config.schema import Config
@@ -50,6 +51,15 @@ def request_of(config: Config, run_id: str, attempt: int = 1) -> dict[str, int |
 def one_gpu(config: Config) -> str | None:
     """`gres` of a job that runs a network without training it."""
     return shape(config.site, 1, config.decoding.device).gres or None
+
+
+def neural_gpus(config: Config) -> str | None:
+    """`gres` of the job that trains the neural language model."""
+    neural = config.lm.neural
+    if neural is None:
+        return None
+    one = shape(config.site, 1, neural.device)
+    return replace(one, gpus=one.gpus * neural.learners).gres or None
 
 
 def asked(config: Config, what: str) -> Callable[..., int | str | None]:

@@ -99,6 +99,16 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _neural_lm_has_lists(self) -> Config:
+        if self.lm.neural and self.scoring.minimum_bayes_risk:
+            raise ValueError("lm.neural: not with scoring.minimum_bayes_risk; leave one out")
+        if self.lm.neural and self.decoding.one_best:
+            raise ValueError(
+                "lm.neural: not with decoding.one_best, which leaves nothing to choose"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _realigned_by_a_run(self) -> Config:
         names = [run.id for run in self.training.members if not isinstance(run, StageRun)]
         if self.realign.run and self.realign.run not in names:

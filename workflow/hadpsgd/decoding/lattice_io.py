@@ -125,6 +125,15 @@ def read(folder: Path, wanted: Container[str] | None = None) -> Iterator[tuple[s
         raise UserError(what, where=folder, fix=_AGAIN)
 
 
+def count(folder: Path) -> int:
+    """How many utterances of a folder have a lattice; 1 where decode.json does not say.
+
+    Raises:
+        UserError: a file that says so is damaged.
+    """
+    return _said(Path(folder))[1] or 1
+
+
 def _said(folder: Path) -> tuple[int | None, int | None]:
     """How many archives and utterances with a lattice there should be, where that is known."""
     jobs, report = folder / "num_jobs", folder / "decode.json"

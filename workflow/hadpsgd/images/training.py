@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
 import time
 from dataclasses import asdict, dataclass, field
@@ -19,10 +18,11 @@ from hadpsgd.decentralized.trainer import Trainer, decentralize, started
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_file, write_text
 from hadpsgd.images import network
-from hadpsgd.images.checkpoints import Checkpoints
 from hadpsgd.images.folders import Folders
 from hadpsgd.images.metrics import Rows, Score, criterion, evaluate
 from hadpsgd.images.recipe import Recipe
+from hadpsgd.rank_checkpoints import Checkpoints
+from hadpsgd.rank_device import device_of
 
 OF_NO_RESULT = ("data", "out", "workers", "device", "save_every")
 """Settings with which the result is the same."""
@@ -153,20 +153,6 @@ def train(settings: Settings) -> None:
         _finish(settings, net, folders, device, hash_, learners)
         files.clear()
     return None
-
-
-def device_of(name: str) -> torch.device:
-    """This process's: of the GPUs that it sees, the one of its number on the host."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name != "cuda":
-        return torch.device(name)
-    if not torch.cuda.is_available():
-        raise UserError("torch sees no GPU here", fix="Choose --device cpu")
-    local = int(os.environ.get("LOCAL_RANK", os.environ.get("SLURM_LOCALID", "0")))
-    device = torch.device("cuda", local % torch.cuda.device_count())
-    torch.cuda.set_device(device)
-    return device
 
 
 def _held_out(

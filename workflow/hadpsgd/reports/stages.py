@@ -24,7 +24,7 @@ class Stage:
     cpu: float | None
 
 
-OF_RUNS = ("train", "decode", "tune", "score", "errors")
+OF_RUNS = ("train", "decode", "lists", "tune", "score", "errors")
 """Rules whose files are named `<rule>.<key of the run>` or `<rule>.<key>.<set>`."""
 
 

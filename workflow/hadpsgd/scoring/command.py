@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hadpsgd import config, diverged
 from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.decoding import neural_lists
 from hadpsgd.decoding.word_times import FRAME_SHIFT
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
@@ -20,6 +21,7 @@ from hadpsgd.scoring.formats import TimedWord
 from hadpsgd.scoring.hypotheses import Timer, Words, recognised
 from hadpsgd.scoring.places import places, said
 from hadpsgd.scoring.reference import Reference
+from hadpsgd.scoring.rescoring import Rescoring
 from hadpsgd.scoring.scored import Scored
 from hadpsgd.scoring.tune import Setting
 
@@ -30,6 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--decode", type=Path, required=True, help="folder of its lattices")
     parser.add_argument("--data", type=Path, required=True, help="Kaldi data directory of the set")
     parser.add_argument("--tuned", type=Path, required=True, help="tuned.json of the dev set")
+    parser.add_argument("--lists", type=Path, help="its lists, of `hadpsgd neural-lists`")
     parser.add_argument(
         "--out", type=Path, required=True, help="folder of wer.json, CTM and alignments to write"
     )
@@ -43,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     data = DataDir.read(args.data, audio=False)
     words = Words.read(args.decode, Filters.of(settings))
     setting = read_tuned(args.tuned)
-    result = hypothesise(args.decode, data, words, setting)
+    result = hypothesise(args.decode, data, words, setting, args.lists)
     if line := said(data, places(data)):
         print(line, file=sys.stderr)
     reference = Reference.of(data, result.seconds, words.filters)
@@ -52,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
         "lm_weight": setting.lm_weight,
         "word_penalty": setting.word_penalty,
         **({"minimum_bayes_risk": True} if setting.minimum_bayes_risk else {}),
+        **({"neural_weight": setting.neural_weight} if setting.neural_weight else {}),
         "without_lattice": sorted(set(data.utterances) - set(result.texts)),
         "unaligned": result.unaligned,
     }
@@ -73,13 +77,23 @@ class Hypotheses:
     unaligned: int
 
 
-def hypothesise(folder: Path, data: DataDir, words: Words, setting: Setting) -> Hypotheses:
-    """What a decoding folder says under a setting, with times and confidences."""
+def hypothesise(
+    folder: Path, data: DataDir, words: Words, setting: Setting, lists: Path | None = None
+) -> Hypotheses:
+    """What a decoding folder says under a setting, with times and confidences.
+
+    Raises:
+        UserError: the setting has a neural weight, and there are no `lists`.
+    """
+    if setting.neural_weight and lists is None:
+        what = f"neural_weight {setting.neural_weight:g} was chosen, and no n-best lists are given"
+        raise UserError(what, fix="`hadpsgd score` takes them as --lists; beam-curve cannot")
+    neural = Rescoring([setting.neural_weight], neural_lists.read(lists)) if lists else None
     timer = Timer.read(folder, words, data)
     timed: list[TimedWord] = []
     texts, seconds = {}, {}
     scaling, risk = setting.scaling(words), setting.minimum_bayes_risk
-    for found in recognised(folder, timer, scaling, risk=risk):
+    for found in recognised(folder, timer, scaling, risk=risk, neural=neural):
         timed += found.words
         texts[found.utterance] = found.text
         seconds[found.utterance] = found.frames * FRAME_SHIFT
@@ -98,7 +112,10 @@ def read_tuned(path: Path) -> Setting:
             lm_weight=float(content["lm_weight"]),
             word_penalty=float(content["word_penalty"]),
             minimum_bayes_risk=content.get("minimum_bayes_risk", False) is True,
+            neural_weight=float(content.get("neural_weight", 0.0)),
         )
+        if not 0.0 <= setting.neural_weight <= 1.0:
+            raise ValueError(f"neural_weight {setting.neural_weight}")
         if not (0.0 < setting.lm_weight < math.inf and math.isfinite(setting.word_penalty)):
             raise ValueError(f"lm_weight {setting.lm_weight}, word_penalty {setting.word_penalty}")
         return setting

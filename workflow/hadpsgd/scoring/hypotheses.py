@@ -23,6 +23,7 @@ from hadpsgd.progress import tracked
 from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.formats import TimedWord
 from hadpsgd.scoring.places import Place, places
+from hadpsgd.scoring.rescoring import Rescoring
 
 
 @dataclass(frozen=True)
@@ -108,15 +109,23 @@ def lattices(
 
 
 def texts(
-    folder: Path, data: DataDir, words: Words, scalings: Sequence[Scaling], *, risk: bool = False
+    folder: Path,
+    data: DataDir,
+    words: Words,
+    scalings: Sequence[Scaling],
+    *,
+    risk: bool = False,
+    neural: Rescoring | None = None,
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield (utterance, its text under each scaling); raises as `lattices`.
 
-    risk: of least expected errors, not of the best path.
+    risk: of least expected errors, not of the best path. neural: by the neural language model.
     """
     for utterance, found in lattices(folder, data):
         said: list[Sequence[int]]
-        if risk:
+        if neural:
+            said = neural.words(utterance, found, scalings)
+        elif risk:
             said = [consensus(found, scaling, words.silent).words for scaling in scalings]
         else:
             said = [path.words.tolist() for path in best_paths(found, scalings)]
@@ -179,14 +188,21 @@ class Recognised:
 
 
 def recognised(
-    folder: Path, timer: Timer, scaling: Scaling, *, risk: bool = False
+    folder: Path,
+    timer: Timer,
+    scaling: Scaling,
+    *,
+    risk: bool = False,
+    neural: Rescoring | None = None,
 ) -> Iterator[Recognised]:
     """Yield what each utterance of a decoding folder says by its best path under a scaling.
 
-    risk: by least expected errors instead.
+    risk: by least expected errors instead. neural: by the neural language model.
     """
     for utterance, found in lattices(folder, timer.data):
-        if risk:
+        if neural:
+            path, sure = neural.path(utterance, found, scaling, timer.words.silent)
+        elif risk:
             path, sure = consensus_path(found, scaling, timer.words.silent)
         else:
             path = best_paths(found, [scaling])[0]

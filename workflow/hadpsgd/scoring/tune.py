@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hadpsgd.config.decoding import Scoring
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.decoding.lattice import Scaling
+from hadpsgd.decoding.neural_lists import NbestList
 from hadpsgd.scoring.align import Counts
 from hadpsgd.scoring.hypotheses import Words, texts
 from hadpsgd.scoring.nist import align_texts
 from hadpsgd.scoring.reference import TextFilter
+from hadpsgd.scoring.rescoring import Rescoring
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """A language model weight (inverse acoustic scale), a penalty a word, and whether words are
-    those of least expected errors in place of the best path's."""
+    """A language model weight (inverse acoustic scale), a penalty a word, whether words are those
+    of least expected errors in place of the best path's, and the share of the neural language
+    model in words' probabilities."""
 
     lm_weight: float
     word_penalty: float
     minimum_bayes_risk: bool = False
+    neural_weight: float = 0.0
 
     def scaling(self, words: Words) -> Scaling:
         """As lattices of these words want it."""
@@ -31,19 +35,31 @@ class Setting:
         )
 
 
-def settings_of(config: Scoring) -> list[Setting]:
+def settings_of(config: Scoring, neural_weights: Sequence[float] = (0.0,)) -> list[Setting]:
     """All combinations that the config names."""
     return [
-        Setting(lm_weight=w, word_penalty=p, minimum_bayes_risk=config.minimum_bayes_risk)
-        for w in config.lm_weights
-        for p in config.word_penalties
+        Setting(
+            lm_weight=weight,
+            word_penalty=penalty,
+            minimum_bayes_risk=config.minimum_bayes_risk,
+            neural_weight=neural,
+        )
+        for weight in config.lm_weights
+        for penalty in config.word_penalties
+        for neural in neural_weights
     ]
 
 
-def tune(folder: Path, data: DataDir, words: Words, settings: Sequence[Setting]) -> list[Counts]:
+def tune(
+    folder: Path,
+    data: DataDir,
+    words: Words,
+    settings: Sequence[Setting],
+    lists: Iterator[tuple[str, NbestList]] | None = None,
+) -> list[Counts]:
     """Counts of every setting on a decoded set; utterances without lattice count as deleted.
 
-    All settings have minimum Bayes risk, or none.
+    All settings have minimum Bayes risk, or none. `lists`: where one has a neural weight.
     """
     risk = any(setting.minimum_bayes_risk for setting in settings)
     totals = [Counts() for _ in settings]
@@ -55,7 +71,8 @@ def tune(folder: Path, data: DataDir, words: Words, settings: Sequence[Setting])
         ref = rules.ref(data.utterances[utterance].text)
         return Counts.of(align_texts(ref, rules.hyp(hyp), rules.options, utterance))
 
-    for utterance, hyps in texts(folder, data, words, scalings, risk=risk):
+    neural = Rescoring([setting.neural_weight for setting in settings], lists) if lists else None
+    for utterance, hyps in texts(folder, data, words, scalings, risk=risk, neural=neural):
         missing.discard(utterance)
         counts = {hyp: count(utterance, hyp) for hyp in sorted(set(hyps))}
         totals = [total + counts[hyp] for total, hyp in zip(totals, hyps, strict=True)]
@@ -71,9 +88,11 @@ def choose(settings: Sequence[Setting], counts: Sequence[Counts]) -> int:
     equal = [i for i, count in enumerate(counts) if count.errors == least]
     weight = sum(settings[i].lm_weight for i in equal) / len(equal)
     penalty = sum(settings[i].word_penalty for i in equal) / len(equal)
+    neural = sum(settings[i].neural_weight for i in equal) / len(equal)
 
-    def distance(i: int) -> tuple[float, float, int]:
+    def distance(i: int) -> tuple[float, float, float, int]:
         setting = settings[i]
-        return abs(setting.lm_weight - weight), abs(setting.word_penalty - penalty), i
+        far = abs(setting.lm_weight - weight), abs(setting.word_penalty - penalty)
+        return *far, abs(setting.neural_weight - neural), i
 
     return min(equal, key=distance)

@@ -10,6 +10,9 @@ from pathlib import Path
 
 from hadpsgd import config, diverged
 from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.decoding import neural_lists
+from hadpsgd.decoding.list_settings import ListSettings
+from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.hypotheses import Words
@@ -21,6 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, required=True, help="config (YAML)")
     parser.add_argument("--decode", type=Path, required=True, help="decoded development set")
     parser.add_argument("--data", type=Path, required=True, help="its data directory")
+    parser.add_argument("--lists", type=Path, help="its lists, of `hadpsgd neural-lists`")
     parser.add_argument("--out", type=Path, required=True, help="tuned.json")
 
 
@@ -29,16 +33,22 @@ def run(args: argparse.Namespace) -> int:
     if why := diverged.told(args.decode):
         diverged.note(args.out, why)
         return diverged.say(why=why, what="chosen")
-    settings = config.load(args.config).scoring
+    whole = config.load(args.config)
+    settings, neural = whole.scoring, whole.lm.neural
+    if (neural is None) == bool(args.lists):
+        what = "no lm.neural, and --lists" if args.lists else "lm.neural, and no --lists"
+        raise UserError(what, where=args.config, fix="`hadpsgd neural-lists` makes what it takes")
     data = DataDir.read(args.data, audio=False)
     words = Words.read(args.decode, Filters.of(settings))
-    tried = settings_of(settings)
-    counts = tune(args.decode, data, words, tried)
+    tried = settings_of(settings, neural.weights if neural else (0.0,))
+    lists = neural_lists.read(args.lists) if args.lists else None
+    counts = tune(args.decode, data, words, tried, lists)
     best = choose(tried, counts)
     table = [
         {
             "lm_weight": setting.lm_weight,
             "word_penalty": setting.word_penalty,
+            **({"neural_weight": setting.neural_weight} if neural else {}),
             "errors": count.errors,
             "words": count.words,
             "wer": round(count.wer, 3),
@@ -46,10 +56,13 @@ def run(args: argparse.Namespace) -> int:
         for setting, count in zip(tried, counts, strict=True)
     ]
     chosen = tried[best]
-    how = {"minimum_bayes_risk": True} if chosen.minimum_bayes_risk else {}
+    how: dict[str, object] = {"minimum_bayes_risk": True} if chosen.minimum_bayes_risk else {}
+    if neural:
+        how["lists"] = ListSettings.of(whole, neural).as_json()
     write_text(args.out, json.dumps({**table[best], **how, "tried": table}, indent=2) + "\n")
+    more = f", neural weight {chosen.neural_weight:g}" if neural else ""
     print(
-        f"language model weight {chosen.lm_weight:g}, word penalty {chosen.word_penalty:g}:"
+        f"language model weight {chosen.lm_weight:g}, word penalty {chosen.word_penalty:g}{more}:"
         f" {counts[best].wer:.2f} % of {counts[best].words} words",
         file=sys.stderr,
     )

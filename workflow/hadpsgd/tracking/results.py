@@ -198,6 +198,7 @@ def _outdated(base: Path, key: str, name: str, model: Path) -> bool:
         model,
         decode / "dev",  # the scale and penalty are chosen on it
         decode / name,
+        base / "lists" / key / f"{name}.jsonl.gz",
         score / "tuned.json",
     ]
     made = max(_made(score / name), (score / name / "wer.json").stat().st_mtime_ns)

@@ -22,7 +22,7 @@ from hadpsgd.tracking.events import (
 )
 from hadpsgd.tracking.metrics_file import Row
 from hadpsgd.tracking.models.champion import DEV_SET_TAG
-from hadpsgd.tracking.results import Result, RunResult, Score
+from hadpsgd.tracking.results import Result, RunResult, Score, results_folder
 from hadpsgd.tracking.uri import experiment_name
 
 WER = "WER"  # capitals: first in MLflow's lists
@@ -31,7 +31,7 @@ COUNTS = "errors."
 """Prefix of the tags with words, substitutions, insertions and deletions of a set."""
 _SECTIONS = ("lm", "graph", "decoding", "scoring")
 _FILES = ("wer.json", "hyp.txt", "ctm", "stm", "alignments.txt")
-_CHOSEN = ("lm_weight", "word_penalty")
+_CHOSEN = ("lm_weight", "word_penalty", "neural_weight")
 
 
 def key(training_key: str, result: RunResult) -> str:
@@ -59,6 +59,9 @@ def events(config: Config, training_key: str, result: RunResult) -> Iterator[Eve
     yield Tags(values=base | hashes | {"kind": "scoring", "training_key": training_key})
     yield from word_errors(config, result, time_ms)
     yield from files(result)
+    perplexity = results_folder(config) / "lm/neural/meta.json"
+    if config.lm.neural and perplexity.is_file():
+        yield Artifact(path=str(perplexity.absolute()), folder="lm")
     yield Finish(status="FINISHED", time_ms=time_ms)
 
 

@@ -13,7 +13,7 @@ from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.tune import Setting
 
 CONFIG, MODEL, GRAPH, GMM, IVECTOR = "config.yaml", "final.pt", "graph", "gmm", "ivector"
-ONNX, ACRONYMS = "final.onnx", "acronyms.map"
+ONNX, ACRONYMS, NEURAL = "final.onnx", "acronyms.map", "neural"
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,18 @@ class Bundle:
         return self.folder / IVECTOR
 
     @property
+    def neural(self) -> Path:
+        """The neural language model with the n-gram, where dev chose a weight for it."""
+        return self.folder / NEURAL
+
+    @property
     def setting(self) -> Setting:
         """Language model weight and word penalty that dev chose, and how words are decided."""
         return Setting(
             lm_weight=self.manifest.lm_weight,
             word_penalty=self.manifest.word_penalty,
             minimum_bayes_risk=self.manifest.minimum_bayes_risk,
+            neural_weight=self.manifest.neural_weight,
         )
 
     @property

@@ -20,7 +20,7 @@ from hadpsgd.decoding.onnx_file import write_onnx
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
 from hadpsgd.models.build import load_model
-from hadpsgd.scoring.bundle import bundle, imported
+from hadpsgd.scoring.bundle import bundle, imported, neural
 from hadpsgd.scoring.bundle.manifest import FILE, Manifest, Score
 from hadpsgd.scoring.command import read_tuned
 
@@ -71,6 +71,9 @@ def export(run: Run, out: Path, licence: str, *, onnx: bool = False) -> Manifest
     imported.check(run.config, run.out)
     with atomic_folder(out) as folder:
         _copy_parts(run, folder)
+        if setting.neural_weight:
+            tuned = run.scored / "tuned.json"
+            neural.write(folder / bundle.NEURAL, lm=run.out / "lm", tuned=tuned)
         manifest = Manifest(
             name=run.config.name,
             run=run.folder.name,
@@ -79,6 +82,7 @@ def export(run: Run, out: Path, licence: str, *, onnx: bool = False) -> Manifest
             lm_weight=setting.lm_weight,
             word_penalty=setting.word_penalty,
             minimum_bayes_risk=setting.minimum_bayes_risk,
+            neural_weight=setting.neural_weight,
             scores=_scores(run.scored),
             licence=licence,
             trained_with=_trained_with(run.folder),

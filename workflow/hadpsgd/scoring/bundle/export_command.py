@@ -10,6 +10,7 @@ from hadpsgd import config, run_folder
 from hadpsgd.config import Config
 from hadpsgd.errors import UserError
 from hadpsgd.scoring.bundle.export import Run, export
+from hadpsgd.scoring.bundle.manifest import Manifest
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -48,10 +49,15 @@ def run(args: argparse.Namespace) -> int:
     )
     print(
         f"{args.out}: {len(manifest.files)} files, {size / 2**20:.1f} MiB, language model weight"
-        f" {manifest.lm_weight:g}, word penalty {manifest.word_penalty:g}{rates}",
+        f" {manifest.lm_weight:g}, word penalty {manifest.word_penalty:g}"
+        f"{_neural(manifest)}{rates}",
         file=sys.stderr,
     )
     return 0
+
+
+def _neural(manifest: Manifest) -> str:
+    return f", neural weight {manifest.neural_weight:g}" if manifest.neural_weight else ""
 
 
 def _with_extractor(trained: Config, extractor: str | None) -> Config:

@@ -32,8 +32,10 @@ from hadpsgd.features.ivector import extractor, ubm
 from hadpsgd.features.ivector.extract import extract as extract_ivectors
 from hadpsgd.gmm.adaptation import MIN_COUNT
 from hadpsgd.models.build import load_model
+from hadpsgd.scoring.bundle import neural
 from hadpsgd.scoring.bundle.bundle import Bundle
 from hadpsgd.scoring.hypotheses import Recognised, Timer, Words, recognised
+from hadpsgd.scoring.rescoring import Rescoring
 
 _ALL = Limits({OTHERS: 1.0})
 
@@ -109,9 +111,18 @@ class Recogniser:
         timer = Timer.read(decoded, words, directory)
         setting = self.bundle.setting
         scaling, risk = setting.scaling(words), setting.minimum_bayes_risk
-        for found in recognised(decoded, timer, scaling, risk=risk):
+        more = self._neural(decoded)
+        for found in recognised(decoded, timer, scaling, risk=risk, neural=more):
             yield found
             done("words", 1 / len(directory))
+
+    def _neural(self, decoded: Path) -> Rescoring | None:
+        """What the neural language model says of a decoding, where dev gave it a weight."""
+        weight = self.bundle.setting.neural_weight
+        if not weight:
+            return None
+        lists = neural.maker(self.bundle.neural, decoded).all(lattice_io.read(decoded), self.jobs)
+        return Rescoring([weight], lists)
 
     def _decoded(self, data: Path, work: Path, done: Done) -> Path:
         """The folder of lattices."""

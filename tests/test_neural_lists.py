@@ -1,0 +1,222 @@
+"""Rescoring by the neural language model: lists and choices against all paths by brute force."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import neural_toy
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from lattice_problems import lattices, two_words
+
+from hadpsgd.decoding.confidence import confidences
+from hadpsgd.decoding.lattice import ARC, Lattice, Scaling, best_paths
+from hadpsgd.decoding.neural_lists import ListMaker, NbestList, partial_of, read, write
+from hadpsgd.errors import UserError
+from hadpsgd.lm.neural.mixture import Models
+from hadpsgd.scoring.rescoring import Rescoring, chains, list_confidences
+
+NAMES = dict(enumerate(neural_toy.NAMES, 1))
+FIRST = Scaling(acoustic_scale=0.5)
+OTHERS = [Scaling(acoustic_scale=0.2), Scaling(acoustic_scale=1.0, word_penalty=0.5)]
+EMPTY = Lattice(np.zeros((0, 2), np.float32), np.zeros(1, np.int64), np.zeros(0, ARC))
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
+    return neural_toy.models(tmp_path_factory.mktemp("models"))
+
+
+def maker(models: Models, count: int = 10_000, partial: tuple[str, ...] = ()) -> ListMaker:
+    return ListMaker(models, NAMES, [FIRST], count, frozenset(partial))
+
+
+def all_sequences(lat: Lattice, scaling: Scaling) -> dict[tuple[int, ...], tuple[float, float]]:
+    """Graph and acoustic cost of each word sequence's best path, by walking all paths."""
+    best: dict[tuple[int, ...], tuple[float, float, float]] = {}
+
+    def walk(state: int, graph: float, acoustic: float, words: tuple[int, ...]) -> None:
+        if np.isfinite(lat.final[state, 0]):
+            ends = graph + float(lat.final[state, 0]), acoustic + float(lat.final[state, 1])
+            cost = ends[0] + scaling.acoustic_scale * ends[1]
+            if words not in best or cost < best[words][0]:
+                best[words] = cost, *ends
+        for arc in lat.arcs[lat.first[state] : lat.first[state + 1]]:
+            said = words + (int(arc["olabel"]),) * bool(arc["olabel"])
+            more = graph + float(arc["graph"]), acoustic + float(arc["acoustic"])
+            walk(int(arc["next"]), *more, said)
+
+    walk(0, 0.0, 0.0, ())
+    return {words: (graph, acoustic) for words, (_, graph, acoustic) in best.items()}
+
+
+def change(models: Models, words: tuple[int, ...], weight: float, *, ends: bool = True) -> float:
+    """What a sequence costs more, by the definition."""
+    said = [NAMES[word] for word in words]
+    ngram = neural_toy.by_hand(said)
+    neural = neural_toy.dense(models.neural, models.words.numbers(said))
+    mixed = np.log((1 - weight) * np.exp(ngram) + weight * np.exp(neural))
+    return float((ngram - mixed)[: None if ends else -1].sum())
+
+
+@given(lat=lattices())
+@settings(max_examples=25, deadline=None)
+def test_costs_are_those_of_all_paths(lat: Lattice, models: Models) -> None:
+    """And the words are the best of all, under any scaling whose list is whole."""
+    ((_, found),) = maker(models)([("u", lat)])
+    expected = all_sequences(lat, FIRST)
+    # sequences too far from the best are not listed
+    near = {w: c for w, c in expected.items() if w in found.words}
+    assert set(found.words) == set(near)
+    for i, words in enumerate(found.words):
+        graph, acoustic = expected[words]
+        cost = graph + FIRST.acoustic_scale * acoustic
+        own = found.graph[i] + FIRST.acoustic_scale * found.acoustic[i]
+        assert own == pytest.approx(cost, abs=1e-4)
+    for scaling, weight in ((FIRST, 0.3), (OTHERS[1], 1.0)):
+        by_hand = {
+            words: graph
+            + scaling.acoustic_scale * acoustic
+            + scaling.word_penalty * len(words)
+            + change(models, words, weight)
+            for words, (graph, acoustic) in zip(
+                found.words, zip(found.graph, found.acoustic, strict=True), strict=True
+            )
+        }
+        costs = found.costs(scaling, weight)
+        np.testing.assert_allclose(costs, [by_hand[words] for words in found.words], atol=1e-3)
+        best = found.best(scaling, weight)
+        assert by_hand[best] <= min(by_hand.values()) + 1e-3
+
+
+@given(lat=lattices())
+@settings(max_examples=20, deadline=None)
+def test_with_weight_0_all_is_as_without(lat: Lattice, models: Models) -> None:
+    lists = maker(models)([("u", lat)])
+    scalings = [FIRST, *OTHERS]
+    plain = best_paths(lat, scalings)
+    said = Rescoring([0.0] * 3, iter(lists)).words("u", lat, scalings)
+    assert said == [path.words.tolist() for path in plain]
+    path, sure = Rescoring([0.0], iter(lists)).path("u", lat, FIRST, ())
+    np.testing.assert_array_equal(path.transitions, plain[0].transitions)
+    np.testing.assert_array_equal(path.word_frames, plain[0].word_frames)
+    assert path.cost == plain[0].cost
+    assert sure == confidences(lat, plain[0], FIRST)
+
+
+@given(lat=lattices())
+@settings(max_examples=20, deadline=None)
+def test_the_chosen_words_have_times_and_confidences(lat: Lattice, models: Models) -> None:
+    lists = maker(models)([("u", lat)])
+    ((_, found),) = lists
+    path, sure = Rescoring([0.75], iter(lists)).path("u", lat, FIRST, {2})
+    assert tuple(path.words.tolist()) == found.best(FIRST, 0.75)
+    assert len(path.word_frames) == len(path.words)
+    assert (np.diff(path.word_frames) >= 0).all()
+    assert sure is None or len(sure) == len(path.words)
+    for word, probability in zip(path.words.tolist(), sure or (), strict=bool(sure)):
+        assert probability == 1.0 if word == 2 else 0.0 < probability <= 1.0
+
+
+def test_confidences_are_shares_of_the_list(models: Models) -> None:
+    """Sequences that differ in one word: its probability is theirs."""
+    lat = two_words([0.1, 0.4, 0.9])
+    lat.arcs["olabel"][:3] = [1, 2, 3]
+    ((_, found),) = maker(models)([("u", lat)])
+    costs = found.costs(FIRST, 0.5)
+    shares = np.exp(-costs) / np.exp(-costs).sum()
+    for words, share in zip(found.words, shares, strict=True):
+        sure = list_confidences(found, FIRST, 0.5, words, ())
+        # of the last place all say word 3, and one says it in the first, too
+        assert sure == pytest.approx([share, 1.0], abs=1e-6)
+    sums = chains(found, FIRST, 0.5)
+    assert sums.nodes == 2 + sum(len(words) for words in found.words)
+
+
+def test_where_an_utterance_ends_within_a_sentence(models: Models) -> None:
+    """The search paid for no end of it, so no other end is paid for."""
+    lat = two_words([0.1, 0.4])
+    whole, cut = (maker(models, partial=names)([("u", lat)])[0][1] for names in ((), ("u",)))
+    for i, words in enumerate(whole.words):
+        assert whole.changes(0.5)[i] == pytest.approx(change(models, words, 0.5), abs=1e-4)
+        without = change(models, words, 0.5, ends=False)
+        assert cut.changes(0.5)[i] == pytest.approx(without, abs=1e-4)
+
+
+def test_what_a_decoding_says_of_partial_utterances(tmp_path: Path) -> None:
+    assert partial_of(tmp_path) == frozenset()
+    (tmp_path / "decode.json").write_text('{"partial": ["u2"]}')
+    assert partial_of(tmp_path) == {"u2"}
+    (tmp_path / "decode.json").write_text("[")
+    with pytest.raises(UserError, match="damaged"):
+        partial_of(tmp_path)
+
+
+def test_no_more_than_asked_for_under_each_scaling(models: Models) -> None:
+    lat = two_words([0.0, 0.5, 1.0])
+    lat.arcs["olabel"][:3] = [1, 2, 3]
+    lat.arcs["acoustic"][:3] = [9.0, 0.0, 1.0]
+    made = ListMaker(models, NAMES, [FIRST, Scaling(acoustic_scale=1e-6)], 1)
+    ((_, found),) = made([("u", lat)])
+    assert found.words == ((2, 3), (1, 3))
+
+
+def test_lists_come_back_from_their_file(models: Models, tmp_path: Path) -> None:
+    lats = [("a", two_words([0.1, 0.4])), ("none", EMPTY), ("b", two_words([0.3, 0.2]))]
+    made = [*maker(models).all(iter(lats))]
+    assert [name for name, _ in made] == ["a", "none", "b"]
+    file = tmp_path / "dev.jsonl.gz"
+    assert write(file, made) == (3, 4)
+    for (name, back), (wanted, found) in zip(read(file), made, strict=True):
+        assert (name, back.words) == (wanted, found.words)
+        for scaling in (FIRST, *OTHERS):
+            np.testing.assert_array_equal(back.costs(scaling, 0.3), found.costs(scaling, 0.3))
+    again = file.read_bytes()
+    write(file, made)
+    assert file.read_bytes() == again
+    # an utterance without a path says nothing
+    path, sure = Rescoring([0.5], iter(made[1:2])).path("none", EMPTY, FIRST, ())
+    assert (len(path.words), sure) == (0, confidences(EMPTY, path, FIRST))
+
+
+def test_lists_of_other_lattices_are_refused(models: Models, tmp_path: Path) -> None:
+    lat = two_words([0.1, 0.4])
+    lists = maker(models)([("u1", lat)])
+    with pytest.raises(UserError, match="u2 wanted, of u1 found"):
+        Rescoring([0.5], iter(lists)).words("u2", lat, [FIRST])
+    with pytest.raises(UserError, match="u1 wanted, no more"):
+        Rescoring([0.5], iter([])).words("u1", lat, [FIRST])
+    with pytest.raises(UserError, match="missing"):
+        next(read(tmp_path / "none.gz"))
+    (tmp_path / "bad.gz").write_bytes(b"no gzip")
+    with pytest.raises(UserError, match=r"bad\.gz:1.*damaged"):
+        next(read(tmp_path / "bad.gz"))
+    file = tmp_path / "short.gz"
+    found = lists[0][1]
+    write(file, [("u", NbestList(found.words, found.graph[:1], found.acoustic, found.events))])
+    with pytest.raises(UserError, match="numbers of another list"):
+        next(read(file))
+
+
+def test_a_word_that_the_model_lacks(models: Models) -> None:
+    lat = two_words([0.1])
+    made = ListMaker(models, NAMES | {1: "new"}, [FIRST], 5)
+    with pytest.raises(UserError, match="lacks the word 'new'"):
+        made([("u", lat)])
+
+
+def test_interpolation_of_one_word_by_hand(models: Models) -> None:
+    """A list of a single word, without any of the functions above."""
+    lat = Lattice(
+        np.array([[np.inf] * 2, [0.0, 0.0]], np.float32),
+        np.array([0, 1, 1]),
+        np.array([(1, 1, 2.0, 3.0, 1)], ARC),
+    )
+    ((_, found),) = maker(models)([("u", lat)])
+    p_ngram = [10**-0.3, 10 ** (-0.2 - 0.9)]
+    p_neural = np.exp(neural_toy.dense(models.neural, models.words.numbers(["a"])))
+    mixed = [0.25 * n + 0.75 * x for n, x in zip(p_neural, p_ngram, strict=True)]
+    expected = 2.0 + 0.5 * 3.0 + math.log(math.prod(p_ngram)) - math.log(math.prod(mixed))
+    assert found.costs(FIRST, 0.25)[0] == pytest.approx(expected, abs=1e-5)

@@ -1,0 +1,281 @@
+"""The neural language model: its probabilities, its training, and the command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import neural_toy
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hadpsgd.cli import main
+from hadpsgd.ending import unfinished_of
+from hadpsgd.errors import UserError
+from hadpsgd.lm import backoff, perplexity
+from hadpsgd.lm.neural import model as model_file
+from hadpsgd.lm.neural import text
+from hadpsgd.lm.neural.mixture import interpolated
+from hadpsgd.lm.neural.score import log_probs
+from hadpsgd.lm.neural.words import Words
+from hadpsgd.lm.vocabulary import Vocabulary
+from hadpsgd.rank_checkpoints import Checkpoints
+
+TINY: dict[str, Any] = {"cells": 16, "epochs": 3, "batch": 4, "learning_rate": 0.02}
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The tests' own process is one learner, wherever the tests run, and has its threads back."""
+    for name in ("RANK", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize(("layers", "tied"), [(1, True), (2, False)])
+def test_probabilities_are_those_of_the_equations(layers: int, tied: bool) -> None:
+    """Of sentences of several lengths in one batch; none of them changes another's."""
+    model = neural_toy.network(layers=layers, tied=tied)
+    rng = np.random.default_rng(2)
+    sentences = [rng.integers(2, 6, size).tolist() for size in (3, 0, 7, 1, 3)]
+    found = log_probs(model, sentences)
+    for sentence, row in zip(sentences, found, strict=True):
+        np.testing.assert_allclose(row, neural_toy.dense(model, sentence), atol=1e-5)
+
+
+def test_the_words_of_both_models_are_interpolated(tmp_path: Path) -> None:
+    models = neural_toy.models(tmp_path)
+    said = [sentence.split() for sentence in neural_toy.SENTENCES]
+    ngram = np.concatenate([neural_toy.by_hand(each) for each in said])
+    numbers = models.words.numbers
+    neural = np.concatenate([neural_toy.dense(models.neural, numbers(each)) for each in said])
+    found = models.perplexities(said, [0.0, 0.3, 1.0])
+    for weight, value in found.items():
+        mixed = np.log((1 - weight) * np.exp(ngram) + weight * np.exp(neural))
+        assert value == pytest.approx(np.exp(-mixed.mean()), rel=1e-5)
+        events = models.events(said)
+        own = interpolated(events.ngram, events.neural, weight)
+        np.testing.assert_allclose(own, mixed, atol=1e-4)
+    score = perplexity.score(models.ngram, said)
+    assert found[0.0] == pytest.approx(score.perplexity, rel=1e-9)
+
+
+def test_words_that_a_model_lacks_are_left_out(tmp_path: Path) -> None:
+    """As the n-gram's perplexity leaves out <unk>; the history has it."""
+    models = neural_toy.models(tmp_path)
+    said = [["a", "<unk>", "b"]]
+    found = models.perplexities(said, [0.0, 1.0])
+    assert found[0.0] == pytest.approx(perplexity.score(models.ngram, said).perplexity, rel=1e-9)
+    row = neural_toy.dense(models.neural, models.words.numbers(said[0]))
+    assert found[1.0] == pytest.approx(np.exp(-np.delete(row, 1).mean()), rel=1e-5)
+
+
+def test_the_vocabulary_is_the_ngrams() -> None:
+    known = Vocabulary(frozenset({"a", "b", "no-ngram", "<UNK>"}), "<UNK>")
+    words = Words.of(["<s>", "</s>", "<unk>", "a", "b", "no-lexicon", "<UNK>"], known)
+    assert words.names == ("<s>", "</s>", "<UNK>", "a", "b")
+    assert words.numbers(["b", "other"]) == [4, 2]
+    assert Words.of(["<s>", "</s>", "a"], known).names == ("<s>", "</s>", "<unk>", "a")
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=60), st.integers(1, 9))
+@settings(max_examples=40, deadline=None)
+def test_an_epoch_has_every_sentence_once(lengths: list[int], size: int) -> None:
+    order = text.ByLength(np.array(lengths), size)
+    for _ in range(2):
+        batches = list(order)
+        assert len(batches) == len(order)
+        assert sorted(number for batch in batches for number in batch) == list(range(len(lengths)))
+        for batch in batches:
+            assert len(batch) <= size
+            longest = max(lengths[number] for number in batch) + 1
+            assert len(batch) == 1 or len(batch) * longest <= size * text.USUAL
+
+
+def test_sentences_are_read_as_they_were_written(tmp_path: Path) -> None:
+    assert text.write(tmp_path / "t", [[5, 6], [], [7]]) == 3
+    spoken = text.Text(tmp_path / "t")
+    assert [spoken[i].tolist() for i in range(3)] == [[0, 5, 6, 1], [0, 1], [0, 7, 1]]
+    assert spoken.events == 6
+    inputs, targets = text.padded([spoken[0], spoken[1]])
+    assert inputs.tolist() == [[0, 5, 6], [0, 1, 0]]
+    assert targets.tolist() == [[5, 6, 1], [1, -100, -100]]
+
+
+class Corpus:
+    """Texts, an n-gram and a lang folder, and the command on them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        rng = np.random.default_rng(1)
+        lines = [neural_toy.SENTENCES[i] for i in rng.integers(0, 5, 60)]
+        (folder / "train.txt").write_text("\n".join(lines) + "\n")
+        (folder / "dev.txt").write_text("a b c\nb c a b\na zzz c\n")
+        (folder / "toy.arpa").write_text(neural_toy.ARPA)
+        neural_toy.lang(folder / "lang")
+
+    def arguments(self, out: str, **changes: Any) -> list[str]:
+        at = self.folder
+        given = {"text": at / "train.txt", "dev": at / "dev.txt", "lang": at / "lang"}
+        given |= {"arpa": at / "toy.arpa", "out": at / out}
+        file = at / f"{out}.yaml"
+        given["config"] = neural_toy.config(file, TINY | changes)
+        return ["neural-lm", *(part for k, v in given.items() for part in (f"--{k}", str(v)))]
+
+    def weights(self, out: str) -> dict[str, torch.Tensor]:
+        model, _ = model_file.load(self.folder / out / "model.pt")
+        return model.state_dict()
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    return Corpus(tmp_path)
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+def test_the_command_trains(corpus: Corpus, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(corpus.arguments("out", epochs=6)) == 0
+    meta = json.loads((corpus.folder / "out/meta.json").read_text())
+    rows = meta["epochs"]
+    assert [row["epoch"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert rows[-1]["dev_perplexity"] < 0.6 * len(neural_toy.words())
+    best = min(rows, key=lambda row: row["dev_perplexity"])
+    assert meta["best_epoch"] == best["epoch"]
+    # what is told is what the saved files give, with the word that nobody knows left out
+    models = neural_toy.models(corpus.folder)
+    net, words = model_file.load(corpus.folder / "out/model.pt")
+    found = type(models)(models.ngram, net, words).perplexities(
+        Vocabulary.of_lang(corpus.folder / "lang").map(corpus.folder / "dev.txt"), [0.0, 1.0]
+    )
+    assert meta["dev"]["perplexity"]["1"] == pytest.approx(found[1.0], abs=1e-3)
+    ngram = backoff.load(corpus.folder / "toy.arpa")
+    vocabulary = Vocabulary.of_lang(corpus.folder / "lang")
+    expected = perplexity.score(ngram, vocabulary.map(corpus.folder / "dev.txt"))
+    assert meta["dev"]["perplexity"]["0"] == pytest.approx(expected.perplexity, abs=1e-3)
+    assert (expected.oov, meta["dev"]["oov"]) == (1, 1)
+    said = capsys.readouterr().err
+    assert f"dev perplexity: n-gram {expected.perplexity:.2f}, neural {found[1.0]:.2f}" in said
+    assert sorted(path.name for path in (corpus.folder / "out").iterdir()) == [
+        "meta.json",
+        "model.pt",
+    ]
+    # a second time there is nothing to do; with other settings there is
+    assert main(corpus.arguments("out", epochs=6)) == 0
+    assert "done" in capsys.readouterr().err
+    assert main(corpus.arguments("out", epochs=1)) == 0
+    assert "epoch 1" in capsys.readouterr().err
+
+
+def test_a_killed_training_ends_with_the_same_bits(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(corpus.arguments("whole")) == 0
+    assert main(corpus.arguments("again")) == 0
+    assert same(corpus.weights("whole"), corpus.weights("again"))
+
+    save = Checkpoints.save
+
+    def killed(files: Checkpoints, number: int, state: dict[str, Any]) -> None:
+        save(files, number, state)
+        if number == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Checkpoints, "save", killed)
+    assert main(corpus.arguments("killed")) == 130
+    monkeypatch.undo()
+    for name in ("RANK", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    assert not (corpus.folder / "killed/model.pt").exists()
+    capsys.readouterr()
+    assert main(corpus.arguments("killed")) == 0
+    said = capsys.readouterr().err
+    assert "goes on from epoch 2" in said and "epoch 3:" in said and "epoch 2:" not in said
+    assert same(corpus.weights("whole"), corpus.weights("killed"))
+    metas = [json.loads((corpus.folder / o / "meta.json").read_text()) for o in ("whole", "killed")]
+    for meta in metas:
+        for row in meta["epochs"]:
+            del row["seconds"]
+    assert metas[0] == metas[1]
+
+
+def test_several_learners_train(corpus: Corpus) -> None:
+    """Started as the workflow starts them; one model comes out."""
+    own = corpus.arguments("two", learners=2, strategy="ssgd")
+    program = [sys.executable, "-m", "hadpsgd"]
+    ran = subprocess.run(
+        [*program, "launch", "--learners", "2", "--", *program, *own],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    meta = json.loads((corpus.folder / "two/meta.json").read_text())
+    assert meta["dev"]["perplexity"]["1"] < len(neural_toy.words())
+    assert not (corpus.folder / "two/checkpoints").exists()
+
+
+def test_what_cannot_be_trained(corpus: Corpus, capsys: pytest.CaptureFixture[str]) -> None:
+    def refused(arguments: list[str], *parts: str) -> None:
+        assert main(arguments) == 2
+        said = capsys.readouterr().err.strip()
+        assert len(said.splitlines()) == 1 and all(part in said for part in parts), said
+
+    refused(corpus.arguments("x", learners=2), "lm.neural.learners is 2, and 1 started", "launch")
+    refused(corpus.arguments("x", learning_rate=-1), "lm.neural.learning_rate")
+    arguments = corpus.arguments("x")
+    neural_toy.config(corpus.folder / "x.yaml", None)
+    refused(arguments, "no lm.neural", "x.yaml")
+    for file, what in (("train.txt", "no words"), ("dev.txt", "no words")):
+        before = (corpus.folder / file).read_text()
+        (corpus.folder / file).write_text("\n")
+        refused(corpus.arguments("x"), file, what)
+        (corpus.folder / file).write_text(before)
+    (corpus.folder / "dev.txt").write_bytes(b"\xff\n")
+    refused(corpus.arguments("x"), "dev.txt", "UTF-8")
+    assert not (corpus.folder / "x/model.pt").exists()
+
+
+@pytest.mark.parametrize(
+    ("sections", "said"),
+    [
+        ({"lm": {"neural": {}, "pieces": 40}}, "pieces"),
+        ({"lm": {"neural": {}}, "scoring": {"minimum_bayes_risk": True}}, "minimum_bayes_risk"),
+        ({"lm": {"neural": {}}, "decoding": {"one_best": True}}, "one_best"),
+        ({"lm": {"neural": {"weights": [1.5]}}}, "lm.neural.weights"),
+    ],
+)
+def test_what_does_not_go_with_it(
+    sections: dict[str, Any], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = neural_toy.config(tmp_path / "c.yaml", None, **sections)
+    assert main(["config", str(file)]) == 2
+    found = capsys.readouterr().err
+    assert said in found and len(found.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"no model", b"PK\x03\x04"])
+def test_a_file_that_is_no_model(content: bytes, tmp_path: Path) -> None:
+
+    (tmp_path / "model.pt").write_bytes(content)
+    with pytest.raises(UserError, match=r"model\.pt: no neural language model"):
+        model_file.load(tmp_path / "model.pt")
+
+
+def test_what_was_not_made_of_lists_is_told(tmp_path: Path) -> None:
+    """Of dev, all scores of a run are former ones; of a test set, its own."""
+    outputs = [f"{tmp_path}/lists/one-1/dev.jsonl.gz", f"{tmp_path}/lists/two-2/swb.jsonl.gz"]
+    assert unfinished_of(outputs, tmp_path) == ["one-1", "two-2/swb"]

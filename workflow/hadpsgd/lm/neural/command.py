@@ -1,0 +1,155 @@
+"""`hadpsgd neural-lm`: a recurrent language model of the text that the n-gram is trained on."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hadpsgd import config
+from hadpsgd.config import Config
+from hadpsgd.config.neural_lm import NeuralLm
+from hadpsgd.decentralized.trainer import started
+from hadpsgd.errors import UserError
+from hadpsgd.files import sha256, write_text
+from hadpsgd.lm import backoff, first_pass
+from hadpsgd.lm.neural import model, text
+from hadpsgd.lm.neural.mixture import Models
+from hadpsgd.lm.neural.train import Best, Job, identity_of, weights_of
+from hadpsgd.lm.neural.words import Words
+from hadpsgd.lm.vocabulary import Vocabulary
+from hadpsgd.rank_device import device_of
+from hadpsgd.texts import is_arpa
+
+META, CHECKPOINTS = "meta.json", "checkpoints"
+OF_NO_RESULT = {"nbest", "weights"}
+"""Settings with which the network is the same."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the stage."""
+    add = parser.add_argument
+    add("--config", type=Path, required=True, help="config (YAML) with lm.neural")
+    add("--text", type=Path, required=True, help="one sentence a line; texts of lm.sources follow")
+    add("--dev", type=Path, required=True, help="text whose perplexity chooses the epoch")
+    add("--lang", type=Path, required=True, help="folder with words.txt")
+    add("--arpa", type=Path, required=True, help="the n-gram, whose words it has (gzipped too)")
+    add("--out", type=Path, required=True, help="folder of model.pt, meta.json, checkpoints/")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write OUT/model.pt, then OUT/meta.json; a killed training goes on from its last epoch."""
+    whole = config.load(args.config)
+    settings = settings_of(whole, args.config)
+    rank, learners = started()
+    check_learners(settings, learners)
+    torch.set_num_threads(settings.threads)
+    texts = [args.text, *(Path(s) for s in whole.lm.sources.values() if not is_arpa(Path(s)))]
+    vocabulary = Vocabulary.of_lang(args.lang)
+    words = Words.of(first_pass.unigrams(args.arpa), vocabulary)
+    made = settings.model_dump(exclude=OF_NO_RESULT)
+    files = [sha256(path) for path in (*texts, args.dev)]
+    identity = identity_of(settings=made, seed=whole.seed, words=words.names, texts=files)
+    if _identity_in(args.out) == identity:
+        print(f"{args.out / model.FILE}: of the same settings and texts: done", file=sys.stderr)
+        return 0
+    work = args.out / CHECKPOINTS / identity
+    job = Job(
+        settings=settings,
+        seed=whole.seed,
+        words=len(words),
+        train=work / "train",
+        dev=work / "dev",
+        checkpoints=work / "epochs",
+        rank=rank,
+        learners=learners,
+        agreed=identity,
+    )
+    if rank == 0:
+        _number(job.train, texts, vocabulary, words)
+        _number(job.dev, [args.dev], Vocabulary.of_lang(args.lang), words)
+    network, best = job.run(device_of(settings.device))
+    if rank == 0:
+        network = network.cpu()
+        model.save(args.out / model.FILE, network, words, weights_of(network))
+        _report(args, settings, Models(backoff.load(args.arpa), network, words), best, identity)
+        shutil.rmtree(args.out / CHECKPOINTS, ignore_errors=True)
+    return 0
+
+
+def settings_of(whole: Config, path: Path) -> NeuralLm:
+    """The section of the neural model.
+
+    Raises:
+        UserError: the config has none.
+    """
+    if whole.lm.neural is None:
+        raise UserError("no lm.neural", where=path, fix="`lm: {neural: {}}` has its defaults")
+    return whole.lm.neural
+
+
+def check_learners(settings: NeuralLm, learners: int) -> None:
+    """Refuse another number of processes than the config has."""
+    if learners != settings.learners:
+        fix = f"hadpsgd launch --learners {settings.learners} -- hadpsgd neural-lm ..."
+        what = f"lm.neural.learners is {settings.learners}, and {learners} started"
+        raise UserError(what, fix=fix)
+
+
+def _number(folder: Path, texts: list[Path], vocabulary: Vocabulary, words: Words) -> None:
+    """Texts as numbers.
+
+    Raises:
+        UserError: one cannot be read, or has no sentence.
+    """
+
+    def sentences() -> Iterator[list[int]]:
+        for path in texts:
+            for sentence in vocabulary.map(path):
+                yield words.numbers(sentence)
+
+    if not text.write(folder, sentences()):
+        raise UserError("no words", where=texts[0], fix="Give one sentence a line")
+
+
+def _identity_in(out: Path) -> str | None:
+    """Of what a folder's model was made with."""
+    try:
+        found = json.loads((out / META).read_text(encoding="utf-8"))["identity"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return str(found) if (out / model.FILE).is_file() else None
+
+
+def _report(
+    args: argparse.Namespace, settings: NeuralLm, models: Models, best: Best, identity: str
+) -> None:
+    """meta.json, and the perplexities on standard error."""
+    vocabulary = Vocabulary.of_lang(args.lang)
+    weights = sorted({0.0, 1.0, *settings.weights})
+    found = models.perplexities(vocabulary.map(args.dev), weights)
+    content: dict[str, Any] = {
+        "identity": identity,
+        "words": len(models.words),
+        "parameters": sum(weight.numel() for weight in models.neural.parameters()),
+        "settings": settings.model_dump(exclude=OF_NO_RESULT),
+        "epochs": best.rows,
+        "best_epoch": best.epoch,
+        "dev": {
+            **vocabulary.report(),
+            "perplexity": {f"{weight:g}": round(value, 4) for weight, value in found.items()},
+        },
+    }
+    write_text(args.out / META, json.dumps(content, indent=2) + "\n")
+    least = min(weights, key=lambda weight: found[weight])
+    print(
+        f"dev perplexity: n-gram {found[0.0]:.2f}, neural {found[1.0]:.2f}, weight {least:g} of the"
+        f" neural one {found[least]:.2f}",
+        file=sys.stderr,
+    )

@@ -1,0 +1,45 @@
+"""Log probabilities of sentences' words under a neural language model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hadpsgd.lm.neural.model import LstmLm
+from hadpsgd.lm.neural.text import padded
+from hadpsgd.lm.neural.words import BEGIN, END
+
+_LOGITS = 1 << 24
+"""Scores of words that are held together: 64 MiB."""
+_SENTENCES = 256
+"""Most sentences of a batch."""
+
+
+@torch.inference_mode()
+def log_probs(model: LstmLm, sentences: Sequence[Sequence[int]]) -> list[NDArray[np.float64]]:
+    """Of each sentence float64 [words + 1], in nats: its words and its end, each after all words
+    before it.
+
+    Args:
+        model: which is not training.
+        sentences: numbers of words, without beginning and end.
+    """
+    device, size = model.embedding.weight.device, model.embedding.num_embeddings
+    order = sorted(range(len(sentences)), key=lambda number: (len(sentences[number]), number))
+    found: list[NDArray[np.float64]] = [np.zeros(0)] * len(sentences)
+    while order:
+        longest = len(sentences[order[-1]]) + 1
+        count = max(1, min(_SENTENCES, _LOGITS // (longest * size)))
+        batch, order = order[-count:], order[:-count]
+        inputs, targets = padded(
+            [torch.tensor([BEGIN, *sentences[number], END]) for number in batch]
+        )
+        logits = model(inputs.to(device)).log_softmax(-1)
+        picked = logits.gather(-1, targets.clamp(min=0).to(device)[..., None])[..., 0]
+        rows = picked.double().cpu().numpy()
+        for number, row in zip(batch, rows, strict=True):
+            found[number] = row[: len(sentences[number]) + 1]
+    return found
