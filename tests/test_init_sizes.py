@@ -68,7 +68,7 @@ def corpus(hours: float) -> Corpus:
 
 
 @pytest.mark.parametrize("cluster", PROFILES)
-@pytest.mark.parametrize("hours", [0.005, 0.02, 0.24, 0.25, 3, 20, 300])
+@pytest.mark.parametrize("hours", [0.005, 0.02, 0.24, 0.25, 1, 3, 20, 300])
 def test_every_config_is_one(hours: float, cluster: str) -> None:
     spelled = hours < 1
     made = Dictionary(
@@ -84,6 +84,10 @@ def test_every_config_is_one(hours: float, cluster: str) -> None:
     size = size_for(hours)
     assert config.model.cells == size.cells and config.training.epochs == size.epochs
     assert config.lang.units == ("graphemes" if spelled else "phones")
+    assert config.graph.pronunciation_probabilities is not spelled
+    masked = 0.25 <= hours < 2
+    assert (config.model.output_dropout > 0) is masked
+    assert (config.training.spec_augment.frequency_masks > 0) is masked
     last = config.training.learning_rate
     left = last.anneal_factor ** (config.training.epochs - last.anneal_after)
     assert 0.01 <= left <= 0.2  # of the rate, after the last epoch

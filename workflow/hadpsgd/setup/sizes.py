@@ -35,6 +35,8 @@ class Size:
     gaussians: int = 0
     """Of triphones."""
     weight_decay: float = 0.0
+    masks: bool = False
+    """Whether inputs and outputs of whole examples are left out (config/children.yaml)."""
     repeats: bool = False
     """Whether subsequences overlap by half."""
     tempos: tuple[float, ...] = (1.0,)
@@ -59,7 +61,7 @@ ROWS = (
     Size(
         hours=2, layers=2, cells=128, projection=128, dropout=0.3, epochs=4, batch=32,
         anneal_after=1, anneal_factor=0.4, mono=500, leaves=300, gaussians=2000, repeats=True,
-        tempos=(0.9, 1.0, 1.1),
+        tempos=(0.9, 1.0, 1.1), masks=True,
     ),
     Size(
         hours=10, layers=3, cells=192, projection=192, dropout=0.2, epochs=10, batch=64,

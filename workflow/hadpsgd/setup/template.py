@@ -48,6 +48,7 @@ def written(
         _egs(size),
         _model(size),
         _training(corpus, size, cluster),
+        _graph(dictionary),
         _decoding(corpus, size),
     ]
     return "\n".join("\n".join(part) + "\n" for part in map(list, parts) if part)
@@ -132,6 +133,9 @@ def _model(size: Size) -> Iterator[str]:
     yield f"  cells: {size.cells}"
     yield f"  projection: {size.projection}"
     yield f"  dropout: {size.dropout}"
+    if size.masks:
+        yield "  input_dropout: 0.1  # of whole examples: docs/small-data.md"
+        yield "  output_dropout: 0.2"
 
 
 def _training(corpus: Corpus, size: Size, cluster: str) -> Iterator[str]:
@@ -142,6 +146,9 @@ def _training(corpus: Corpus, size: Size, cluster: str) -> Iterator[str]:
         yield "  threads: 1  # of a learner; more do not make so small a network faster"
     if size.weight_decay:
         yield f"  weight_decay: {size.weight_decay}  # few speakers would be learned by heart"
+    if size.masks:
+        yield "  spec_augment:"
+        yield "    {frequency_masks: 2, frequency_width: 8, time_masks: 1, time_width: 5}"
     yield "  learning_rate:"
     yield "    base: 0.1"
     yield f"    base_batch: {size.batch}"
@@ -165,6 +172,12 @@ def _training(corpus: Corpus, size: Size, cluster: str) -> Iterator[str]:
             f"    # {'- ' if i == 0 else '  '}{line.strip()}"
             for i, line in enumerate(decentralised)
         )
+
+
+def _graph(dictionary: Dictionary) -> Iterator[str]:
+    if not dictionary.spelled:
+        yield "graph:"
+        yield "  pronunciation_probabilities: true  # and of silence, as aligned"
 
 
 def _decoding(corpus: Corpus, size: Size) -> Iterator[str]:
