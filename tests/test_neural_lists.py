@@ -198,6 +198,10 @@ def test_lists_of_other_lattices_are_refused(models: Models, tmp_path: Path) -> 
     write(file, [("u", NbestList(found.words, found.graph[:1], found.acoustic, found.events))])
     with pytest.raises(UserError, match="numbers of another list"):
         next(read(file))
+    found.events.neural[1] = math.nan
+    write(file, [("u", found)])
+    with pytest.raises(UserError, match=r"short\.gz:1: damaged \(a number that is not finite"):
+        next(read(file))
 
 
 def test_a_word_that_the_model_lacks(models: Models) -> None:
