@@ -200,6 +200,15 @@ def test_a_killed_training_ends_with_the_same_bits(
         monkeypatch.delenv(name, raising=False)
     assert not (corpus.folder / "killed/model.pt").exists()
     capsys.readouterr()
+    (file,) = (corpus.folder / "killed/checkpoints").rglob("rank-0.pt")
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+    assert main(corpus.arguments("killed")) == 2
+    said = capsys.readouterr().err.strip()
+    assert len(said.splitlines()) == 1 and f"{file}: a damaged checkpoint" in said
+    file.write_bytes(content)
+    for name in ("RANK", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
     assert main(corpus.arguments("killed")) == 0
     said = capsys.readouterr().err
     assert "goes on from epoch 2" in said and "epoch 3:" in said and "epoch 2:" not in said
