@@ -9,14 +9,17 @@ import neural_toy
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from lattice_problems import lattices, two_words
 
 from hadpsgd.decoding.confidence import confidences
+from hadpsgd.decoding.consensus import Edits
 from hadpsgd.decoding.lattice import ARC, Lattice, Scaling, best_paths
 from hadpsgd.decoding.neural_lists import ListMaker, NbestList, partial_of, read, write
+from hadpsgd.decoding.word_lattice import WordArc, WordLattice
 from hadpsgd.errors import UserError
-from hadpsgd.lm.neural.mixture import Models
-from hadpsgd.scoring.rescoring import Rescoring, chains, list_confidences
+from hadpsgd.lm.neural.mixture import Events, Models
+from hadpsgd.scoring.rescoring import Rescoring, list_confidences, tree
 
 NAMES = dict(enumerate(neural_toy.NAMES, 1))
 FIRST = Scaling(acoustic_scale=0.5)
@@ -131,8 +134,47 @@ def test_confidences_are_shares_of_the_list(models: Models) -> None:
         sure = list_confidences(found, FIRST, 0.5, words, ())
         # of the last place all say word 3, and one says it in the first, too
         assert sure == pytest.approx([share, 1.0], abs=1e-6)
-    sums = chains(found, FIRST, 0.5)
-    assert sums.nodes == 2 + sum(len(words) for words in found.words)
+
+
+SEQUENCES = st.lists(
+    st.lists(st.integers(1, 3), max_size=4).map(tuple), min_size=1, max_size=8, unique=True
+)
+
+
+@given(words=SEQUENCES, seed=st.integers(0, 1000))
+@settings(max_examples=40, deadline=None)
+def test_what_begins_alike_is_counted_as_if_it_stood_alone(
+    words: list[tuple[int, ...]], seed: int
+) -> None:
+    """Shares of sequences side by side, without any node in common but begin and end."""
+    costs = np.random.default_rng(seed).uniform(0.0, 4.0, len(words))
+    first = np.cumsum([0, *(len(each) + 1 for each in words)])
+    nothing = np.zeros(first[-1])
+    events = Events(nothing, nothing, nothing == 0.0, first)
+    found = NbestList(tuple(words), costs, np.zeros(len(words)), events)
+    arcs, node, end = [], 0, 1 + sum(map(len, words))
+    for each, cost in zip(words, costs.tolist(), strict=True):
+        before = 0
+        for word in each:
+            node += 1
+            arcs.append((before, node, word, 0.0))
+            before = node
+        arcs.append((before, end, 0, cost))
+    apart = WordLattice(
+        end + 1,
+        [
+            WordArc(source=s, target=t, word=w, cost=c, graph=0.0, acoustic=0.0)
+            for s, t, w, c in sorted(arcs)
+        ],
+    )
+    assert len(tree(found, FIRST, 0.0).arcs) <= len(arcs)
+    best = found.best(FIRST, 0.0)
+    edits = Edits(apart)
+    slots = np.zeros(2 * len(best) + 1, np.int64)
+    slots[1::2] = best
+    _, gamma = edits.statistics(slots)
+    expected = gamma[edits.number(slots), np.arange(len(slots))][1::2]
+    assert list_confidences(found, FIRST, 0.0, best, ()) == pytest.approx(expected, abs=1e-9)
 
 
 def test_where_an_utterance_ends_within_a_sentence(models: Models) -> None:
@@ -197,6 +239,10 @@ def test_lists_of_other_lattices_are_refused(models: Models, tmp_path: Path) -> 
     found = lists[0][1]
     write(file, [("u", NbestList(found.words, found.graph[:1], found.acoustic, found.events))])
     with pytest.raises(UserError, match="numbers of another list"):
+        next(read(file))
+    found.events.neural[1] = math.nan
+    write(file, [("u", found)])
+    with pytest.raises(UserError, match=r"short\.gz:1: damaged \(a number that is not finite"):
         next(read(file))
 
 

@@ -21,8 +21,8 @@ from hadpsgd.cli import main
 from hadpsgd.ending import unfinished_of
 from hadpsgd.errors import UserError
 from hadpsgd.lm import backoff, perplexity
+from hadpsgd.lm.neural import command, text
 from hadpsgd.lm.neural import model as model_file
-from hadpsgd.lm.neural import text
 from hadpsgd.lm.neural.mixture import interpolated
 from hadpsgd.lm.neural.score import log_probs
 from hadpsgd.lm.neural.words import Words
@@ -200,6 +200,15 @@ def test_a_killed_training_ends_with_the_same_bits(
         monkeypatch.delenv(name, raising=False)
     assert not (corpus.folder / "killed/model.pt").exists()
     capsys.readouterr()
+    (file,) = (corpus.folder / "killed/checkpoints").rglob("rank-0.pt")
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+    assert main(corpus.arguments("killed")) == 2
+    said = capsys.readouterr().err.strip()
+    assert len(said.splitlines()) == 1 and f"{file}: a damaged checkpoint" in said
+    file.write_bytes(content)
+    for name in ("RANK", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
     assert main(corpus.arguments("killed")) == 0
     said = capsys.readouterr().err
     assert "goes on from epoch 2" in said and "epoch 3:" in said and "epoch 2:" not in said
@@ -209,6 +218,42 @@ def test_a_killed_training_ends_with_the_same_bits(
         for row in meta["epochs"]:
             del row["seconds"]
     assert metas[0] == metas[1]
+
+
+def test_what_is_told_is_of_the_ngram_and_weights_asked_for(
+    corpus: Corpus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the network is the same, and is not trained again."""
+    assert main(corpus.arguments("out")) == 0
+    arpa = corpus.folder / "toy.arpa"
+    arpa.write_text(arpa.read_text().replace("-0.7 c </s>", "-0.01 c </s>"))
+    assert main(corpus.arguments("new", weights=[0.3])) == 0
+    capsys.readouterr()
+    assert main(corpus.arguments("out", weights=[0.3])) == 0
+    said = capsys.readouterr().err
+    assert "done" in said and "epoch" not in said
+    told = [json.loads((corpus.folder / o / "meta.json").read_text()) for o in ("new", "out")]
+    assert set(told[0]["dev"]["perplexity"]) == {"0", "0.3", "1"}
+    for meta in told:
+        for row in meta["epochs"]:
+            del row["seconds"]
+    assert told[0] == told[1]
+
+
+def test_a_model_without_its_report_is_of_no_former_one(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between the two files, the next training is not taken for the one before."""
+    assert main(corpus.arguments("out")) == 0
+    first = corpus.weights("out")
+    with monkeypatch.context() as patched:
+        patched.setattr(command, "_report", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+        assert main(corpus.arguments("out", epochs=1)) == 130
+    assert not same(corpus.weights("out"), first)
+    for name in ("RANK", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    assert main(corpus.arguments("out")) == 0
+    assert same(corpus.weights("out"), first)
 
 
 def test_several_learners_train(corpus: Corpus) -> None:
@@ -236,6 +281,10 @@ def test_what_cannot_be_trained(corpus: Corpus, capsys: pytest.CaptureFixture[st
 
     refused(corpus.arguments("x", learners=2), "lm.neural.learners is 2, and 1 started", "launch")
     refused(corpus.arguments("x", learning_rate=-1), "lm.neural.learning_rate")
+    # every step is finite, what dev has of the weights is not
+    assert main(corpus.arguments("x", learning_rate=1000.0, cells=256, epochs=1)) == 2
+    said = capsys.readouterr().err.strip()
+    assert len(said.splitlines()) == 1 and "lm.neural: the training diverged in epoch 1" in said
     arguments = corpus.arguments("x")
     neural_toy.config(corpus.folder / "x.yaml", None)
     refused(arguments, "no lm.neural", "x.yaml")
@@ -272,6 +321,16 @@ def test_a_file_that_is_no_model(content: bytes, tmp_path: Path) -> None:
 
     (tmp_path / "model.pt").write_bytes(content)
     with pytest.raises(UserError, match=r"model\.pt: no neural language model"):
+        model_file.load(tmp_path / "model.pt")
+
+
+def test_a_model_with_a_weight_that_is_no_number(tmp_path: Path) -> None:
+    network = neural_toy.network()
+    with torch.no_grad():
+        network.output.bias[3] = float("nan")
+    weights = network.state_dict()
+    model_file.save(tmp_path / "model.pt", network, neural_toy.words(), weights)
+    with pytest.raises(UserError, match=r"model\.pt: weights that are not finite"):
         model_file.load(tmp_path / "model.pt")
 
 

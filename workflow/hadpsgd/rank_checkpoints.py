@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 from contextlib import suppress
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
 
-from hadpsgd.files import atomic_file
+from hadpsgd.errors import UserError
+from hadpsgd.files import DAMAGED_ARRAYS, atomic_file
 
 
 class Checkpoints:
@@ -45,8 +47,18 @@ class Checkpoints:
                 self._remove(old)
 
     def load(self, number: int) -> dict[str, Any]:
-        """This rank's part, in the host's memory."""
-        state: dict[str, Any] = torch.load(self._file(number), map_location="cpu")
+        """This rank's part, in the host's memory.
+
+        Raises:
+            UserError: it is damaged.
+        """
+        file = self._file(number)
+        try:
+            state: dict[str, Any] = torch.load(file, map_location="cpu")
+        except (*DAMAGED_ARRAYS, UnpicklingError) as error:
+            what = f"a damaged checkpoint ({type(error).__name__})"  # torch's texts are many lines
+            fix = f"Remove {file.parent}: then it begins anew"
+            raise UserError(what, where=file, fix=fix) from None
         return state
 
     def clear(self) -> None:

@@ -198,6 +198,8 @@ def _list(row: list[object]) -> tuple[str, NbestList]:
     sizes = {len(graph), len(acoustic), len(said)}, {len(ngram), len(neural), int(first[-1])}
     if any(len(size) > 1 for size in sizes):
         raise ValueError("numbers of another list")
+    if not all(np.isfinite(column).all() for column in (graph, acoustic, ngram, neural)):
+        raise ValueError("a number that is not finite")
     known = np.ones(len(ngram), bool)
     return utterance, NbestList(said, graph, acoustic, Events(ngram, neural, known, first))
 

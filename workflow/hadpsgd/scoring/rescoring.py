@@ -82,7 +82,7 @@ def list_confidences(
 ) -> list[float]:
     """Probability of each of some words, 0 .. 1, among the sequences of a list: how often they
     are said where these are, as minimum Bayes risk decoding counts (`decoding/consensus.py`)."""
-    edits = Edits(chains(found, scaling, weight), silent)
+    edits = Edits(tree(found, scaling, weight), silent)
     slots = np.zeros(2 * sum(word not in silent for word in words) + 1, np.int64)
     slots[1::2] = [word for word in words if word not in silent]
     _, gamma = edits.statistics(slots)
@@ -91,20 +91,23 @@ def list_confidences(
     return [1.0 if word in silent else next(sure) for word in words]
 
 
-def chains(found: NbestList, scaling: Scaling, weight: float) -> WordLattice:
-    """The sequences of a list side by side, from the start to the end, each at its cost."""
+def tree(found: NbestList, scaling: Scaling, weight: float) -> WordLattice:
+    """The sequences of a list as a tree: those that begin alike share the arcs of that, and each
+    has an arc of its own, at its cost, from its last word to the end."""
     costs = found.costs(scaling, weight)
-    costs = costs - costs.min()
-    nodes = 1 + sum(len(words) for words in found.words)
-    arcs: list[WordArc] = []
-    node = 1
-    for words, cost in zip(found.words, costs.tolist(), strict=True):
-        before, rest = 0, cost
-        for word in (*words, 0):
-            target = nodes if word == 0 else node
-            arcs.append(
-                WordArc(source=before, target=target, word=word, cost=rest, graph=0.0, acoustic=0.0)
-            )
-            before, rest = node, 0.0
-            node += word != 0
-    return WordLattice(nodes + 1, sorted(arcs, key=lambda arc: (arc.source, arc.target)))
+    places: dict[tuple[int, int], int] = {}  # node after a node and a word
+    lasts: list[int] = []
+    for words in found.words:
+        node = 0
+        for word in words:
+            node = places.setdefault((node, word), len(places) + 1)
+        lasts.append(node)
+    end = len(places) + 1
+    arcs = [_arc(before, node, word, 0.0) for (before, word), node in places.items()]
+    above = (costs - costs.min()).tolist()
+    arcs += [_arc(last, end, 0, cost) for last, cost in zip(lasts, above, strict=True)]
+    return WordLattice(end + 1, sorted(arcs, key=lambda arc: (arc.source, arc.target)))
+
+
+def _arc(source: int, target: int, word: int, cost: float) -> WordArc:
+    return WordArc(source=source, target=target, word=word, cost=cost, graph=0.0, acoustic=0.0)

@@ -21,7 +21,7 @@ from hadpsgd.files import sha256, write_text
 from hadpsgd.lm import backoff, first_pass
 from hadpsgd.lm.neural import model, text
 from hadpsgd.lm.neural.mixture import Models
-from hadpsgd.lm.neural.train import Best, Job, identity_of, weights_of
+from hadpsgd.lm.neural.train import Job, identity_of, weights_of
 from hadpsgd.lm.neural.words import Words
 from hadpsgd.lm.vocabulary import Vocabulary
 from hadpsgd.rank_device import device_of
@@ -56,8 +56,11 @@ def run(args: argparse.Namespace) -> int:
     made = settings.model_dump(exclude=OF_NO_RESULT)
     files = [sha256(path) for path in (*texts, args.dev)]
     identity = identity_of(settings=made, seed=whole.seed, words=words.names, texts=files)
-    if _identity_in(args.out) == identity:
+    if (made_before := _made_before(args.out, identity)) is not None:
         print(f"{args.out / model.FILE}: of the same settings and texts: done", file=sys.stderr)
+        if rank == 0:  # n-gram and weights to try may be others
+            network, words = model.load(args.out / model.FILE)
+            _report(args, settings, Models(backoff.load(args.arpa), network, words), made_before)
         return 0
     work = args.out / CHECKPOINTS / identity
     job = Job(
@@ -77,8 +80,10 @@ def run(args: argparse.Namespace) -> int:
     network, best = job.run(device_of(settings.device))
     if rank == 0:
         network = network.cpu()
+        (args.out / META).unlink(missing_ok=True)  # of another model, if this one is killed now
         model.save(args.out / model.FILE, network, words, weights_of(network))
-        _report(args, settings, Models(backoff.load(args.arpa), network, words), best, identity)
+        trained = {"identity": identity, "epochs": best.rows, "best_epoch": best.epoch}
+        _report(args, settings, Models(backoff.load(args.arpa), network, words), trained)
         shutil.rmtree(args.out / CHECKPOINTS, ignore_errors=True)
     return 0
 
@@ -118,29 +123,34 @@ def _number(folder: Path, texts: list[Path], vocabulary: Vocabulary, words: Word
         raise UserError("no words", where=texts[0], fix="Give one sentence a line")
 
 
-def _identity_in(out: Path) -> str | None:
-    """Of what a folder's model was made with."""
+def _made_before(out: Path, identity: str) -> dict[str, Any] | None:
+    """How a folder's model was trained, as `_report` takes it; None where it is another's."""
     try:
-        found = json.loads((out / META).read_text(encoding="utf-8"))["identity"]
+        content = json.loads((out / META).read_text(encoding="utf-8"))
+        found = {name: content[name] for name in ("identity", "epochs", "best_epoch")}
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return str(found) if (out / model.FILE).is_file() else None
+    there = found["identity"] == identity and (out / model.FILE).is_file()
+    return found if there else None
 
 
 def _report(
-    args: argparse.Namespace, settings: NeuralLm, models: Models, best: Best, identity: str
+    args: argparse.Namespace, settings: NeuralLm, models: Models, trained: dict[str, Any]
 ) -> None:
-    """meta.json, and the perplexities on standard error."""
+    """meta.json, and the perplexities on standard error.
+
+    trained: identity, epochs, best_epoch.
+    """
     vocabulary = Vocabulary.of_lang(args.lang)
     weights = sorted({0.0, 1.0, *settings.weights})
     found = models.perplexities(vocabulary.map(args.dev), weights)
     content: dict[str, Any] = {
-        "identity": identity,
+        "identity": trained["identity"],
         "words": len(models.words),
         "parameters": sum(weight.numel() for weight in models.neural.parameters()),
         "settings": settings.model_dump(exclude=OF_NO_RESULT),
-        "epochs": best.rows,
-        "best_epoch": best.epoch,
+        "epochs": trained["epochs"],
+        "best_epoch": trained["best_epoch"],
         "dev": {
             **vocabulary.report(),
             "perplexity": {f"{weight:g}": round(value, 4) for weight, value in found.items()},

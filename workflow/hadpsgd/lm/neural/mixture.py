@@ -17,7 +17,7 @@ from hadpsgd.lm import perplexity
 from hadpsgd.lm.arpa import EOS
 from hadpsgd.lm.backoff import Backoff
 from hadpsgd.lm.neural.model import LstmLm
-from hadpsgd.lm.neural.score import log_probs
+from hadpsgd.lm.neural.score import log_probs, perplexity_of
 from hadpsgd.lm.neural.words import Words
 
 Floats = NDArray[np.float64]
@@ -90,6 +90,6 @@ class Models:
             totals += [interpolated(ngram, neural, weight).sum() for weight in weights]
             count += len(ngram)
         return {
-            weight: math.exp(-total / count) if count else math.nan
+            weight: perplexity_of(total, count) if count else math.nan
             for weight, total in zip(weights, totals.tolist(), strict=True)
         }

@@ -79,9 +79,12 @@ def load(path: Path, device: torch.device | None = None) -> tuple[LstmLm, Words]
         words = Words(tuple(content["words"]), content["other"])
         model = LstmLm(len(words), Shape(**content["shape"]))
         model.load_state_dict(content["weights"])
+        finite = all(bool(weight.isfinite().all()) for weight in model.parameters())
     except FileNotFoundError:
         raise UserError("missing", where=path, fix="`hadpsgd neural-lm` makes it") from None
     except (*DAMAGED_ARRAYS, AttributeError, IndexError, UnpicklingError) as error:
         what = type(error).__name__  # torch's own texts are many lines
         raise UserError(f"no neural language model ({what})", where=path) from None
+    if not finite:
+        raise UserError("weights that are not finite", where=path, fix="Train it again")
     return model.to(device or torch.device("cpu")).eval(), words

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +18,13 @@ _LOGITS = 1 << 24
 """Scores of words that are held together: 64 MiB."""
 _SENTENCES = 256
 """Most sentences of a batch."""
+_LARGEST = math.log(sys.float_info.max)
+
+
+def perplexity_of(log_prob: float, count: int) -> float:
+    """Per word, of all words' log probability in nats; infinite where it is beyond all floats."""
+    mean = -log_prob / count
+    return math.inf if mean > _LARGEST else math.exp(mean)
 
 
 @torch.inference_mode()

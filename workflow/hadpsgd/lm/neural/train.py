@@ -21,7 +21,7 @@ from hadpsgd.decentralized.trainer import Trainer, decentralize
 from hadpsgd.errors import UserError
 from hadpsgd.lm.neural import text
 from hadpsgd.lm.neural.model import LstmLm, Shape
-from hadpsgd.lm.neural.score import log_probs
+from hadpsgd.lm.neural.score import log_probs, perplexity_of
 from hadpsgd.progress import Progress
 from hadpsgd.rank_checkpoints import Checkpoints
 
@@ -110,13 +110,14 @@ class Job:
                     row = self._epoch(trainer, optimizer, share, device)
                     if self.rank == 0:
                         row["dev_perplexity"] = perplexity(model, dev)
+                        if not math.isfinite(row["dev_perplexity"]):
+                            raise diverged(share.epoch)
                         keep(best, share.epoch, row, model)
                         _say(_line(share.epoch, row))
                     state = {"trainer": trainer.state_dict(), "best": vars(best)}
                     files.save(share.epoch, state)
         except NotFiniteError:
-            what = f"the training diverged in epoch {share.epoch + 1}"
-            raise UserError(f"lm.neural: {what}", fix="Lower lm.neural.learning_rate") from None
+            raise diverged(share.epoch + 1) from None
         if self.learners == 1:
             model.load_state_dict(best.weights)
         return model.eval(), best
@@ -154,6 +155,12 @@ class Job:
         return self.settings.learning_rate * 0.5 * (1.0 + math.cos(math.pi * share))
 
 
+def diverged(epoch: int) -> UserError:
+    """What to tell of it."""
+    what = f"the training diverged in epoch {epoch}"
+    return UserError(f"lm.neural: {what}", fix="Lower lm.neural.learning_rate")
+
+
 def keep(best: Best, epoch: int, row: dict[str, float], model: nn.Module) -> None:
     """Note an epoch; its weights, where it is better than all before."""
     best.rows.append({"epoch": epoch, **row})
@@ -175,7 +182,7 @@ def perplexity(model: LstmLm, spoken: text.Text) -> float:
     for chunk in _chunks(spoken):
         total += sum(float(row.sum()) for row in log_probs(model, chunk))
     model.train(training)
-    return math.exp(-total / spoken.events)
+    return perplexity_of(total, spoken.events)
 
 
 def _chunks(spoken: text.Text) -> Iterator[list[list[int]]]:
