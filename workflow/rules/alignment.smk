@@ -22,7 +22,7 @@ if CONFIG.alignment.kind == "kaldi":
             "../../envs/hadpsgd.yaml"
         resources:
             mem_mb=lambda wildcards, attempt: 2000 * attempt,
-            runtime=60,
+            runtime=lambda wildcards, attempt: 60 * attempt,
         params:
             config=config_file,
             sources=lambda wildcards: DIGESTS("import_alignment", wildcards.set),

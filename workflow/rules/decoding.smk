@@ -128,7 +128,7 @@ rule tune:
         "../../envs/hadpsgd.yaml"
     resources:
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
-        runtime=60,
+        runtime=lambda wildcards, attempt: 60 * attempt,
     params:
         config=config_file,
         sources=lambda wildcards: DIGESTS("scoring"),
@@ -162,7 +162,7 @@ rule score:
         "../../envs/hadpsgd.yaml"
     resources:
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
-        runtime=60,
+        runtime=lambda wildcards, attempt: 60 * attempt,
     params:
         config=config_file,
         sources=lambda wildcards: DIGESTS("scoring"),

@@ -26,7 +26,7 @@ rule alignment_report:
         "../../envs/hadpsgd.yaml"
     resources:
         mem_mb=lambda wildcards, attempt: 2000 * attempt,
-        runtime=60,
+        runtime=lambda wildcards, attempt: 60 * attempt,
     params:
         out=subpath(output.summary, parent=True),
     shell:
@@ -61,7 +61,7 @@ if "ivector" in ADAPTED or TRANSFORMS:
             "../../envs/hadpsgd.yaml"
         resources:
             mem_mb=lambda wildcards, attempt: 2000 * attempt,
-            runtime=60,
+            runtime=lambda wildcards, attempt: 60 * attempt,
         params:
             out=subpath(output.summary, parent=True),
             trans=lambda wildcards, input: (
