@@ -164,3 +164,12 @@ def test_runs_are_named_by_what_makes_them_differ() -> None:
         "single", "ssgd-4", "adpsgd-4", "adpsgd-4-pairwise", "rand-4",
         "hadpsgd-2x2", "hadpsgd-2x2-d1d", "hadpsgd-2x2-complete", "mine",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("given", [True, "lstm", 1])
+def test_a_section_that_is_no_section_is_told_so(given: object) -> None:
+    """In the words of a config, without the names of classes."""
+    with pytest.raises(UserError) as refused:
+        config(lm={"neural": given})
+    told = str(refused.value)
+    assert f"'lm.neural' ({given!r}): give keys and values, or {{}} for the defaults" in told

@@ -182,6 +182,12 @@ def test_cutoffs_that_no_tool_takes(
     assert said in err and "cutoffs" in err and err.count("\n") == 1
 
 
+def test_cutoffs_of_a_finished_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They would be without effect."""
+    assert run(folder, "a b\n", cutoffs=[0, 1], arpa="a.arpa")[0] == 2
+    assert "cutoffs: lm.arpa is not trained here; leave one of them out" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["model", "model.txt", "model.gz", "model.arpa"])
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("head", ["", "\n", "SRILM wrote this\n\n", "\ufeff"])

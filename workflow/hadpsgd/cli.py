@@ -108,7 +108,10 @@ STAGES: dict[str, tuple[str, str]] = {
         "hadpsgd.decoding.neural_command",
         "n-best lists of a decoded set with what n-gram and neural model say of each word",
     ),
-    "tune": ("hadpsgd.scoring.tune_command", "choose scale and word penalty on the dev set"),
+    "tune": (
+        "hadpsgd.scoring.tune_command",
+        "choose scale, word penalty and weight of the neural language model on the dev set",
+    ),
     "score": ("hadpsgd.scoring.command", "word error rate of a set, as NIST's sclite counts"),
     "score-ctm": ("hadpsgd.scoring.ctm_command", "the same of a CTM file against an STM file"),
     "nbest": ("hadpsgd.scoring.nbest_command", "the best word sequences of every utterance"),

@@ -68,6 +68,8 @@ class Lm(Section):
 
     @model_validator(mode="after")
     def _possible_cutoffs(self) -> Lm:
+        if self.arpa and self.cutoffs != [0]:
+            raise ValueError("cutoffs: lm.arpa is not trained here; leave one of them out")
         if self.cutoffs[0]:
             raise ValueError("cutoffs: single words are not left out; the first is 0, as in [0, 1]")
         if self.cutoffs != sorted(self.cutoffs):

@@ -79,6 +79,8 @@ def _explain(error: Any) -> str:
     if error["type"] == "missing":
         return f"key '{key}' is missing"
     message = error["msg"].removeprefix("Value error, ")
+    if error["type"] == "model_type":  # pydantic's text names a class
+        message = "give keys and values, or {} for the defaults"
     given = error.get("input")
     shown = "" if isinstance(given, (dict, list, BaseModel)) else f" ({given!r})"
     return f"'{key}'{shown}: {message}" if key else message

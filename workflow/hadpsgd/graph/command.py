@@ -35,7 +35,9 @@ from hadpsgd.lm.arpa import BOS, EOS, UNK, check, read, unpacked
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the stage."""
     parser.add_argument("--config", type=Path, required=True, help="config (YAML)")
-    parser.add_argument("--lang", type=Path, required=True, help="lang folder")
+    parser.add_argument(
+        "--lang", type=Path, required=True, help="lang folder, or that of `hadpsgd pronunciations`"
+    )
     parser.add_argument("--ali", type=Path, required=True, help="folder with tree and final.mdl")
     grammar = parser.add_mutually_exclusive_group(required=True)
     grammar.add_argument("--arpa", type=Path, help="language model (gzipped too)")

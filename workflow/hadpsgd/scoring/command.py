@@ -32,7 +32,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--decode", type=Path, required=True, help="folder of its lattices")
     parser.add_argument("--data", type=Path, required=True, help="Kaldi data directory of the set")
     parser.add_argument("--tuned", type=Path, required=True, help="tuned.json of the dev set")
-    parser.add_argument("--lists", type=Path, help="its lists, of `hadpsgd neural-lists`")
+    parser.add_argument(
+        "--lists", type=Path, help="its lists, of `hadpsgd neural-lists`, with lm.neural"
+    )
     parser.add_argument(
         "--out", type=Path, required=True, help="folder of wer.json, CTM and alignments to write"
     )

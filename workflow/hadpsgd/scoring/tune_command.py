@@ -24,7 +24,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, required=True, help="config (YAML)")
     parser.add_argument("--decode", type=Path, required=True, help="decoded development set")
     parser.add_argument("--data", type=Path, required=True, help="its data directory")
-    parser.add_argument("--lists", type=Path, help="its lists, of `hadpsgd neural-lists`")
+    parser.add_argument(
+        "--lists", type=Path, help="its lists, of `hadpsgd neural-lists`, with lm.neural"
+    )
     parser.add_argument("--out", type=Path, required=True, help="tuned.json")
 
 
