@@ -119,6 +119,16 @@ def models_before(run: str) -> list[str]:
 THREADS = 8
 
 
+# What the neural language model says of n-best lists; without one there are none.
+def lists_of(name: str) -> str | list[str]:
+    return f"{OUT}/lists/{{run}}/{name}.jsonl.gz" if CONFIG.lm.neural else []
+
+
+def lists_option(wildcards: object, input: object, output: object) -> str:
+    # a function of `output`, as `config_file`: where there are no lists nothing is made again
+    return f"--lists {quote(str(input.lists))}" if CONFIG.lm.neural else ""
+
+
 def shared_threads(jobs):
     def threads(wildcards):  # called when it is known where jobs run
         cores = workflow.resource_settings.cores

@@ -67,16 +67,6 @@ if GMM_ROW:
             " --jobs {threads} 2> {log:q}"
 
 
-# What the neural language model says of n-best lists; without one there are none.
-def lists_of(name: str) -> str | list[str]:
-    return f"{OUT}/lists/{{run}}/{name}.jsonl.gz" if CONFIG.lm.neural else []
-
-
-def lists_option(wildcards: object, input: object, output: object) -> str:
-    # a function of `output`, as `config_file`: where there are no lists nothing is made again
-    return f"--lists {quote(str(input.lists))}" if CONFIG.lm.neural else ""
-
-
 if CONFIG.lm.neural:
 
     rule neural_lists:
