@@ -52,7 +52,7 @@ found = Searcher(bundle.graph, bundle.config.decoding)(scores)
 assert found.frames == 30 and found.lattice.num_states
 print(*(name for name in sys.modules if name.startswith("hadpsgd.")))
 """
-READS_LM = {"stored", "backoff", "arpa", "blocks", "contexts"}
+READS_LM = {"stored", "backoff", "arpa", "blocks", "contexts", "neural", "perplexity", "vocabulary"}
 """Of the room `lm`: what reads a model; nothing that trains, prunes or mixes."""
 # the config's schema lists strategies by their names; nothing that trains comes with them
 NAMES = {"strategies", "topology", "core"}
@@ -251,4 +251,5 @@ def test_torch_and_the_decoder_are_enough(bundle: Path) -> None:
     rooms = {name[0] for name in loaded}
     assert "decoding" in rooms and rooms.isdisjoint(ROOMS)
     assert {name[1] for name in loaded if name[0] == "lm" and len(name) > 1} <= READS_LM
+    assert ["lm", "neural", "train"] not in loaded
     assert {name[1] for name in loaded if name[0] == "decentralized" and len(name) > 1} <= NAMES
