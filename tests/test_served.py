@@ -180,7 +180,16 @@ def test_only_what_recognises_travels(bundle: Path) -> None:
     names = needed(kinds.recogniser(bundle).loader)
     rooms = {name.split(".")[1] for name in names if "." in name}
     assert rooms.isdisjoint(("training", "egs", "reports", "planning", "rerun", "images"))
-    reads = {"stored", "backoff", "arpa", "blocks", "contexts"}
+    reads = {
+        "stored",
+        "backoff",
+        "arpa",
+        "blocks",
+        "contexts",
+        "neural",
+        "perplexity",
+        "vocabulary",
+    }
     assert {name.split(".")[2] for name in names if name.startswith("hadpsgd.lm.")} <= reads
     assert {name for name in names if name.startswith("hadpsgd.tracking.")} == {
         "hadpsgd.tracking.models",
