@@ -66,7 +66,9 @@ class Places:
         if not raw.startswith(_FLOATS) or header["size"] != 4 or header["size2"] != 4:
             return None
         byte = offset + _HEADER.itemsize
-        return Place(self._file, byte, int(header["rows"]), int(header["columns"]))
+        return Place(
+            file=self._file, byte=byte, rows=int(header["rows"]), columns=int(header["columns"])
+        )
 
     def _opened(self, name: str) -> bool:
         self.__exit__(None, None, None)

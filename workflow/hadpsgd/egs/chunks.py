@@ -129,6 +129,8 @@ class Maker:
         fusion = Fusion(self.config, self.streams, self.data)
         copies = None if self.copies is None else Copies(self.config, self.streams, self.copies)
 
+        dtype = self.layout.dtype
+
         def make(chunk: int) -> Made:
             if finished := Made.load(self.done(chunk), self.layout):
                 return finished
@@ -136,13 +138,13 @@ class Maker:
             parts: deque[NDArray[np.void]] = deque()
             for utterance, pdf_ids in self.spool.read(self.chunks.members(chunk)):
                 static, labels = matched(fusion.static(utterance), pdf_ids, utterance)
-                check_values(static.values, self.layout.dtype, f"utterance {utterance}")
+                check_values(static.values, dtype=dtype, where=f"utterance {utterance}")
                 pdf_counts += np.bincount(labels, minlength=self.pdfs)
                 counts.utterances += 1
                 parts.extend(self._rows(static, labels, counts, copied=False))
                 if copies is not None and not self.held_out:
                     for copy, said in copies(utterance, labels):
-                        check_values(copy.values, self.layout.dtype, f"a copy of {utterance}")
+                        check_values(copy.values, dtype=dtype, where=f"a copy of {utterance}")
                         parts.extend(self._rows(copy, said, counts, copied=True))
             packed = pack(self.layout, parts)
             shard = self._write(chunk, packed.rows)

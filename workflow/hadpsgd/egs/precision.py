@@ -125,7 +125,7 @@ def pack(layout: Layout, parts: deque[NDArray[np.void]]) -> Packed:
     return Packed(rows, scales, errors)
 
 
-def check_values(streams: Mapping[str, NDArray[np.float32]], dtype: str, where: str) -> None:
+def check_values(streams: Mapping[str, NDArray[np.float32]], *, dtype: str, where: str) -> None:
     """Refuse static features [frames, dim] that could not be stored.
 
     Raises:

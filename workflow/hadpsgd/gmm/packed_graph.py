@@ -26,7 +26,9 @@ def pack(graph: Graph) -> Packed:
     """Compress a graph."""
     parts = (graph.pdfs, graph.arcs, graph.ends)
     content = zlib.compress(b"".join(part.tobytes() for part in parts), _LEVEL)
-    return Packed(len(graph.pdfs), len(graph.arcs), len(graph.ends), content)
+    return Packed(
+        states=len(graph.pdfs), arcs=len(graph.arcs), ends=len(graph.ends), content=content
+    )
 
 
 def unpack(packed: Packed) -> Graph:

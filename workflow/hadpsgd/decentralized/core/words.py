@@ -32,7 +32,7 @@ class State:
     """Whether others say so of it, and of those before it: all of them are dead."""
 
 
-def owner_of(learner: int, generation: int) -> str:
+def owner_of(learner: int, *, generation: int) -> str:
     """What a process is called in claims."""
     return f"{learner}.{generation}"
 
@@ -46,7 +46,7 @@ class Words:
         learners: how many there are.
     """
 
-    def __init__(self, store: Store, learner: int, learners: int) -> None:
+    def __init__(self, store: Store, *, learner: int, learners: int) -> None:
         self.store = store
         self.learner = learner
         self.learners = learners

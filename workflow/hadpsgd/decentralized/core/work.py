@@ -70,8 +70,8 @@ class Ledger:
         self.generation = generation
         self.used = used
         self.durable = durable
-        self._me = owner_of(learner, generation)
-        self._words = Words(store, learner, learners)
+        self._me = owner_of(learner, generation=generation)
+        self._words = Words(store, learner=learner, learners=learners)
         self._owners = Owners(store)
         self._lock = threading.Lock()
         self._held: dict[int, int] = {}  # block -> its place
@@ -210,7 +210,7 @@ class Ledger:
         state = said or State(generation=until, done=0, low=0)
         if state.generation > until or state.buried:
             return None
-        owner = owner_of(learner, state.generation)
+        owner = owner_of(learner, generation=state.generation)
         used = self.used(learner, until) if said and self.used is not None else None
         for index in state.held:
             if used is None or self.left.block(index) not in used:

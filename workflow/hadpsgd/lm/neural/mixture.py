@@ -90,6 +90,6 @@ class Models:
             totals += [interpolated(ngram, neural, weight).sum() for weight in weights]
             count += len(ngram)
         return {
-            weight: perplexity_of(total, count) if count else math.nan
+            weight: perplexity_of(total, count=count) if count else math.nan
             for weight, total in zip(weights, totals.tolist(), strict=True)
         }

@@ -21,7 +21,7 @@ _SENTENCES = 256
 _LARGEST = math.log(sys.float_info.max)
 
 
-def perplexity_of(log_prob: float, count: int) -> float:
+def perplexity_of(log_prob: float, *, count: int) -> float:
     """Per word, of all words' log probability in nats; infinite where it is beyond all floats."""
     mean = -log_prob / count
     return math.inf if mean > _LARGEST else math.exp(mean)

@@ -30,7 +30,7 @@ LEARNERS_WAIT = 86400.0
 _DEV_SENTENCES = 4096
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Best:
     """The epoch that predicts the development text best so far.
 
@@ -98,7 +98,7 @@ class Job:
         if not len(share):
             what = f"{len(spoken)} sentences are too few for {self.learners} learners"
             raise UserError(f"lm.neural: {what}", fix="Lower lm.neural.batch or learners")
-        best = Best(0, math.inf, {}, [])
+        best = Best(epoch=0, perplexity=math.inf, weights={}, rows=[])
         if at is not None:
             state = files.load(at)
             trainer.load_state_dict(state["trainer"])
@@ -182,7 +182,7 @@ def perplexity(model: LstmLm, spoken: text.Text) -> float:
     for chunk in _chunks(spoken):
         total += sum(float(row.sum()) for row in log_probs(model, chunk))
     model.train(training)
-    return perplexity_of(total, spoken.events)
+    return perplexity_of(total, count=spoken.events)
 
 
 def _chunks(spoken: text.Text) -> Iterator[list[list[int]]]:

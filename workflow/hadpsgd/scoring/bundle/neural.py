@@ -35,7 +35,7 @@ def write(folder: Path, *, lm: Path, tuned: Path) -> None:
     (folder / LISTS).write_text(json.dumps(settings) + "\n", encoding="utf-8")
 
 
-def maker(folder: Path, decoded: Path) -> ListMaker:
+def maker(folder: Path, *, decoded: Path) -> ListMaker:
     """What makes lists of a decoding folder's lattices.
 
     Raises:

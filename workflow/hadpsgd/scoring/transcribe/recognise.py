@@ -121,7 +121,9 @@ class Recogniser:
         weight = self.bundle.setting.neural_weight
         if not weight:
             return None
-        lists = neural.maker(self.bundle.neural, decoded).all(lattice_io.read(decoded), self.jobs)
+        lists = neural.maker(self.bundle.neural, decoded=decoded).all(
+            lattice_io.read(decoded), self.jobs
+        )
         return Rescoring([weight], lists)
 
     def _decoded(self, data: Path, work: Path, done: Done) -> Path:
