@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import math
+import shutil
 from pathlib import Path
 
 import neural_toy
@@ -12,10 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lattice_problems import lattices, two_words
 
+from hadpsgd.decoding import lattice_io
 from hadpsgd.decoding.confidence import confidences
 from hadpsgd.decoding.consensus import Edits
 from hadpsgd.decoding.lattice import ARC, Lattice, Scaling, best_paths
-from hadpsgd.decoding.neural_lists import ListMaker, NbestList, partial_of, read, write
+from hadpsgd.decoding.list_files import checksum_of, read, read_of, write
+from hadpsgd.decoding.neural_lists import ListMaker, NbestList, partial_of
 from hadpsgd.decoding.word_lattice import WordArc, WordLattice
 from hadpsgd.errors import UserError
 from hadpsgd.lm.neural.mixture import Events, Models
@@ -210,13 +214,15 @@ def test_lists_come_back_from_their_file(models: Models, tmp_path: Path) -> None
     made = [*maker(models).all(iter(lats))]
     assert [name for name, _ in made] == ["a", "none", "b"]
     file = tmp_path / "dev.jsonl.gz"
-    assert write(file, made) == (3, 4)
-    for (name, back), (wanted, found) in zip(read(file), made, strict=True):
+    assert write(file, made, lattices="abc") == (3, 4)
+    lattices, lists = read(file)
+    assert lattices == "abc"
+    for (name, back), (wanted, found) in zip(lists, made, strict=True):
         assert (name, back.words) == (wanted, found.words)
         for scaling in (FIRST, *OTHERS):
             np.testing.assert_array_equal(back.costs(scaling, 0.3), found.costs(scaling, 0.3))
     again = file.read_bytes()
-    write(file, made)
+    write(file, made, lattices="abc")
     assert file.read_bytes() == again
     # an utterance without a path says nothing
     path, sure = Rescoring([0.5], iter(made[1:2])).path("none", EMPTY, FIRST, ())
@@ -231,19 +237,47 @@ def test_lists_of_other_lattices_are_refused(models: Models, tmp_path: Path) -> 
     with pytest.raises(UserError, match="u1 wanted, no more"):
         Rescoring([0.5], iter([])).words("u1", lat, [FIRST])
     with pytest.raises(UserError, match="missing"):
-        next(read(tmp_path / "none.gz"))
+        read(tmp_path / "none.gz")
     (tmp_path / "bad.gz").write_bytes(b"no gzip")
     with pytest.raises(UserError, match=r"bad\.gz:1.*damaged"):
-        next(read(tmp_path / "bad.gz"))
+        read(tmp_path / "bad.gz")
+    for first in (b"", b"[1]\n", b'{"lattices": 1}\n', b'["u", [], [], [], [], []]\n'):
+        (tmp_path / "no-head.gz").write_bytes(gzip.compress(first))
+        with pytest.raises(UserError, match="does not say of which lattices"):
+            read(tmp_path / "no-head.gz")
     file = tmp_path / "short.gz"
     found = lists[0][1]
-    write(file, [("u", NbestList(found.words, found.graph[:1], found.acoustic, found.events))])
+    short = NbestList(found.words, found.graph[:1], found.acoustic, found.events)
+    write(file, [("u", short)], lattices="abc")
     with pytest.raises(UserError, match="numbers of another list"):
-        next(read(file))
+        next(read(file)[1])
     found.events.neural[1] = math.nan
-    write(file, [("u", found)])
-    with pytest.raises(UserError, match=r"short\.gz:1: damaged \(a number that is not finite"):
-        next(read(file))
+    write(file, [("u", found)], lattices="abc")
+    with pytest.raises(UserError, match=r"short\.gz:2: damaged \(a number that is not finite"):
+        next(read(file)[1])
+
+
+def test_lists_belong_to_what_a_decoding_holds(tmp_path: Path) -> None:
+    """Wherever it lies; not to other lattices, numbers of words or ends within sentences."""
+    one = tmp_path / "one"
+    one.mkdir()
+    (one / "lat.1.gz").write_bytes(lattice_io.entry("u", two_words([0.1])))
+    (one / "words.txt").write_text("a 1\nb 2\n")
+    (one / "decode.json").write_text('{"seconds": 1.0, "partial": []}')
+    write(tmp_path / "lists.gz", [], lattices=checksum_of(one))
+    same = shutil.copytree(one, tmp_path / "same")
+    (same / "decode.json").write_text('{"seconds": 2.0, "partial": []}')
+    assert [*read_of(tmp_path / "lists.gz", same)] == []
+    for name, content in (
+        ("lat.1.gz", lattice_io.entry("u", two_words([0.2]))),
+        ("lat.2.gz", lattice_io.entry("v", two_words([0.1]))),
+        ("words.txt", b"a 2\nb 1\n"),
+        ("decode.json", b'{"partial": ["u"]}'),
+    ):
+        other = shutil.copytree(one, tmp_path / f"other-{name}")
+        (other / name).write_bytes(content)
+        with pytest.raises(UserError, match=r"lists\.gz: .*do not go with the lattices of"):
+            read_of(tmp_path / "lists.gz", other)
 
 
 def test_a_word_that_the_model_lacks(models: Models) -> None:

@@ -12,7 +12,7 @@ import yaml
 from small_workflow import Small
 
 from hadpsgd.cli import main
-from hadpsgd.decoding.neural_lists import read
+from hadpsgd.decoding.list_files import read_of
 from hadpsgd.scoring import formats
 from hadpsgd.scoring.bundle.bundle import Bundle
 from hadpsgd.scoring.transcribe.recognise import Recogniser
@@ -109,7 +109,8 @@ def test_the_builtin_corpus_is_rescored(rescored: Rescored, tmp_path: Path) -> N
     said = formats.read_ctm(score / "swb/ctm")
     assert said
     assert all(word.confidence is not None and 0 < word.confidence <= 1 for word in said)
-    lists = dict(read(rescored.out / "lists/swb.jsonl.gz"))
+    decode = rescored.out / "decode" / rescored.run / "swb"
+    lists = dict(read_of(rescored.out / "lists/swb.jsonl.gz", decode))
     assert 1 < max(len(found.words) for found in lists.values()) <= TINY["nbest"]
     meta = json.loads((rescored.out / "lm/neural/meta.json").read_text())
     assert meta["dev"]["perplexity"]["1"] < meta["words"]
@@ -138,10 +139,19 @@ def test_what_does_not_fit(
     neural, plain = str(rescored.config([1.0])), str(rescored.small.config)
     lists, tuned = str(out / "lists/dev.jsonl.gz"), str(out / "score" / rescored.run / "tuned.json")
     other = str(out / "lists/swb.jsonl.gz")
+    # the same utterances as another run decoded them
+    second = next(path for path in sorted((out / "decode").iterdir()) if path.name != rescored.run)
+    lm, runs = out / "lm", str(tmp_path / "second.jsonl.gz")
+    model, arpa = lm / "neural/model.pt", lm / "full.arpa.gz"
+    given = {"config": neural, "model": model, "arpa": arpa, "decode": second / "dev"}
+    rescored.command("neural-lists", **given, out=runs)
+    capsys.readouterr()
     for arguments, said in (
         (["tune", "--config", neural], "lm.neural, and no --lists"),
         (["tune", "--config", plain, "--lists", lists], "no lm.neural, and --lists"),
         (["tune", "--config", neural, "--lists", other], "do not go with the lattices"),
+        (["tune", "--config", neural, "--lists", runs], f"{runs}: n-best lists that do not go"),
+        (["score", "--config", neural, "--tuned", tuned, "--lists", runs], f"{runs}: n-best"),
         (["score", "--config", neural, "--tuned", tuned], "no n-best lists are given"),
         (["score", "--config", neural, "--tuned", tuned, "--lists", other], "do not go with"),
     ):

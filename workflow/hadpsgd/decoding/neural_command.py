@@ -9,8 +9,9 @@ from pathlib import Path
 from hadpsgd import config, diverged
 from hadpsgd.corpus.lang.directory import read_symbols
 from hadpsgd.decoding import lattice_io
+from hadpsgd.decoding.list_files import checksum_of, write
 from hadpsgd.decoding.list_settings import ListSettings
-from hadpsgd.decoding.neural_lists import ListMaker, partial_of, write
+from hadpsgd.decoding.neural_lists import ListMaker, partial_of
 from hadpsgd.lm import backoff
 from hadpsgd.lm.neural.command import settings_of
 from hadpsgd.lm.neural.mixture import Models
@@ -49,6 +50,6 @@ def run(args: argparse.Namespace) -> int:
     lists = maker.all(lattice_io.read(args.decode), args.jobs)
     total = lattice_io.count(args.decode)
     lists = tracked(lists, total, what="lists", unit="utterances")
-    utterances, sequences = write(args.out, lists)
+    utterances, sequences = write(args.out, lists, lattices=checksum_of(args.decode))
     print(f"{sequences} word sequences of {utterances} utterances", file=sys.stderr)
     return 0

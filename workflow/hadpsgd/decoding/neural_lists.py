@@ -1,14 +1,12 @@
 """N-best lists of lattices, with what an n-gram and a neural model say of each word.
 
-A list is a line of JSON. The lattices' graph costs have those of the n-gram, so what another model
+The lattices' graph costs have those of the n-gram, so what another model
 says is added as a change of them.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,14 +19,12 @@ from numpy.typing import NDArray
 from hadpsgd.decoding.lattice import Lattice, Scaling
 from hadpsgd.decoding.nbest import nbest
 from hadpsgd.errors import UserError
-from hadpsgd.files import atomic_file
 from hadpsgd.lm.neural.mixture import Events, Models, interpolated
 from hadpsgd.parallel import map_in_order
 
 Floats = NDArray[np.float64]
 TOGETHER = 8
 """Utterances whose lists are scored together."""
-_AGAIN = "`hadpsgd neural-lists` makes it"
 
 
 @dataclass(frozen=True)
@@ -145,63 +141,6 @@ def partial_of(folder: Path) -> frozenset[str]:
         return frozenset()
     except (ValueError, AttributeError, TypeError) as error:
         raise UserError(f"damaged ({error})", where=path, fix="Decode again") from None
-
-
-def write(path: Path, lists: Iterable[tuple[str, NbestList]]) -> tuple[int, int]:
-    """Write lists; how many, and how many word sequences they have."""
-    utterances = sequences = 0
-    with (
-        atomic_file(path) as temporary,
-        temporary.open("wb") as raw,
-        gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=1, mtime=0) as stream,
-    ):
-        for utterance, found in lists:
-            stream.write(json.dumps([utterance, *_row(found)], separators=(",", ":")).encode())
-            stream.write(b"\n")
-            utterances += 1
-            sequences += len(found.words)
-    return utterances, sequences
-
-
-def read(path: Path) -> Iterator[tuple[str, NbestList]]:
-    """Yield (utterance, list) of what `write` wrote.
-
-    Raises:
-        UserError: it is missing or damaged.
-    """
-    number = 0
-    try:
-        with gzip.open(path, "rt", encoding="utf-8") as stream:
-            for line in stream:
-                yield _list(json.loads(line))
-                number += 1
-    except FileNotFoundError:
-        raise UserError("missing", where=path, fix=_AGAIN) from None
-    except (OSError, EOFError, zlib.error, ValueError, TypeError, LookupError) as error:
-        what = f"damaged ({error})"
-        raise UserError(what, where=f"{path}:{number + 1}", fix=_AGAIN) from None
-
-
-def _row(found: NbestList) -> list[object]:
-    events = found.events
-    columns = (found.graph, found.acoustic, events.ngram, events.neural)
-    return [found.words, *(column.tolist() for column in columns)]
-
-
-def _list(row: list[object]) -> tuple[str, NbestList]:
-    utterance, words, *columns = row
-    if not isinstance(utterance, str) or not isinstance(words, list):
-        raise TypeError("no utterance with its list")
-    graph, acoustic, ngram, neural = (np.array(column, np.float64) for column in columns)
-    said = tuple(tuple(map(int, each)) for each in words)
-    first = np.cumsum([0, *(len(each) + 1 for each in said)])
-    sizes = {len(graph), len(acoustic), len(said)}, {len(ngram), len(neural), int(first[-1])}
-    if any(len(size) > 1 for size in sizes):
-        raise ValueError("numbers of another list")
-    if not all(np.isfinite(column).all() for column in (graph, acoustic, ngram, neural)):
-        raise ValueError("a number that is not finite")
-    known = np.ones(len(ngram), bool)
-    return utterance, NbestList(said, graph, acoustic, Events(ngram, neural, known, first))
 
 
 def _part(whole: Events, low: int, high: int) -> Events:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hadpsgd import config, diverged
 from hadpsgd.corpus.datadir import DataDir
-from hadpsgd.decoding import neural_lists
+from hadpsgd.decoding import list_files
 from hadpsgd.decoding.word_times import FRAME_SHIFT
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
@@ -85,12 +85,15 @@ def hypothesise(
     """What a decoding folder says under a setting, with times and confidences.
 
     Raises:
-        UserError: the setting has a neural weight, and there are no `lists`.
+        UserError: the setting has a neural weight, and there are no `lists`; or they are of another
+            decoding.
     """
     if setting.neural_weight and lists is None:
         what = f"neural_weight {setting.neural_weight:g} was chosen, and no n-best lists are given"
         raise UserError(what, fix="`hadpsgd score` takes them as --lists; beam-curve cannot")
-    neural = Rescoring([setting.neural_weight], neural_lists.read(lists)) if lists else None
+    neural = (
+        Rescoring([setting.neural_weight], list_files.read_of(lists, folder)) if lists else None
+    )
     timer = Timer.read(folder, words, data)
     timed: list[TimedWord] = []
     texts, seconds = {}, {}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hadpsgd import config, diverged
 from hadpsgd.corpus.datadir import DataDir
-from hadpsgd.decoding import neural_lists
+from hadpsgd.decoding import list_files
 from hadpsgd.decoding.list_settings import ListSettings
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     data = DataDir.read(args.data, audio=False)
     words = Words.read(args.decode, Filters.of(settings))
     tried = settings_of(settings, neural.weights if neural else (0.0,))
-    lists = neural_lists.read(args.lists) if args.lists else None
+    lists = list_files.read_of(args.lists, args.decode) if args.lists else None
     counts = tune(args.decode, data, words, tried, lists)
     best = choose(tried, counts)
     table = [
