@@ -18,11 +18,13 @@ from hadpsgd.decoding import lattice_io
 from hadpsgd.decoding.confidence import confidences
 from hadpsgd.decoding.consensus import Edits
 from hadpsgd.decoding.lattice import ARC, Lattice, Scaling, best_paths
-from hadpsgd.decoding.list_files import checksum_of, read, read_of, write
-from hadpsgd.decoding.neural_lists import ListMaker, NbestList, partial_of
+from hadpsgd.decoding.list_files import checksum_of, partial_of, read, read_of, write
+from hadpsgd.decoding.nbest_list import NbestList
+from hadpsgd.decoding.neural_lists import ListMaker
 from hadpsgd.decoding.word_lattice import WordArc, WordLattice
 from hadpsgd.errors import UserError
-from hadpsgd.lm.neural.mixture import Events, Models
+from hadpsgd.lm.neural.events import Events
+from hadpsgd.lm.neural.mixture import Models
 from hadpsgd.scoring.rescoring import Rescoring, list_confidences, tree
 
 NAMES = dict(enumerate(neural_toy.NAMES, 1))

@@ -23,7 +23,7 @@ from hadpsgd.errors import UserError
 from hadpsgd.lm import backoff, perplexity
 from hadpsgd.lm.neural import command, text
 from hadpsgd.lm.neural import model as model_file
-from hadpsgd.lm.neural.mixture import interpolated
+from hadpsgd.lm.neural.events import interpolated
 from hadpsgd.lm.neural.score import log_probs
 from hadpsgd.lm.neural.words import Words
 from hadpsgd.lm.vocabulary import Vocabulary

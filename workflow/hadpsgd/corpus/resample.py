@@ -6,7 +6,7 @@ import math
 from functools import cache
 
 import numpy as np
-from scipy.signal import firwin, resample_poly
+import scipy  # its parts are loaded as they are used: signal takes a second
 
 # taps on each side of the centre, in periods of the lower rate; stop band below -100 dB
 _HALF_LENGTH = 80
@@ -20,7 +20,7 @@ _CUTOFF = 0.957
 def _filter(up: int, down: int) -> np.ndarray:
     slower = max(up, down)
     taps = 2 * _HALF_LENGTH * slower + 1
-    return firwin(taps, _CUTOFF / slower, window=("kaiser", _KAISER_BETA))
+    return scipy.signal.firwin(taps, _CUTOFF / slower, window=("kaiser", _KAISER_BETA))
 
 
 def resample(samples: np.ndarray, *, rate: int, new_rate: int) -> np.ndarray:
@@ -32,9 +32,9 @@ def resample(samples: np.ndarray, *, rate: int, new_rate: int) -> np.ndarray:
         return samples.astype(np.float32, copy=False)
     divisor = math.gcd(rate, new_rate)
     up, down = new_rate // divisor, rate // divisor
-    return resample_poly(samples.astype(np.float64), up, down, window=_filter(up, down)).astype(
-        np.float32
-    )
+    return scipy.signal.resample_poly(
+        samples.astype(np.float64), up, down, window=_filter(up, down)
+    ).astype(np.float32)
 
 
 class Resampler:
@@ -79,7 +79,9 @@ class Resampler:
     def _resampled(self, samples: np.ndarray) -> np.ndarray:
         window = _filter(self._up, self._down)
         double = samples.astype(np.float64)
-        return resample_poly(double, self._up, self._down, window=window).astype(np.float32)
+        return scipy.signal.resample_poly(double, self._up, self._down, window=window).astype(
+            np.float32
+        )
 
 
 def to_int16(samples: np.ndarray) -> np.ndarray:

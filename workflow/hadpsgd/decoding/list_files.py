@@ -11,13 +11,24 @@ from pathlib import Path
 
 import numpy as np
 
-from hadpsgd.decoding.neural_lists import NbestList, partial_of
+from hadpsgd.decoding.nbest_list import NbestList
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_file, sha256
-from hadpsgd.lm.neural.mixture import Events
+from hadpsgd.lm.neural.events import Events
 
 _LATTICES = "lattices"
 _AGAIN = "`hadpsgd neural-lists` makes it"
+
+
+def partial_of(folder: Path) -> frozenset[str]:
+    """Utterances of a decoding folder that ended within a sentence."""
+    path = folder / "decode.json"
+    try:
+        return frozenset(json.loads(path.read_text(encoding="utf-8")).get("partial", ()))
+    except FileNotFoundError:
+        return frozenset()
+    except (ValueError, AttributeError, TypeError) as error:
+        raise UserError(f"damaged ({error})", where=path, fix="Decode again") from None
 
 
 def checksum_of(decode: Path) -> str:

@@ -9,9 +9,9 @@ from pathlib import Path
 from hadpsgd import config, diverged
 from hadpsgd.corpus.lang.directory import read_symbols
 from hadpsgd.decoding import lattice_io
-from hadpsgd.decoding.list_files import checksum_of, write
+from hadpsgd.decoding.list_files import checksum_of, partial_of, write
 from hadpsgd.decoding.list_settings import ListSettings
-from hadpsgd.decoding.neural_lists import ListMaker, partial_of
+from hadpsgd.decoding.neural_lists import ListMaker
 from hadpsgd.lm import backoff
 from hadpsgd.lm.neural.command import settings_of
 from hadpsgd.lm.neural.mixture import Models

@@ -1,70 +1,23 @@
-"""N-best lists of lattices, with what an n-gram and a neural model say of each word.
-
-The lattices' graph costs have those of the n-gram, so what another model
-says is added as a change of them.
-"""
+"""Makes n-best lists of lattices, with what an n-gram and a neural model say of each word."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hadpsgd.decoding.lattice import Lattice, Scaling
 from hadpsgd.decoding.nbest import nbest
+from hadpsgd.decoding.nbest_list import NbestList
 from hadpsgd.errors import UserError
-from hadpsgd.lm.neural.mixture import Events, Models, interpolated
+from hadpsgd.lm.neural.events import Events
+from hadpsgd.lm.neural.mixture import Models
 from hadpsgd.parallel import map_in_order
 
-Floats = NDArray[np.float64]
 TOGETHER = 8
 """Utterances whose lists are scored together."""
-
-
-@dataclass(frozen=True)
-class NbestList:
-    """Word sequences of an utterance.
-
-    Args:
-        words: numbers of the decoding's words.
-        graph, acoustic: float64 [sequences], costs in nats, not scaled; those of the n-gram are in
-            the first.
-        events: what both models say of words and ends, sentence by sentence. Where an utterance
-            ended within a sentence, nothing of its end.
-    """
-
-    words: tuple[tuple[int, ...], ...]
-    graph: Floats
-    acoustic: Floats
-    events: Events
-
-    @cached_property
-    def _sizes(self) -> Floats:
-        return np.array([len(words) for words in self.words], np.float64)
-
-    def changes(self, weight: float) -> Floats:
-        """float64 [sequences]: what each costs more, in nats, where the neural model has a weight
-        in the interpolation and the n-gram the rest."""
-        if weight == 0.0 or not self.words:
-            return np.zeros(len(self.words))
-        events = self.events
-        more = events.ngram - interpolated(events.ngram, events.neural, weight)
-        return np.add.reduceat(more, events.first[:-1])
-
-    def costs(self, scaling: Scaling, weight: float) -> Floats:
-        """float64 [sequences]: scaled costs."""
-        own = self.graph + scaling.acoustic_scale * self.acoustic
-        return own + scaling.word_penalty * self._sizes + self.changes(weight)
-
-    def best(self, scaling: Scaling, weight: float) -> tuple[int, ...]:
-        """The words that cost least; none of an empty list."""
-        return self.words[int(self.costs(scaling, weight).argmin())] if self.words else ()
 
 
 @dataclass(frozen=True)
@@ -130,17 +83,6 @@ class ListMaker:
 
     def _self(self) -> Callable[[list[tuple[str, Lattice]]], list[tuple[str, NbestList]]]:
         return self
-
-
-def partial_of(folder: Path) -> frozenset[str]:
-    """Utterances of a decoding folder that ended within a sentence."""
-    path = folder / "decode.json"
-    try:
-        return frozenset(json.loads(path.read_text(encoding="utf-8")).get("partial", ()))
-    except FileNotFoundError:
-        return frozenset()
-    except (ValueError, AttributeError, TypeError) as error:
-        raise UserError(f"damaged ({error})", where=path, fix="Decode again") from None
 
 
 def _part(whole: Events, low: int, high: int) -> Events:

@@ -10,8 +10,8 @@ import numpy as np
 from hadpsgd.decoding.confidence import confidences
 from hadpsgd.decoding.consensus import Edits
 from hadpsgd.decoding.lattice import Lattice, Path, Scaling, best_paths
+from hadpsgd.decoding.nbest_list import NbestList
 from hadpsgd.decoding.nearest import nearest_path
-from hadpsgd.decoding.neural_lists import NbestList
 from hadpsgd.decoding.word_lattice import WordArc, WordLattice
 from hadpsgd.errors import UserError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from hadpsgd.config.decoding import Scoring
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.decoding.lattice import Scaling
-from hadpsgd.decoding.neural_lists import NbestList
+from hadpsgd.decoding.nbest_list import NbestList
 from hadpsgd.scoring.align import Counts
 from hadpsgd.scoring.hypotheses import Words, texts
 from hadpsgd.scoring.nist import align_texts

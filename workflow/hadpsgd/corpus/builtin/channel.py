@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.signal import firwin2, oaconvolve
+import scipy  # its parts are loaded as they are used: signal takes a second
 
 RATE = 8000
 _BAND = (300.0, 3400.0)
@@ -87,7 +87,7 @@ def _response(line: Line, rng: np.random.Generator) -> np.ndarray:
     decibels = line.tilt_db * np.log2(np.maximum(hertz, 100) / 1000)
     decibels += line.ripple_db * rng.uniform(-1, 1, len(hertz))
     gain = np.where(inside, 10 ** (decibels / 20), 0.0)
-    return firwin2(_TAPS, hertz, gain, fs=RATE)
+    return scipy.signal.firwin2(_TAPS, hertz, gain, fs=RATE)
 
 
 def _slope(tilt_db: float) -> np.ndarray:
@@ -95,7 +95,7 @@ def _slope(tilt_db: float) -> np.ndarray:
     hertz = np.array([0.0, 240, 300, 600, 1200, 2400, 3400, 3500, 4000])
     inside = (hertz >= _BAND[0]) & (hertz <= _BAND[1])
     gain = 10 ** (tilt_db * np.log2(np.maximum(hertz, 100) / 1000) / 20)
-    return firwin2(_TAPS, hertz, np.where(inside, gain, 0.0), fs=RATE)
+    return scipy.signal.firwin2(_TAPS, hertz, np.where(inside, gain, 0.0), fs=RATE)
 
 
 def _room(seconds: float, rng: np.random.Generator) -> np.ndarray:
@@ -108,12 +108,12 @@ def _room(seconds: float, rng: np.random.Generator) -> np.ndarray:
 
 
 def _convolve(samples: np.ndarray, response: np.ndarray) -> np.ndarray:
-    return oaconvolve(samples, response)[: len(samples)]
+    return scipy.signal.oaconvolve(samples, response)[: len(samples)]
 
 
 def _centred(samples: np.ndarray, response: np.ndarray) -> np.ndarray:
     """Filter without the delay of a linear-phase filter."""
-    return oaconvolve(samples, response, mode="same")
+    return scipy.signal.oaconvolve(samples, response, mode="same")
 
 
 def _rms(samples: np.ndarray) -> float:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
+import scipy  # its parts are loaded as they are used: signal takes a second
 from numpy.typing import NDArray
-from scipy.signal import fftconvolve
 
 from hadpsgd.corpus import audio
 from hadpsgd.errors import UserError
@@ -82,7 +82,7 @@ class Mixture:
 def in_room(speech: NDArray[np.float64], response: NDArray[np.floating]) -> NDArray[np.float64]:
     """Speech through an impulse response that begins with the direct path: as long and as loud,
     whatever the scale of the response."""
-    heard = fftconvolve(speech, response)[: len(speech)]
+    heard = scipy.signal.fftconvolve(speech, response)[: len(speech)]
     power = heard.var()
     return heard * np.sqrt(speech.var() / power) if power > 0 else heard
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import scipy  # its parts are loaded as they are used: signal takes a second
 from numpy.typing import NDArray
-from scipy.signal import welch
 
 from hadpsgd.corpus import audio
 from hadpsgd.corpus.datadir import AudioReader
@@ -55,7 +55,7 @@ def shaped(rng: np.random.Generator, speech: Speech) -> NDArray[np.float32]:
     either way, so that no two are alike: from rumble to hiss. [samples], rms 1000."""
     rate = speech.reader.sample_rate
     sound = speech.piece(rng, list(speech.reader.data.utterances))
-    where, power = welch(sound, rate, nperseg=_WINDOW)
+    where, power = scipy.signal.welch(sound, rate, nperseg=_WINDOW)
     frequencies = np.fft.rfftfreq(len(sound), 1 / rate)
     level = np.sqrt(np.interp(frequencies, where, power))
     octaves = np.log2(np.maximum(frequencies, where[1]) / _PIVOT)

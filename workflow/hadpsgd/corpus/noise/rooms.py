@@ -17,8 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # its parts are loaded as they are used: signal takes a second
 from numpy.typing import NDArray
-from scipy.signal import butter, sosfilt
 
 Floats = NDArray[np.float64]
 
@@ -100,12 +100,12 @@ class Images:
             place = (number[inside][heard] + count) * samples + delay[heard]
             np.add.at(self._tap.reshape(-1), place, direct / distance[heard])
         self._tap[0] = 0.0  # the direct path, which no filter touches
-        self._filter = butter(2, _RUMBLE, "highpass", fs=rate, output="sos")
+        self._filter = scipy.signal.butter(2, _RUMBLE, "highpass", fs=rate, output="sos")
 
     def response(self, reflection: float) -> Floats:
         """Of walls with a reflection from 0 to 1."""
         heard = reflection ** np.arange(len(self._tap)) @ self._tap
-        heard = sosfilt(self._filter, heard)
+        heard = scipy.signal.sosfilt(self._filter, heard)
         heard[0] += 1.0
         return heard
 

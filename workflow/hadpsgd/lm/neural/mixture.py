@@ -11,49 +11,17 @@ from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hadpsgd.lm import perplexity
 from hadpsgd.lm.arpa import EOS
 from hadpsgd.lm.backoff import Backoff
+from hadpsgd.lm.neural.events import Events, interpolated
 from hadpsgd.lm.neural.model import LstmLm
 from hadpsgd.lm.neural.score import log_probs, perplexity_of
 from hadpsgd.lm.neural.words import Words
 
-Floats = NDArray[np.float64]
 _CHUNK = 4096
 """Sentences that are scored together."""
-
-
-def interpolated(ngram: Floats, neural: Floats, weight: float) -> Floats:
-    """Log probabilities under both, in nats, of those under each.
-
-    Args:
-        ngram, neural: in nats, of the same words.
-        weight: of the neural model, 0 .. 1.
-    """
-    if weight == 0.0:
-        return ngram
-    if weight == 1.0:
-        return neural
-    return np.logaddexp(math.log1p(-weight) + ngram, math.log(weight) + neural)
-
-
-@dataclass(frozen=True)
-class Events:
-    """Words and ends of sentences, one after another.
-
-    Args:
-        ngram, neural: float64 [events], log probabilities in nats; NaN of a word that the n-gram
-            lacks.
-        known: bool [events], whether both models know the word itself.
-        first: int64 [sentences + 1], where each sentence begins; its end is its last event.
-    """
-
-    ngram: Floats
-    neural: Floats
-    known: NDArray[np.bool_]
-    first: NDArray[np.int64]
 
 
 @dataclass(frozen=True)

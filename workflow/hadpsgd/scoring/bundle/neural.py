@@ -7,8 +7,9 @@ import shutil
 from pathlib import Path
 
 from hadpsgd.corpus.lang.directory import read_symbols
+from hadpsgd.decoding.list_files import partial_of
 from hadpsgd.decoding.list_settings import ListSettings
-from hadpsgd.decoding.neural_lists import ListMaker, partial_of
+from hadpsgd.decoding.neural_lists import ListMaker
 from hadpsgd.errors import UserError
 from hadpsgd.lm import backoff, stored
 from hadpsgd.lm.neural import model
