@@ -14,7 +14,7 @@ from hadpsgd.cli import STAGES
 
 WITH_TORCH = {
     "doctor", "model-info", "launch", "train", "images", "realign", "replay", "rerun", "simulate",
-    "cost", "plan", "neural-lm", "decode", "neural-lists", "export", "transcribe",
+    "plan", "neural-lm", "decode", "neural-lists", "export", "transcribe",
     "error-analysis", "beam-curve",
 }  # fmt: skip
 """Stages that compute with a network, or measure one."""

@@ -11,6 +11,8 @@ from scipy.special import log_ndtr
 from hadpsgd.errors import UserError
 
 _GRID = np.linspace(0, 12, 12_001)
+LATENCY_BETWEEN, LATENCY_INSIDE = 2e-5, 5e-6
+"""Seconds that a message takes at least, between nodes and inside one."""
 LARGEST = 1e18
 """Beyond any bandwidth, number of learners, or seconds."""
 

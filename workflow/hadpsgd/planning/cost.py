@@ -13,8 +13,7 @@ from hadpsgd.config import Config, settings_of
 from hadpsgd.config.stage import StageRun
 from hadpsgd.errors import UserError
 from hadpsgd.planning import papers
-from hadpsgd.planning.cluster import Cluster, Link
-from hadpsgd.planning.inputs import LATENCY_BETWEEN, LATENCY_INSIDE
+from hadpsgd.planning.cluster import LATENCY_BETWEEN, LATENCY_INSIDE, Cluster, Link
 from hadpsgd.planning.model import STRATEGIES, Team, Work, hours
 from hadpsgd.planning.pieces import measured
 from hadpsgd.planning.stages import GROUPS, stage_hours, stage_seconds, stages_of, sums_mib

@@ -11,12 +11,17 @@ from hadpsgd.config import load, settings_of
 from hadpsgd.config.settings import Model
 from hadpsgd.errors import UserError
 from hadpsgd.planning import measure, papers
-from hadpsgd.planning.cluster import Cluster, Compute, Link, check
+from hadpsgd.planning.cluster import (
+    LATENCY_BETWEEN,
+    LATENCY_INSIDE,
+    Cluster,
+    Compute,
+    Link,
+    check,
+)
 from hadpsgd.planning.model import Work
 from hadpsgd.training.evaluation import pick_device
 
-LATENCY_BETWEEN = 2e-5
-LATENCY_INSIDE = 5e-6
 MEASURING = 20.0
 """Seconds of `--measure`."""
 SOCKETS = "a pair of sockets of this machine"

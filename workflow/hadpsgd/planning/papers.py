@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
-from scipy.optimize import least_squares
+import scipy  # its parts are loaded as they are used
 
 from hadpsgd.planning.cluster import Cluster, Compute, Link
 from hadpsgd.planning.model import Team, Work, hours, step
@@ -114,7 +114,7 @@ def fit() -> Fitted:
         return [*table, math.log(eleven_nodes(*found) / OVER_EIGHT)]
 
     start, bounds = [0.5, 100.0, 0.5], ([0.01, 0.0, 0.0], [10.0, 1000.0, 0.95])
-    found = least_squares(errors, start, bounds=bounds, x_scale=[0.1, 10.0, 0.1])
+    found = scipy.optimize.least_squares(errors, start, bounds=bounds, x_scale=[0.1, 10.0, 0.1])
     compute, contention = machine(found.x)
     alone = hours(
         Team(strategy="single", batch=256), cluster_of_e(compute, contention, nodes=1), SWB2000
