@@ -15,10 +15,11 @@ import yaml
 
 from hadpsgd.cli import main
 from hadpsgd.config import Config, check, load
+from hadpsgd.config.neural_lm import NeuralLm
 from hadpsgd.gmm.partial_sums import SHARES
 from hadpsgd.gmm.statistics import Statistics
 from hadpsgd.models.blstm import BLSTM
-from hadpsgd.planning import papers
+from hadpsgd.planning import language, papers
 from hadpsgd.planning.amounts import amounts
 from hadpsgd.planning.cost import Machines, Row, cost, disk, shown, total
 from hadpsgd.planning.pieces import measured
@@ -68,6 +69,40 @@ def test_a_config_pays_for_what_it_has() -> None:
     rows = by_stage(cost(config("demo"), Machines(cores=2), train=0.5, test=0.7))
     assert not {"FMLLR", "i-vectors"} & rows.keys()
     assert {"corpus", "features", "alignment", "examples", "decoding"} <= rows.keys()
+
+
+def test_a_neural_language_model_is_paid_for(tmp_path: Path) -> None:
+    """By words of text and sentences: twice as much of either costs twice as much."""
+
+    def rows_of(base: Config, test: float = 0.7, **neural: object) -> dict[str, Row]:
+        lm = base.lm.model_dump() | {"neural": neural}
+        other = check(base.model_dump() | {"lm": lm}, "neural")
+        return by_stage(cost(other, Machines(cores=2), train=0.5, test=test))
+
+    demo = config("demo")
+    assert (
+        not {"neural-lm", "neural-lists"}
+        & by_stage(cost(demo, Machines(cores=2), train=0.5, test=0.7)).keys()
+    )
+    one = rows_of(demo)
+    assert one["neural-lm"].core_hours > 0 and one["neural-lists"].core_hours > 0
+    assert one["neural-lm"].hours == one["neural-lm"].core_hours
+    twice = rows_of(demo, test=1.4, epochs=20, threads=2, nbest=100)
+    assert twice["neural-lm"].core_hours == pytest.approx(2 * one["neural-lm"].core_hours)
+    assert twice["neural-lm"].hours == pytest.approx(one["neural-lm"].hours)
+    assert twice["neural-lists"].core_hours == pytest.approx(2 * one["neural-lists"].core_hours)
+    # what was measured: 8,989 words a processor second with 1,800 words, 293 with 100,000
+    neural = NeuralLm()
+    for words, speed in ((1_800, 8_989), (100_000, 293)):
+        assert language.word_seconds(neural, words) == pytest.approx(1 / speed, rel=0.05)
+    # a text of its own, by its size
+    text = tmp_path / "web.txt"
+    text.write_text("word " * 50_000)
+    swb = config("swb300")
+    more = check(swb.model_dump() | {"lm": {"neural": {}, "sources": {"web": str(text)}}}, "more")
+    speech = language.text_words(swb, 300)
+    assert speech == pytest.approx(3.1e6, rel=0.1)
+    assert language.text_words(more, 300) - speech == pytest.approx(50_000, rel=0.1)
 
 
 def test_training_on_gpus_is_the_model_of_time() -> None:

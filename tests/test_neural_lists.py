@@ -269,7 +269,7 @@ def test_lists_belong_to_what_a_decoding_holds(tmp_path: Path) -> None:
     write(tmp_path / "lists.gz", [], lattices=checksum_of(one))
     same = shutil.copytree(one, tmp_path / "same")
     (same / "decode.json").write_text('{"seconds": 2.0, "partial": []}')
-    assert [*read_of(tmp_path / "lists.gz", same)] == []
+    assert [*read_of(tmp_path / "lists.gz", decode=same)] == []
     for name, content in (
         ("lat.1.gz", lattice_io.entry("u", two_words([0.2]))),
         ("lat.2.gz", lattice_io.entry("v", two_words([0.1]))),
@@ -279,7 +279,7 @@ def test_lists_belong_to_what_a_decoding_holds(tmp_path: Path) -> None:
         other = shutil.copytree(one, tmp_path / f"other-{name}")
         (other / name).write_bytes(content)
         with pytest.raises(UserError, match=r"lists\.gz: .*do not go with the lattices of"):
-            read_of(tmp_path / "lists.gz", other)
+            read_of(tmp_path / "lists.gz", decode=other)
 
 
 def test_a_word_that_the_model_lacks(models: Models) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,13 +22,16 @@ from hadpsgd.cli import main
 from hadpsgd.ending import unfinished_of
 from hadpsgd.errors import UserError
 from hadpsgd.lm import backoff, perplexity
-from hadpsgd.lm.neural import command, text
+from hadpsgd.lm.neural import command, score, text
 from hadpsgd.lm.neural import model as model_file
 from hadpsgd.lm.neural.events import interpolated
 from hadpsgd.lm.neural.score import log_probs
 from hadpsgd.lm.neural.words import Words
 from hadpsgd.lm.vocabulary import Vocabulary
+from hadpsgd.locks import locked
+from hadpsgd.models import loss as frame_loss
 from hadpsgd.rank_checkpoints import Checkpoints
+from hadpsgd.run_folder import LAUNCH_LOCK
 
 TINY: dict[str, Any] = {"cells": 16, "epochs": 3, "batch": 4, "learning_rate": 0.02}
 
@@ -53,6 +57,52 @@ def test_probabilities_are_those_of_the_equations(layers: int, tied: bool) -> No
         np.testing.assert_allclose(row, neural_toy.dense(model, sentence), atol=1e-5)
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_large_vocabulary_goes_in_pieces(tied: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the loss, gradients and scores of the whole; where one piece suffices, the same bits."""
+    model = neural_toy.network(layers=2, tied=tied)
+    sentences = [[2, 3, 4, 5, 3], [5], [], [4, 4, 2]]
+    inputs, targets = text.padded([torch.tensor([0, *words, 1]) for words in sentences])
+    logits = model.output(model.states(inputs)).flatten(0, 1)
+
+    def gradients(loss: torch.Tensor) -> list[torch.Tensor]:
+        return [*torch.autograd.grad(loss, [*model.parameters()])]
+
+    wanted = torch.nn.functional.cross_entropy(logits, targets.flatten())
+    by_definition, scores = gradients(wanted), log_probs(model, sentences)
+    found = model(inputs, targets)
+    assert found.item() == wanted.item()
+    assert all(map(torch.equal, gradients(found), by_definition))
+    monkeypatch.setattr(frame_loss, "CHUNK_VALUES", 5 * len(neural_toy.words()))
+    monkeypatch.setattr(score, "_LOGITS", 2 * len(neural_toy.words()))
+    found = model(inputs, targets)
+    assert found.item() == pytest.approx(wanted.item(), abs=1e-6)
+    for one, other in zip(gradients(found), by_definition, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
+    for one_row, other_row in zip(log_probs(model, sentences), scores, strict=True):
+        np.testing.assert_allclose(one_row, other_row, atol=1e-6)
+
+
+PEAK = """
+import resource, torch
+from hadpsgd.lm.neural.model import LstmLm, Shape
+model = LstmLm(40_000, Shape(layers=1, cells=8, tied=True, dropout=0.0))
+words = torch.randint(0, 40_000, (64, 64))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+model(words, words).backward()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+def test_memory_of_a_step_has_a_bound() -> None:
+    """The scores of 4,096 words alone would be 625 MiB, with what the gradient needs 1.8 GiB."""
+    ran = subprocess.run(
+        [sys.executable, "-c", PEAK], capture_output=True, text=True, check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert int(ran.stdout) < 800
+
+
 def test_the_words_of_both_models_are_interpolated(tmp_path: Path) -> None:
     models = neural_toy.models(tmp_path)
     said = [sentence.split() for sentence in neural_toy.SENTENCES]
@@ -66,8 +116,8 @@ def test_the_words_of_both_models_are_interpolated(tmp_path: Path) -> None:
         events = models.events(said)
         own = interpolated(events.ngram, events.neural, weight)
         np.testing.assert_allclose(own, mixed, atol=1e-4)
-    score = perplexity.score(models.ngram, said)
-    assert found[0.0] == pytest.approx(score.perplexity, rel=1e-9)
+    expected = perplexity.score(models.ngram, said)
+    assert found[0.0] == pytest.approx(expected.perplexity, rel=1e-9)
 
 
 def test_words_that_a_model_lacks_are_left_out(tmp_path: Path) -> None:
@@ -169,6 +219,7 @@ def test_the_command_trains(corpus: Corpus, capsys: pytest.CaptureFixture[str]) 
     said = capsys.readouterr().err
     assert f"dev perplexity: n-gram {expected.perplexity:.2f}, neural {found[1.0]:.2f}" in said
     assert sorted(path.name for path in (corpus.folder / "out").iterdir()) == [
+        LAUNCH_LOCK,
         "meta.json",
         "model.pt",
     ]
@@ -256,6 +307,21 @@ def test_a_model_without_its_report_is_of_no_former_one(
     assert same(corpus.weights("out"), first)
 
 
+def test_two_trainings_in_one_folder(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The second is refused, whatever its settings, before it writes anything."""
+    monkeypatch.setattr("hadpsgd.locks.GRACE_SECONDS", 0.1)
+    (corpus.folder / "out").mkdir()
+    with locked(corpus.folder / "out" / LAUNCH_LOCK, "process 7 on host"):
+        for epochs in (1, 2):
+            assert main(corpus.arguments("out", epochs=epochs)) == 2
+            said = capsys.readouterr().err.strip().splitlines()[-1]
+            assert f"{corpus.folder / 'out'}: process 7 on host trains this model already" in said
+        assert [path.name for path in (corpus.folder / "out").iterdir()] == [LAUNCH_LOCK]
+    assert main(corpus.arguments("out", epochs=1)) == 0
+
+
 def test_several_learners_train(corpus: Corpus) -> None:
     """Started as the workflow starts them; one model comes out."""
     own = corpus.arguments("two", learners=2, strategy="ssgd")
@@ -296,6 +362,36 @@ def test_what_cannot_be_trained(corpus: Corpus, capsys: pytest.CaptureFixture[st
     (corpus.folder / "dev.txt").write_bytes(b"\xff\n")
     refused(corpus.arguments("x"), "dev.txt", "UTF-8")
     assert not (corpus.folder / "x/model.pt").exists()
+
+
+@pytest.mark.parametrize("file", ["train.txt", "dev.txt"])
+def test_a_text_in_another_case(
+    file: str, corpus: Corpus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the unknown word alone nothing is learned: it is refused before the training."""
+    path = corpus.folder / file
+    path.write_text(path.read_text().upper() + "a b\n")
+    words = len(path.read_text().split())
+    assert main(corpus.arguments("x")) == 2
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert f"{path}: {words - 2} of {words} words are not among those of n-gram and lexicon" in said
+    assert "lm.neural.max_oov 0.2)" in said and re.search(r"such as ([ABCZ]+, )+[ABCZ]+\b", said)
+    assert not (corpus.folder / "x/model.pt").exists()
+    assert main(corpus.arguments("x", max_oov=1.0)) == 0
+    capsys.readouterr()
+    # the limit is no setting of the network
+    assert main(corpus.arguments("x", max_oov=0.0)) == 0
+    assert "done" in capsys.readouterr().err
+
+
+def test_words_that_the_ngram_alone_lacks_count(
+    corpus: Corpus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = corpus.folder / "lang/words.txt"
+    words.write_text(words.read_text() + "zzz 7\n")
+    assert main(corpus.arguments("x", max_oov=0.05)) == 2
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "dev.txt: 1 of 10 words" in said and said.partition("such as ")[2].startswith("zzz")
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_the_builtin_corpus_is_rescored(rescored: Rescored, tmp_path: Path) -> N
     assert said
     assert all(word.confidence is not None and 0 < word.confidence <= 1 for word in said)
     decode = rescored.out / "decode" / rescored.run / "swb"
-    lists = dict(read_of(rescored.out / "lists/swb.jsonl.gz", decode))
+    lists = dict(read_of(rescored.out / "lists/swb.jsonl.gz", decode=decode))
     assert 1 < max(len(found.words) for found in lists.values()) <= TINY["nbest"]
     meta = json.loads((rescored.out / "lm/neural/meta.json").read_text())
     assert meta["dev"]["perplexity"]["1"] < meta["words"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import re
 import zlib
 from collections.abc import Iterator
 from itertools import islice
@@ -13,6 +14,8 @@ from typing import BinaryIO, TextIO, cast
 from hadpsgd.errors import UserError
 
 _GZIP = b"\x1f\x8b"
+_WORD = re.compile(r"[^ \t\n\r\v\f]+")
+_OTHER_SPACE = re.compile(r"[^\S \t\n\r\v\f]")  # where str.split() splits, too
 _HEAD = 1000
 """Lines in which an ARPA file says what it is: comments may come first."""
 
@@ -55,6 +58,12 @@ def is_arpa(path: Path) -> bool:
     return any(line.strip() == "\\data\\" for _, line in islice(_lines(path), _HEAD))
 
 
+def words_of(line: str) -> list[str]:
+    """The words of a line, as Kaldi's, KenLM's and NIST's programs see them: white space of ASCII
+    stands between them, and any other (a no-break space, U+00A0) is part of a word."""
+    return _WORD.findall(line) if _OTHER_SPACE.search(line) else line.split()
+
+
 def sentences(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield (line number, words) of a text; empty lines are left out.
 
@@ -62,7 +71,7 @@ def sentences(path: Path) -> Iterator[tuple[int, list[str]]]:
         UserError: it cannot be read, is not UTF-8, or is a language model instead of a text.
     """
     for number, line in _lines(path):
-        words = line.split()
+        words = words_of(line)
         if words == ["\\data\\"]:
             raise UserError(
                 "an ARPA language model, not a text",

@@ -24,19 +24,28 @@ Regex = Annotated[str, Field(min_length=1), AfterValidator(_compiles)]
 """A regular expression of Python's."""
 
 
+def _given(section: Section, names: tuple[str, ...]) -> list[str]:
+    """Those of some keys that are not at their defaults. A key that is given at its default is as
+    one that is left out: resolved configs have them all."""
+    fields = type(section).model_fields
+    return [name for name in names if getattr(section, name) != fields[name].default]
+
+
 class Lm(Section):
     """N-gram language model."""
 
     order: int = Field(4, ge=2, le=6)
-    """Order of the n-gram; less where no sentence is so long (as with words that stand alone)."""
+    """Order of the n-gram; less where no sentence is so long (as with words that stand alone). Of
+    what is trained here: beside lm.arpa, of texts of lm.sources."""
     pieces: int = Field(0, ge=0)
     """An open vocabulary: new words are spelled in pieces (sentencepiece, unigram model), about so
     many, at least one for every letter (lang.units: graphemes) or letters with their sound
     (phones). 0: known words alone."""
     spelling_order: int = Field(4, ge=2, le=6)
-    """Order of the n-gram over pieces, trained on the words of the lexicon."""
+    """Order of the n-gram over pieces, trained on the words of the lexicon. Only with lm.pieces."""
     arpa: PathText | None = None
-    """An existing ARPA file (gzipped too) instead of training one."""
+    """An existing ARPA file (gzipped too) instead of training one. Without lm.sources, lm.order,
+    lm.tool and lm.cutoffs then stay at their defaults: another value is refused."""
     tool: Literal["kaldingram", "lmplz"] = "kaldingram"
     """What trains: we ourselves, as the Python package kaldingram does (Kneser-Ney with one
     discount an order) but on arrays, or KenLM's lmplz (modified Kneser-Ney) where it is
@@ -67,9 +76,16 @@ class Lm(Section):
         return self
 
     @model_validator(mode="after")
+    def _is_trained(self) -> Lm:
+        if self.arpa and not self.sources:
+            for name in _given(self, ("order", "tool", "cutoffs")):
+                raise ValueError(f"{name}: lm.arpa is not trained here; leave one of them out")
+        if not self.pieces and (names := _given(self, ("spelling_order",))):
+            raise ValueError(f"{names[0]}: nothing is spelled without lm.pieces; leave it out")
+        return self
+
+    @model_validator(mode="after")
     def _possible_cutoffs(self) -> Lm:
-        if self.arpa and self.cutoffs != [0]:
-            raise ValueError("cutoffs: lm.arpa is not trained here; leave one of them out")
         if self.cutoffs[0]:
             raise ValueError("cutoffs: single words are not left out; the first is 0, as in [0, 1]")
         if self.cutoffs != sorted(self.cutoffs):
@@ -110,10 +126,10 @@ class Graph(Section):
     """Determinise the whole graph. With lm.pieces and letters in context that takes more memory
     than there is; without, the graph is larger and slower to search."""
     spelled_cost: float = 0.0
-    """Added to the cost (nats) of every word that is spelled (lm.pieces); less than 0 finds more
-    new words, and takes more known ones for new."""
+    """Added to the cost (nats) of every word that is spelled; less than 0 finds more new words, and
+    takes more known ones for new. Only with lm.pieces."""
     spelling_scale: float = Field(1.0, gt=0)
-    """Scale of the costs of pieces inside such a word."""
+    """Scale of the costs of pieces inside such a word. Only with lm.pieces."""
 
 
 class Decoding(Section):
@@ -127,7 +143,8 @@ class Decoding(Section):
     max_active: int = Field(7000, ge=100)
     """Most states that go on from a frame."""
     one_best: bool = False
-    """Search the best path alone, faster; scoring then cannot choose another scale."""
+    """Search the best path alone, faster. There is nothing to choose from then: lattice_beam,
+    scoring.lm_weights, word_penalties and minimum_bayes_risk change no word."""
     acoustic_scale: float = Field(0.1, gt=0)
     """Acoustic scale of the search; scoring rescales its lattices."""
     device: Literal["auto", "cpu", "cuda"] = "cpu"

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from hadpsgd.config.base import Section
+from hadpsgd.config.base import DECIDES_NOTHING, Section
 
 
 class NeuralLm(Section):
@@ -33,6 +33,9 @@ class NeuralLm(Section):
     """How several learners train."""
     learners: int = Field(1, ge=1)
     """Processes that train, on one host."""
+    max_oov: float = Field(0.2, ge=0, le=1, json_schema_extra=DECIDES_NOTHING)
+    """Share of a text's running words that n-gram and lexicon may lack; more (as in a text of
+    another case) stops the training before it begins."""
     threads: int = Field(1, ge=1)
     """Cores of a learner; and of what scores with the model."""
     device: Literal["auto", "cpu", "cuda"] = "cpu"

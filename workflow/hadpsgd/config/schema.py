@@ -99,6 +99,18 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _spelled_with_pieces(self) -> Config:
+        spelled = (self.graph.spelled_cost, self.graph.spelling_scale)
+        for name, value, none in zip(
+            ("spelled_cost", "spelling_scale"), spelled, (0.0, 1.0), strict=True
+        ):
+            if value != none and not self.lm.pieces:
+                raise ValueError(
+                    f"graph.{name}: nothing is spelled without lm.pieces; leave it out"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _neural_lm_has_lists(self) -> Config:
         if self.lm.neural and self.scoring.minimum_bayes_risk:
             raise ValueError("lm.neural: not with scoring.minimum_bayes_risk; leave one out")

@@ -58,7 +58,7 @@ def write(path: Path, lists: Iterable[tuple[str, NbestList]], *, lattices: str) 
     return utterances, sequences
 
 
-def read_of(path: Path, decode: Path) -> Iterator[tuple[str, NbestList]]:
+def read_of(path: Path, *, decode: Path) -> Iterator[tuple[str, NbestList]]:
     """Yield (utterance, list) of a file that was made of this decoding folder.
 
     Raises:

@@ -10,7 +10,7 @@ from pathlib import Path
 from hadpsgd.corpus.lang.directory import read_symbols
 from hadpsgd.errors import UserError
 from hadpsgd.lm.arpa import BOS, EOS, UNK
-from hadpsgd.texts import sentences
+from hadpsgd.texts import sentences, words_of
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Vocabulary:
 def _oov_word(path: Path) -> str:
     """The word of oov.txt; <unk> where there is no such file, or nothing in it."""
     try:
-        words = path.read_text(encoding="utf-8").split() if path.exists() else []
+        words = words_of(path.read_text(encoding="utf-8")) if path.exists() else []
     except UnicodeDecodeError:
         raise UserError("not UTF-8", where=path, fix="Convert it: iconv -t UTF-8") from None
     if len(words) > 1:

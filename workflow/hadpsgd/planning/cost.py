@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hadpsgd.config import Config, settings_of
+from hadpsgd.config.neural_lm import NeuralLm
 from hadpsgd.config.stage import StageRun
 from hadpsgd.errors import UserError
-from hadpsgd.planning import papers
+from hadpsgd.planning import language, papers
 from hadpsgd.planning.cluster import LATENCY_BETWEEN, LATENCY_INSIDE, Cluster, Link
 from hadpsgd.planning.model import STRATEGIES, Team, Work, hours
 from hadpsgd.planning.pieces import measured
@@ -70,11 +71,16 @@ def cost(config: Config, machines: Machines, *, train: float, test: float) -> li
         UserError: a run needs more GPUs than there are.
     """
     rows = list(_before_training(config, machines, train))
+    if config.lm.neural:
+        rows.append(_neural_lm(config, config.lm.neural, machines, train))
     for run in config.training.members:
         rows.append(_training(config, run.id, machines, train))
     decoded = sum(run.decode for run in config.training.members)
     if decoded:
         rows.append(_decoding(config, machines, test, decoded))
+    listed = decoded + bool(config.gmm_row)
+    if config.lm.neural and listed:
+        rows.append(_neural_lists(config, config.lm.neural, machines, listed * test))
     return rows
 
 
@@ -168,6 +174,27 @@ def _decoding(config: Config, machines: Machines, test: float, decoded: int) -> 
         core_hours=core_hours,
         hours=core_hours / machines.cores,
         rests_on="arithmetic; search assumed",
+    )
+
+
+def _neural_lm(config: Config, neural: NeuralLm, machines: Machines, train: float) -> Row:
+    core_hours = language.training_seconds(config, neural, train) / 3600
+    return Row(
+        stage="neural-lm",
+        core_hours=core_hours,
+        hours=core_hours / min(machines.cores, neural.learners * neural.threads),
+        gib=language.training_gib(config, neural) * neural.learners,
+        rests_on="words of text, speed measured",
+    )
+
+
+def _neural_lists(config: Config, neural: NeuralLm, machines: Machines, hours: float) -> Row:
+    core_hours = language.list_seconds(config, neural, hours) / 3600
+    return Row(
+        stage="neural-lists",
+        core_hours=core_hours,
+        hours=core_hours / machines.cores,
+        rests_on="lists as long as may be, speed measured",
     )
 
 

@@ -99,5 +99,5 @@ def report(
         format_table(cells),
         "",
         f"Measured on {measured().machine}. Stages one after the other; money at {prices[0]:g} "
-        f"an hour of a core, {prices[1]:g} of a GPU. Without the language model and graphs.",
+        f"an hour of a core, {prices[1]:g} of a GPU. Without n-grams and graphs.",
     ]

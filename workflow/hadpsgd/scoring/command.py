@@ -92,7 +92,9 @@ def hypothesise(
         what = f"neural_weight {setting.neural_weight:g} was chosen, and no n-best lists are given"
         raise UserError(what, fix="`hadpsgd score` takes them as --lists; beam-curve cannot")
     neural = (
-        Rescoring([setting.neural_weight], list_files.read_of(lists, folder)) if lists else None
+        Rescoring([setting.neural_weight], list_files.read_of(lists, decode=folder))
+        if lists
+        else None
     )
     timer = Timer.read(folder, words, data)
     timed: list[TimedWord] = []

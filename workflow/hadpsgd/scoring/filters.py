@@ -17,6 +17,7 @@ from hadpsgd.config.decoding import Scoring
 from hadpsgd.corpus.stm import lines_of
 from hadpsgd.errors import UserError
 from hadpsgd.scoring.formats import TimedWord
+from hadpsgd.texts import words_of
 
 HESITATION = "%HESITATION"
 """What NIST's references have for a filled pause."""
@@ -76,13 +77,13 @@ class Filters:
     def text(self, text: str) -> str:
         """A transcript in the lexicon's words, filtered as hypotheses are: what a set without an
         stm is scored against."""
-        kept = (part for w in text.split() if not self.drop(w) for part in self.written(w))
+        kept = (part for w in words_of(text) if not self.drop(w) for part in self.written(w))
         return " ".join(kept)
 
     def heard(self, text: str) -> list[str]:
         """The lexicon's words of a reference as NIST writes them: acronyms for their letters,
         without marks of optional words and without what does not count."""
-        words = [bare for word in text.split() if (bare := word.strip("()"))]
+        words = [bare for word in words_of(text) if (bare := word.strip("()"))]
         words = [word for word in words if word.upper() != HESITATION and not self.drop(word)]
         found: list[str] = []
         while words:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hadpsgd.corpus.stm import Segment, is_comment, lines_of
 from hadpsgd.errors import UserError
+from hadpsgd.texts import words_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,7 @@ def read_ctm(path: Path) -> list[TimedWord]:
     last: dict[tuple[str, str], TimedWord] = {}
     inside = False  # an alternation, whose words may share their times
     for number, line in _lines(path):
-        word = _ctm_word(line.split(), f"{path}:{number}")
+        word = _ctm_word(words_of(line), f"{path}:{number}")
         mark = word.word.upper()
         if mark.startswith("<ALT"):
             inside = mark != "<ALT_END>"

@@ -24,6 +24,7 @@ from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.formats import TimedWord
 from hadpsgd.scoring.places import Place, places
 from hadpsgd.scoring.rescoring import Rescoring
+from hadpsgd.texts import words_of
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ class Words:
         """
         path = Path(folder) / "words.txt"
         try:
-            rows = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
+            lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+            rows = (words_of(line) for line in lines if line)
             names = {int(number): name for name, number in rows}
         except FileNotFoundError:
             raise UserError("missing", where=path, fix="Decode again") from None

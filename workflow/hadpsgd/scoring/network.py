@@ -11,8 +11,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from hadpsgd.texts import words_of
+
 NULL = "@"
-_TOKEN = re.compile(r"[{}/]|[^\s{}/][^\s{}]*")
+_TOKEN = re.compile(r"[{}/]|[^\s{}/][^\s{}]*", re.ASCII)
 _TAGS = re.compile(r"(?<!\\);")
 
 
@@ -70,7 +72,7 @@ def parse(text: str, *, optional_deletion: bool = False) -> Network:
         NetworkError: an alternation is not closed, or is closed without being opened.
     """
     if "{" not in text and "}" not in text:
-        return linear(text.split(), optional_deletion=optional_deletion)
+        return linear(words_of(text), optional_deletion=optional_deletion)
     network = Network()
     before = [0]
     open_: list[tuple[list[int], list[int]]] = []  # of each "{": the arcs before, the last ones

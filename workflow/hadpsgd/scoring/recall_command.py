@@ -12,6 +12,7 @@ from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 from hadpsgd.scoring import sentences
 from hadpsgd.scoring.nist import Sentence
+from hadpsgd.texts import words_of
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the counts, write JSON where asked."""
     try:
-        words = set(args.words.read_text(encoding="utf-8").lower().split())
+        words = set(words_of(args.words.read_text(encoding="utf-8").lower()))
     except FileNotFoundError:
         raise UserError("no such list of words", where=args.words) from None
     except UnicodeDecodeError:

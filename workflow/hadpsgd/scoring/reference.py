@@ -18,6 +18,7 @@ from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.formats import TimedWord
 from hadpsgd.scoring.hypotheses import segments
 from hadpsgd.scoring.nist import Options, Sentence
+from hadpsgd.texts import words_of
 
 LONGEST = 3000
 """Words of a segment that NIST's tools are still asked about: sclite's time grows with their cube,
@@ -124,4 +125,4 @@ class TextFilter:
         """A hypothesis after the rules, which see its words one by one, as in a CTM."""
         if not self._exists:
             return text
-        return " ".join(self._hyp.filter(word) for word in text.split())
+        return " ".join(self._hyp.filter(word) for word in words_of(text))

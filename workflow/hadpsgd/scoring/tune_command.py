@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     data = DataDir.read(args.data, audio=False)
     words = Words.read(args.decode, Filters.of(settings))
     tried = settings_of(settings, neural.weights if neural else (0.0,))
-    lists = list_files.read_of(args.lists, args.decode) if args.lists else None
+    lists = list_files.read_of(args.lists, decode=args.decode) if args.lists else None
     counts = tune(args.decode, data, words, tried, lists)
     best = choose(tried, counts)
     table = [

@@ -25,6 +25,7 @@ from hadpsgd.corpus.lang.silences import Ends, ends_text
 from hadpsgd.corpus.lang.word_match import WordMatcher
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
+from hadpsgd.texts import words_of
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ class LangLexicon:
 
 def _rows(path: Path) -> list[list[str]]:
     try:
-        return [row for line in path.read_text("utf-8").splitlines() if (row := line.split())]
+        return [row for line in path.read_text("utf-8").split("\n") if (row := words_of(line))]
     except FileNotFoundError:
         raise UserError("no such file", where=path, fix="Make the lang folder again") from None
     except UnicodeDecodeError:

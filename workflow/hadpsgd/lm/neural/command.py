@@ -7,6 +7,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,21 @@ from hadpsgd.config import Config
 from hadpsgd.config.neural_lm import NeuralLm
 from hadpsgd.decentralized.trainer import started
 from hadpsgd.errors import UserError
-from hadpsgd.files import sha256, write_text
+from hadpsgd.files import check_folder, explain_os_errors, sha256, write_text
 from hadpsgd.lm import backoff, first_pass
-from hadpsgd.lm.neural import model, text
+from hadpsgd.lm.neural import model
 from hadpsgd.lm.neural.mixture import Models
+from hadpsgd.lm.neural.numbering import number
 from hadpsgd.lm.neural.train import Job, identity_of, weights_of
 from hadpsgd.lm.neural.words import Words
 from hadpsgd.lm.vocabulary import Vocabulary
+from hadpsgd.locks import locked, myself
 from hadpsgd.rank_device import device_of
+from hadpsgd.run_folder import LAUNCH_LOCK
 from hadpsgd.texts import is_arpa
 
 META, CHECKPOINTS = "meta.json", "checkpoints"
-OF_NO_RESULT = {"nbest", "weights"}
+OF_NO_RESULT = {"nbest", "weights", "max_oov"}
 """Settings with which the network is the same."""
 
 
@@ -51,17 +55,11 @@ def run(args: argparse.Namespace) -> int:
     check_learners(settings, learners)
     torch.set_num_threads(settings.threads)
     texts = [args.text, *(Path(s) for s in whole.lm.sources.values() if not is_arpa(Path(s)))]
-    vocabulary = Vocabulary.of_lang(args.lang)
-    words = Words.of(first_pass.unigrams(args.arpa), vocabulary)
+    words = Words.of(first_pass.unigrams(args.arpa), Vocabulary.of_lang(args.lang))
     made = settings.model_dump(exclude=OF_NO_RESULT)
     files = [sha256(path) for path in (*texts, args.dev)]
     identity = identity_of(settings=made, seed=whole.seed, words=words.names, texts=files)
-    if (made_before := _made_before(args.out, identity)) is not None:
-        print(f"{args.out / model.FILE}: of the same settings and texts: done", file=sys.stderr)
-        if rank == 0:  # n-gram and weights to try may be others
-            network, words = model.load(args.out / model.FILE)
-            _report(args, settings, Models(backoff.load(args.arpa), network, words), made_before)
-        return 0
+    made_before = _made_before(args.out, identity)
     work = args.out / CHECKPOINTS / identity
     job = Job(
         settings=settings,
@@ -74,18 +72,46 @@ def run(args: argparse.Namespace) -> int:
         learners=learners,
         agreed=identity,
     )
-    if rank == 0:
-        _number(job.train, texts, vocabulary, words)
-        _number(job.dev, [args.dev], Vocabulary.of_lang(args.lang), words)
+    with _alone(args.out) if rank == 0 else nullcontext():
+        if made_before is None:
+            _train(args, job, texts, words)
+            return 0
+        print(f"{args.out / model.FILE}: of the same settings and texts: done", file=sys.stderr)
+        if rank == 0:  # n-gram and weights to try may be others
+            network, words = model.load(args.out / model.FILE)
+            _report(args, settings, Models(backoff.load(args.arpa), network, words), made_before)
+    return 0
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Hold the lock of a folder, whose model one training at a time writes.
+
+    Raises:
+        UserError: another process trains there.
+    """
+    check_folder(out)
+    with explain_os_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+    with locked(out / LAUNCH_LOCK, myself(), does="trains this model"):
+        yield
+
+
+def _train(args: argparse.Namespace, job: Job, texts: list[Path], words: Words) -> None:
+    """The training; on the first learner, the files it makes."""
+    settings = job.settings
+    if job.rank == 0:
+        most = settings.max_oov
+        number(job.train, texts, lang=args.lang, words=words, max_oov=most)
+        number(job.dev, [args.dev], lang=args.lang, words=words, max_oov=most)
     network, best = job.run(device_of(settings.device))
-    if rank == 0:
+    if job.rank == 0:
         network = network.cpu()
         (args.out / META).unlink(missing_ok=True)  # of another model, if this one is killed now
         model.save(args.out / model.FILE, network, words, weights_of(network))
-        trained = {"identity": identity, "epochs": best.rows, "best_epoch": best.epoch}
+        trained = {"identity": job.agreed, "epochs": best.rows, "best_epoch": best.epoch}
         _report(args, settings, Models(backoff.load(args.arpa), network, words), trained)
         shutil.rmtree(args.out / CHECKPOINTS, ignore_errors=True)
-    return 0
 
 
 def settings_of(whole: Config, path: Path) -> NeuralLm:
@@ -105,22 +131,6 @@ def check_learners(settings: NeuralLm, learners: int) -> None:
         fix = f"hadpsgd launch --learners {settings.learners} -- hadpsgd neural-lm ..."
         what = f"lm.neural.learners is {settings.learners}, and {learners} started"
         raise UserError(what, fix=fix)
-
-
-def _number(folder: Path, texts: list[Path], vocabulary: Vocabulary, words: Words) -> None:
-    """Texts as numbers.
-
-    Raises:
-        UserError: one cannot be read, or has no sentence.
-    """
-
-    def sentences() -> Iterator[list[int]]:
-        for path in texts:
-            for sentence in vocabulary.map(path):
-                yield words.numbers(sentence)
-
-    if not text.write(folder, sentences()):
-        raise UserError("no words", where=texts[0], fix="Give one sentence a line")
 
 
 def _made_before(out: Path, identity: str) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from hadpsgd.errors import UserError
 from hadpsgd.files import DAMAGED_ARRAYS, atomic_file
 from hadpsgd.lm.neural.words import Words
+from hadpsgd.models.loss import linear_cross_entropy
 
 FILE = "model.pt"
 _DEVIATION = 0.1
@@ -32,7 +33,7 @@ class Shape:
 
 
 class LstmLm(nn.Module):
-    """Scores of the word after each word of sentences."""
+    """What comes after each word of sentences."""
 
     def __init__(self, words: int, shape: Shape) -> None:
         super().__init__()
@@ -49,11 +50,22 @@ class LstmLm(nn.Module):
         if shape.tied:
             self.output.weight = self.embedding.weight
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Logits, float [sentences, length, words], of int64 [sentences, length]."""
+    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Mean cross-entropy of the words after each, nats; memory has a bound, however many words
+        the vocabulary has (`models/loss.py`).
+
+        Args:
+            inputs, targets: int64 [sentences, length]; `loss.IGNORE` counts for nothing.
+        """
+        output = self.output
+        return linear_cross_entropy(self.states(inputs), output.weight, output.bias, targets)
+
+    def states(self, inputs: Tensor) -> Tensor:
+        """What the output layer gets, float [sentences, length, cells], of int64 [sentences,
+        length]; dropout is applied."""
         states, _ = self.lstm(self.dropout(self.embedding(inputs)))
-        logits: Tensor = self.output(self.dropout(states))
-        return logits
+        dropped: Tensor = self.dropout(states)
+        return dropped
 
 
 def save(path: Path, model: LstmLm, words: Words, weights: dict[str, Tensor]) -> None:

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from hadpsgd.lm.neural.model import LstmLm
 from hadpsgd.lm.neural.text import padded
 from hadpsgd.lm.neural.words import BEGIN, END
 
 _LOGITS = 1 << 24
-"""Scores of words that are held together: 64 MiB."""
+"""Scores of words that are held together: 64 MiB, and their logarithms."""
 _SENTENCES = 256
 """Most sentences of a batch."""
 _LARGEST = math.log(sys.float_info.max)
@@ -46,9 +47,20 @@ def log_probs(model: LstmLm, sentences: Sequence[Sequence[int]]) -> list[NDArray
         inputs, targets = padded(
             [torch.tensor([BEGIN, *sentences[number], END]) for number in batch]
         )
-        logits = model(inputs.to(device)).log_softmax(-1)
-        picked = logits.gather(-1, targets.clamp(min=0).to(device)[..., None])[..., 0]
-        rows = picked.double().cpu().numpy()
+        states = model.states(inputs.to(device))
+        rows = _picked(model, states, targets.clamp(min=0).to(device)).double().cpu().numpy()
         for number, row in zip(batch, rows, strict=True):
             found[number] = row[: len(sentences[number]) + 1]
     return found
+
+
+def _picked(model: LstmLm, states: Tensor, words: Tensor) -> Tensor:
+    """Log probabilities of words, float [sentences, length]; a long sentence goes through the
+    output layer in pieces."""
+    step = max(1, _LOGITS // model.output.out_features)
+    parts = states.flatten(0, 1).split(step), words.flatten().split(step)
+    found = [
+        model.output(part).log_softmax(-1).gather(-1, wanted[:, None])[:, 0]
+        for part, wanted in zip(*parts, strict=True)
+    ]
+    return torch.cat(found).view(words.shape)

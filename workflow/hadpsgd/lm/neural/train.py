@@ -137,9 +137,7 @@ class Job:
             for group in optimizer.param_groups:
                 group["lr"] = self.rate(share.progress)
             targets = targets.to(device)
-            loss = nn.functional.cross_entropy(
-                model(inputs.to(device)).flatten(0, 1), targets.flatten()
-            )
+            loss = model(inputs.to(device), targets)
             loss.backward()
             trainer.step()
             words = int((targets != text.PADDED).sum())

@@ -15,6 +15,7 @@ from hadpsgd.scoring.formats import TimedWord, in_order
 from hadpsgd.scoring.reference import Reference
 from hadpsgd.scoring.scored import Scored
 from hadpsgd.scoring.transcribe.transcript import Transcript
+from hadpsgd.texts import words_of
 
 _NAMED = 5
 _OTHER_NAMES = {"1": "A", "2": "B", "A": "1", "B": "2"}
@@ -107,7 +108,7 @@ def _texts(path: Path) -> dict[str, str]:
     texts: dict[str, str] = {}
     for number, line in enumerate(lines_of(path), 1):
         if not is_comment(line):
-            key, *words = line.split()
+            key, *words = words_of(line)
             if key.lower() in texts:
                 raise UserError(f"{key} is there twice", where=f"{path}:{number}")
             texts[key.lower()] = " ".join(words)

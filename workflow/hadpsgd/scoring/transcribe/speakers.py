@@ -9,6 +9,7 @@ from pathlib import Path
 from hadpsgd.corpus.stm import lines_of
 from hadpsgd.errors import UserError
 from hadpsgd.scoring.transcribe.sources import Source
+from hadpsgd.texts import words_of
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Speakers:
         """
         found: dict[str, str] = {}
         for number, line in enumerate(lines_of(path), 1):
-            words = line.split()
+            words = words_of(line)
             if not words:
                 continue
             if len(words) != 2:
