@@ -34,7 +34,7 @@ from hadpsgd.decentralized.record.reading import read
 from hadpsgd.errors import UserError
 from hadpsgd.files import sha256
 from hadpsgd.training import replay_command
-from hadpsgd.training.checkpoints import newest
+from hadpsgd.training.saved import newest
 
 
 @pytest.fixture(scope="module")

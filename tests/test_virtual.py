@@ -33,10 +33,10 @@ from hadpsgd.reports.rows import of_results as rows_of_table
 from hadpsgd.tracking import training_run
 from hadpsgd.tracking.results import read_results
 from hadpsgd.training import virtual
-from hadpsgd.training.checkpoints import newest_sound
 from hadpsgd.training.gradients import Gradients
 from hadpsgd.training.job import Job, assemble
 from hadpsgd.training.loop import End
+from hadpsgd.training.saved import newest_sound
 
 KINDS: dict[str, dict[str, Any]] = {
     "single": {},
@@ -214,7 +214,7 @@ KILLED = """
 import os, signal, sys
 from hadpsgd.cli import main
 from hadpsgd.training import virtual
-from hadpsgd.training.checkpoints import newest_sound
+from hadpsgd.training.saved import newest_sound
 
 stepped = virtual.Part._stepped
 

@@ -36,7 +36,6 @@ from hadpsgd.run_folder import LAUNCH_LOCK
 from hadpsgd.tracking import follower
 from hadpsgd.tracking.results import FAILED
 from hadpsgd.training import divergence, interrupt, slurm
-from hadpsgd.training.checkpoints import Saved, complete
 from hadpsgd.training.command import done
 from hadpsgd.training.crew import CRASHED
 from hadpsgd.training.job import checkpoint_folder, identity
@@ -44,6 +43,7 @@ from hadpsgd.training.loop import End
 from hadpsgd.training.metrics import say
 from hadpsgd.training.rank import end_with_parent
 from hadpsgd.training.ranks import FORWARDED, Ranks
+from hadpsgd.training.saved import Saved, complete
 from hadpsgd.training.slurm import SlurmJob
 from hadpsgd.training.succession import BAD_INPUT
 

@@ -30,7 +30,6 @@ from hadpsgd.files import write_text
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.models.build import checksum
 from hadpsgd.training import arithmetic, averaging, final, memory
-from hadpsgd.training.checkpoints import Saved, newest
 from hadpsgd.training.criterion import begin, criterion_of
 from hadpsgd.training.data import Feed, plan_of
 from hadpsgd.training.evaluation import pick_device
@@ -44,6 +43,7 @@ from hadpsgd.training.job import (
     strategy_of,
 )
 from hadpsgd.training.metrics import say
+from hadpsgd.training.saved import Saved, newest
 
 DIFFERENT = 1
 TELL_EVERY = 1000

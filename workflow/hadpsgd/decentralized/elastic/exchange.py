@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 import torch
 import torch.distributed as dist
@@ -72,7 +72,7 @@ class ElasticExchange(PeerExchange):
 
     @property
     @override
-    def living(self) -> tuple[int, Sequence[int]]:
+    def living(self) -> tuple[int, Mapping[int, int]]:
         """Of the membership."""
         return self.membership.view
 

@@ -41,8 +41,8 @@ class Exchange(ABC):
         return 0
 
     @property
-    def living(self) -> tuple[int, Sequence[int]] | None:
-        """Number of the membership and its nodes; None where no newcomers come."""
+    def living(self) -> tuple[int, Mapping[int, int]] | None:
+        """As of the engine; None where no newcomers come."""
         return None
 
     @property

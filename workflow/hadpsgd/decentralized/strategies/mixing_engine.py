@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -322,7 +322,10 @@ class DecentralizedEngine:
     def _state(self) -> dict[str, Any]:
         learner = self.learner
         learner.settle()
+        number, living = self.living
         state: dict[str, Any] = {
+            "membership": number,
+            "living": dict(living),
             "weights": learner.weights,
             "velocity": learner.velocity,
             "steps": learner.steps,
@@ -341,16 +344,18 @@ class DecentralizedEngine:
         if self.recorder is not None:
             if forgotten:
                 self.recorder.forget()
-            state |= self.recorder.state() | {"dead": self._records_of_dead(self.recorder)}
+            state |= self.recorder.state()
+            state["dead"] = self._records_of_dead(self.recorder, number, living)
         return state
 
-    def _records_of_dead(self, recorder: Recorder) -> dict[int, tuple[str, int]]:
+    def _records_of_dead(
+        self, recorder: Recorder, number: int, living: Collection[int]
+    ) -> dict[int, tuple[str, int]]:
         """What counts of the records of super-learners that are dead: (file, bytes)."""
-        epoch, alive = self.living
-        dead = set(range(self.place.nodes)) - set(alive)
+        dead = set(range(self.place.nodes)) - set(living)
         if recorder.lives is None:
             return {}
-        counted = {node: recorder.lives.counted(node, until=epoch) for node in sorted(dead)}
+        counted = {node: recorder.lives.counted(node, until=number) for node in sorted(dead)}
         return {n: (found.file, found.length) for n, found in counted.items() if found}
 
     @property
@@ -376,9 +381,9 @@ class DecentralizedEngine:
         return [rank for node in self.alive for rank in ranks_of(node, size=size, reduced=reduced)]
 
     @property
-    def living(self) -> tuple[int, Sequence[int]]:
-        """Number of the membership, and the super-learners that it has; the two belong together."""
-        return self.mixer.exchange.living or (0, self.alive)
+    def living(self) -> tuple[int, Mapping[int, int]]:
+        """As of `Engine`."""
+        return self.mixer.exchange.living or (0, dict.fromkeys(self.alive, 0))
 
     def join(self, seconds: float) -> None:
         """Instead of `load_state_dict`: take the place of a learner that died.
