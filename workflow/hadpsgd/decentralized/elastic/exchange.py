@@ -20,7 +20,7 @@ from hadpsgd.decentralized.elastic.membership import LOOK_SECONDS, Membership
 from hadpsgd.decentralized.network.collectives import Group
 from hadpsgd.decentralized.network.rounding import Rounding
 from hadpsgd.decentralized.network.transport import Arrival, ElasticTransport, UnsettledError
-from hadpsgd.decentralized.strategies.exchange import PeerExchange
+from hadpsgd.decentralized.strategies.peer_exchange import PeerExchange
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
 
 GIFT = 1 << 62

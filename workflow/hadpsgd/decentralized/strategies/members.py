@@ -31,7 +31,7 @@ from hadpsgd.decentralized.strategies.mixer import IDLE_SECONDS, FreeMixer
 from hadpsgd.decentralized.strategies.strategy import Counters
 
 if TYPE_CHECKING:
-    from hadpsgd.decentralized.strategies.exchange import PeerExchange
+    from hadpsgd.decentralized.strategies.peer_exchange import PeerExchange
 
 
 class MemberMixer(FreeMixer):
