@@ -32,16 +32,10 @@ from hadpsgd.models.build import checksum
 from hadpsgd.training import arithmetic, averaging, final, memory
 from hadpsgd.training.criterion import begin, criterion_of
 from hadpsgd.training.data import Feed, plan_of
+from hadpsgd.training.engines import injection_of, record_folder, sgd_of, strategy_of
 from hadpsgd.training.evaluation import pick_device
 from hadpsgd.training.gradients import Gradients
-from hadpsgd.training.job import (
-    checkpoint_folder,
-    identity,
-    injection_of,
-    record_folder,
-    sgd_of,
-    strategy_of,
-)
+from hadpsgd.training.job import checkpoint_folder, identity
 from hadpsgd.training.metrics import say
 from hadpsgd.training.saved import Saved, newest
 
