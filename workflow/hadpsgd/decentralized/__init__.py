@@ -2,7 +2,8 @@
 
     from hadpsgd.decentralized import decentralize
 
-`decentralize` (offered.py) makes a `Trainer` (trainer.py; manual: docs/library.md). It needs torch and numpy.
+`decentralize` (offered.py) makes a `Trainer` (trainer.py; manual: docs/library.md). It needs torch
+and numpy.
 
 Its rooms, each importing only from those before it: topology (who mixes with whom, in which round),
 core (a learner's weights and what happens to them), network (how they travel), record (what
