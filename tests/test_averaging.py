@@ -129,7 +129,8 @@ def test_two_processes_that_are_killed_end_as_their_record_says(
     folder = tmp_path / "broken"
     started = two_processes(folder, egs, strategy, pause=0.05, **settings)
     deadline = time.monotonic() + 60
-    while not list(folder.rglob("epochs/0002-node-0-*.pt")) and time.monotonic() < deadline:
+    kept = f"results/checkpoints/tiny/{strategy}-2-*/epochs/0002-node-0-*.pt"
+    while not list(folder.glob(kept)) and time.monotonic() < deadline:
         time.sleep(0.01)
     for process in started.values():
         os.kill(process.pid, signal.SIGKILL)
