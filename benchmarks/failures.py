@@ -34,7 +34,7 @@ from training_data import write_config, write_egs
 from hadpsgd.decentralized.core.events import Event, Join, Mix, blocks_of, ledger_faults
 from hadpsgd.decentralized.record.reading import blocks, events_of, read
 from hadpsgd.decentralized.topology.schedules import create
-from hadpsgd.training.checkpoints import newest
+from hadpsgd.training.saved import newest
 
 KINDS = {
     "killed": signal.SIGKILL,

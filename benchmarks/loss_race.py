@@ -39,7 +39,8 @@ from training_race import TIMEOUT, collect, fork, surroundings
 from hadpsgd.config import settings_of
 from hadpsgd.decentralized.core.heap import keep_freed_memory
 from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
-from hadpsgd.training.job import Job, assemble, injection_of
+from hadpsgd.training.engines import injection_of
+from hadpsgd.training.job import Job, assemble
 from hadpsgd.training.loop import train
 
 PEERS = ("torch DDP", TORCHFT, "Decent-DP ring")

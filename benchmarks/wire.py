@@ -29,8 +29,8 @@ from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.core.threads import RealClock
 from hadpsgd.decentralized.network.collectives import Group
 from hadpsgd.decentralized.network.transport import Arrival
-from hadpsgd.decentralized.strategies.exchange import PeerExchange
-from hadpsgd.decentralized.strategies.mixer import FreeMixer
+from hadpsgd.decentralized.strategies.free_mixer import FreeMixer
+from hadpsgd.decentralized.strategies.peer_exchange import PeerExchange
 from hadpsgd.decentralized.strategies.registry import Choice, create
 from hadpsgd.decentralized.topology.schedules import create as create_schedule
 from hadpsgd.models.blstm import BLSTM

@@ -25,7 +25,7 @@ from hadpsgd.rerun import command as rerun
 from hadpsgd.rerun.original import Original
 from hadpsgd.training import arithmetic, replay_command
 from hadpsgd.training.arithmetic import AUTOCAST, BF16_LSTM, CHOICES, FP32
-from hadpsgd.training.checkpoints import complete
+from hadpsgd.training.saved import complete
 
 SIZE = arithmetic.Size(subsequences=2, frames=4)
 

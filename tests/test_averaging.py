@@ -19,7 +19,7 @@ from training_runs import rank_of_run, weights, write_examples
 
 from hadpsgd.cli import main
 from hadpsgd.config import run_fingerprint
-from hadpsgd.training.checkpoints import newest
+from hadpsgd.training.saved import newest
 
 ROUGH: dict[str, Any] = {
     "epochs": 5,
@@ -129,7 +129,8 @@ def test_two_processes_that_are_killed_end_as_their_record_says(
     folder = tmp_path / "broken"
     started = two_processes(folder, egs, strategy, pause=0.05, **settings)
     deadline = time.monotonic() + 60
-    while not list(folder.rglob("epochs/0002-node-0-*.pt")) and time.monotonic() < deadline:
+    kept = f"results/checkpoints/tiny/{strategy}-2-*/epochs/0002-node-0-*.pt"
+    while not list(folder.glob(kept)) and time.monotonic() < deadline:
         time.sleep(0.01)
     for process in started.values():
         os.kill(process.pid, signal.SIGKILL)
@@ -146,16 +147,22 @@ def test_two_processes_that_are_killed_end_as_their_record_says(
         assert torch.equal(weights(tmp_path / "whole/out"), final)
 
 
-def test_weights_that_are_gone_end_in_a_line(
+def test_weights_that_are_gone_or_damaged_end_in_a_line(
     egs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = run_of_kind("single")
     train(tmp_path, egs, run, **GENTLE, average_last=2)
     (tmp_path / "out/final.pt").unlink()
-    next(tmp_path.rglob("epochs/0002-*.pt")).unlink()
+    file = next(tmp_path.rglob("epochs/0002-*.pt"))
+    assert re.fullmatch(r"0002-node-0-at-\d+-[0-9a-f]{16}\.pt", file.name)
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
     assert main(arguments(tmp_path, egs, run, **GENTLE, average_last=2)) == 2
-    assert re.search(r"epochs/0002-node-0-at-\d+\.pt: the weights of an epoch are gone",
-                     capsys.readouterr().err)  # fmt: skip
+    assert f"{file}: the weights of an epoch are damaged" in capsys.readouterr().err
+    file.unlink()
+    assert main(arguments(tmp_path, egs, run, **GENTLE, average_last=2)) == 2
+    assert f"{file}: the weights of an epoch are gone" in capsys.readouterr().err
 
 
 def test_off_it_keeps_nothing_and_makes_nothing_again(egs: Path, tmp_path: Path) -> None:

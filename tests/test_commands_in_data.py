@@ -37,7 +37,7 @@ from hadpsgd.reports.errors import SetErrors
 from hadpsgd.reports.errors_command import page
 from hadpsgd.scoring.align import Edit
 from hadpsgd.scoring.nist import Sentence
-from hadpsgd.training.checkpoints import Saved
+from hadpsgd.training.saved import Saved
 
 DIM = 13
 

@@ -12,7 +12,7 @@ from hadpsgd.config.training import Run
 from hadpsgd.decentralized.strategies.registry import STRATEGIES
 from hadpsgd.decentralized.topology.schedules import SCHEDULES
 from hadpsgd.errors import UserError
-from hadpsgd.training.job import strategy_of
+from hadpsgd.training.engines import strategy_of
 
 
 def config(**sections: Any) -> Config:

@@ -18,7 +18,7 @@ from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
 from hadpsgd.decentralized.strategies.registry import Choice
 from hadpsgd.decentralized.topology.schedules import SCHEDULES, create
 from hadpsgd.errors import UserError
-from hadpsgd.training.job import injection_of
+from hadpsgd.training.engines import injection_of
 
 SYMMETRIC = sorted(name for name, kind in SCHEDULES.items() if kind.symmetric)
 DIRECTED = sorted(SCHEDULES.keys() - set(SYMMETRIC))

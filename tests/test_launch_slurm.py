@@ -15,9 +15,10 @@ from training_data import launch_of
 from hadpsgd.errors import UserError
 from hadpsgd.tracking.spool import LAST_WORD
 from hadpsgd.tracking.uri import spool_folder
+from hadpsgd.training import hosts
 from hadpsgd.training import launch as launching
 from hadpsgd.training import slurm as slurm_job
-from hadpsgd.training.launch import srun_command
+from hadpsgd.training.hosts import srun_command
 from hadpsgd.training.ranks import Ranks
 
 
@@ -40,7 +41,7 @@ def test_what_slurm_ends_is_not_started_again(
         attempts.append(1)
         return 1, stopped
 
-    monkeypatch.setattr(launching, "_on_all_hosts", crashes)
+    monkeypatch.setattr(launching, "on_all_hosts", crashes)
     assert launching.launch(wanted) == 1
     assert len(attempts) == starts
     [last_word] = spool_folder(wanted.config).glob(f"*/{LAST_WORD}")
@@ -61,7 +62,7 @@ def test_one_host_of_a_job(
         used.append(srun)
         return (0, False) if srun else 0
 
-    monkeypatch.setattr(launching, "_on_all_hosts", lambda *_: remember(True))
+    monkeypatch.setattr(launching, "on_all_hosts", lambda *_: remember(True))
     monkeypatch.setattr(Ranks, "run", lambda _: remember(False))
     assert launching.launch(wanted) == 0
     assert used == [by_srun]
@@ -83,8 +84,8 @@ def test_back_into_the_queue(
     slept: list[float] = []
     monkeypatch.setattr(slurm_job.SlurmJob, "state", lambda _: next(told))
     monkeypatch.setattr(slurm_job.SlurmJob, "requeue", lambda _: requeued)
-    monkeypatch.setattr(launching.time, "sleep", slept.append)
-    launching._back_into_the_queue(slurm_job.SlurmJob("7", ("a",), "127.0.0.1"))
+    monkeypatch.setattr(hosts.time, "sleep", slept.append)
+    hosts.back_into_the_queue(slurm_job.SlurmJob("7", ("a",), "127.0.0.1"))
     assert bool(slept) == waits
 
 
@@ -94,9 +95,9 @@ def test_the_end_that_a_requeue_brings_is_waited_for_no_longer(
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(slurm_job.SlurmJob, "state", lambda _: "RUNNING")
     monkeypatch.setattr(slurm_job.SlurmJob, "requeue", lambda _: True)
-    monkeypatch.setattr(launching.time, "sleep", lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(hosts.time, "sleep", lambda _: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(SystemExit) as end:
-        launching._back_into_the_queue(slurm_job.SlurmJob("7", ("a",), "127.0.0.1"))
+        hosts.back_into_the_queue(slurm_job.SlurmJob("7", ("a",), "127.0.0.1"))
     assert end.value.code == 75
     assert signal.getsignal(signal.SIGTERM) is before
 

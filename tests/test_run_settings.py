@@ -12,7 +12,7 @@ from hadpsgd.config.settings import LearningRate, Settings
 from hadpsgd.config.training import Injected, Run
 from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.strategies.registry import Choice, Strategy, create
-from hadpsgd.training.job import injection_of, sgd_of, strategy_of
+from hadpsgd.training.engines import injection_of, sgd_of, strategy_of
 from hadpsgd.training.rate import rate
 
 STEPS = 10

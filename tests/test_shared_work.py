@@ -37,9 +37,10 @@ from hadpsgd.decentralized.strategies.registry import Choice
 from hadpsgd.decentralized.strategies.registry import create as create_strategy
 from hadpsgd.decentralized.topology.schedules import create
 from hadpsgd.training import replay_command
-from hadpsgd.training.checkpoints import newest
-from hadpsgd.training.job import assemble, record_folder
+from hadpsgd.training.engines import record_folder
+from hadpsgd.training.job import assemble
 from hadpsgd.training.loop import train
+from hadpsgd.training.saved import newest
 
 LEARNERS, STEPS = 8, 100
 

@@ -32,10 +32,13 @@ from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.core.threads import RealClock
 from hadpsgd.decentralized.network.collectives import Group
 from hadpsgd.decentralized.network.transport import Arrival
-from hadpsgd.decentralized.strategies.exchange import AverageExchange, PeerExchange
+from hadpsgd.decentralized.strategies.average_exchange import AverageExchange
+from hadpsgd.decentralized.strategies.free_mixer import FreeMixer
 from hadpsgd.decentralized.strategies.members import MemberMixer
-from hadpsgd.decentralized.strategies.mixer import FreeMixer, Mixer, StepMixer
+from hadpsgd.decentralized.strategies.mixer import Mixer
+from hadpsgd.decentralized.strategies.peer_exchange import PeerExchange
 from hadpsgd.decentralized.strategies.registry import Choice, create
+from hadpsgd.decentralized.strategies.step_mixer import StepMixer
 from hadpsgd.decentralized.topology.schedules import create as create_schedule
 
 STEPS, ROUNDS = 60, 20

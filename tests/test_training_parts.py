@@ -28,11 +28,12 @@ from hadpsgd.decentralized.network.rendezvous import Meeting
 from hadpsgd.egs.dataset import Dataset, Plan
 from hadpsgd.errors import UserError
 from hadpsgd.training import interrupt
-from hadpsgd.training.checkpoints import Checkpoints, Saved, complete
+from hadpsgd.training.checkpoints import Checkpoints
 from hadpsgd.training.data import Feed
 from hadpsgd.training.final import average
 from hadpsgd.training.gradients import Gradients
 from hadpsgd.training.metrics import Metrics
+from hadpsgd.training.saved import Saved, complete
 
 CPU = torch.device("cpu")
 
@@ -105,6 +106,9 @@ def checkpoints(folder: Path, keep: int) -> Checkpoints:
     return Checkpoints(folder, meeting, keep)
 
 
+LIVING = {"living": {0: 0}}
+
+
 def engine(step: int) -> Any:
     return SimpleNamespace(moment=f"{0:09}-{step:09}", alive=(0,), leads=True)
 
@@ -112,7 +116,7 @@ def engine(step: int) -> Any:
 def test_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     mine = checkpoints(tmp_path, keep=2)
     for step in (10, 20, 30, 40):
-        mine.save({"steps": torch.tensor(step)}, engine(step))
+        mine.save({"steps": torch.tensor(step)} | LIVING, engine(step))
         mine.settle()
     left = complete(tmp_path)
     assert [int(saved.load(0)["steps"]) for saved in left] == [30, 40]
@@ -179,7 +183,7 @@ def test_a_damaged_or_incomplete_checkpoint_is_passed_over(
 ) -> None:
     mine = checkpoints(tmp_path, keep=3)
     for step in (10, 20, 30):
-        mine.save({"steps": torch.tensor(step)}, engine(step))
+        mine.save({"steps": torch.tensor(step)} | LIVING, engine(step))
         mine.settle()
     [part] = (tmp_path / engine(30).moment).iterdir()
     content = bytearray(part.read_bytes())
@@ -206,7 +210,10 @@ def test_training_goes_on_while_a_checkpoint_is_written(
 
     monkeypatch.setattr(torch, "save", slow)
     mine = checkpoints(tmp_path, keep=3)
-    state: dict[str, Any] = {"weights": torch.zeros(3), "more": {"momentum": [torch.zeros(2)]}}
+    state: dict[str, Any] = {
+        "weights": torch.zeros(3),
+        "more": {"momentum": [torch.zeros(2)]},
+    } | LIVING
     mine.save(state, engine(10))
     assert complete(tmp_path) == []
     state["weights"] += 1
@@ -227,9 +234,9 @@ def test_a_checkpoint_that_cannot_be_written_is_told(
 
     mine = checkpoints(tmp_path, keep=3)
     monkeypatch.setattr(torch, "save", full)
-    mine.save({"steps": torch.tensor(1)}, engine(10))
-    with pytest.raises(UserError, match=r"node-0-of-1.*the disk is full"):
-        mine.save({"steps": torch.tensor(2)}, engine(20))
+    mine.save({"steps": torch.tensor(1)} | LIVING, engine(10))
+    with pytest.raises(UserError, match=r"node-0\.1\.0-of-1.*the disk is full"):
+        mine.save({"steps": torch.tensor(2)} | LIVING, engine(20))
 
 
 def test_the_mean_of_learners_that_are_read_one_by_one() -> None:

@@ -34,7 +34,7 @@ from hadpsgd.decentralized.record.reading import read
 from hadpsgd.errors import UserError
 from hadpsgd.files import sha256
 from hadpsgd.training import replay_command
-from hadpsgd.training.checkpoints import newest
+from hadpsgd.training.saved import newest
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def last_moment(folder: Path) -> str:
     """Of the newest checkpoint that rank 0 has written its part of."""
     while True:
         try:
-            return max((path.parent.name for path in folder.rglob("node-0-*.pt")), default="")
+            return max((path.parent.name for path in folder.rglob("node-0.*.pt")), default="")
         except FileNotFoundError:  # an old one was removed while we looked
             continue
 
@@ -157,7 +157,7 @@ def test_replay_notices_another_bit(egs: Path, tmp_path: Path) -> None:
     part["weights"][3] = torch.nextafter(part["weights"][3], torch.tensor(9.0))
     path = checkpoint.parts()[2]
     torch.save(part, path)
-    path.rename(path.with_name(f"node-2-of-f-{sha256(path)[:16]}.pt"))
+    path.rename(path.with_name(f"{path.name.rpartition('-')[0]}-{sha256(path)[:16]}.pt"))
     assert replay_again(tmp_path, egs, "adpsgd-4") == [1]
 
 
@@ -218,7 +218,7 @@ def test_damaged_checkpoint_is_passed_over(
     whole = finish(tmp_path, egs, "ssgd-4", **settings)
     checkpoints = sorted((tmp_path / "results/checkpoints/tiny").glob("ssgd-4-*/0*"))
     assert len(checkpoints) == 3
-    damage(next(checkpoints[-1].glob("node-0-*.pt")))
+    damage(next(checkpoints[-1].glob("node-0.*.pt")))
     (tmp_path / "out/final.pt").unlink()
     assert torch.equal(finish(tmp_path, egs, "ssgd-4", **settings), whole)
     assert "damaged checkpoint" in capfd.readouterr().err

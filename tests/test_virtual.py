@@ -33,10 +33,10 @@ from hadpsgd.reports.rows import of_results as rows_of_table
 from hadpsgd.tracking import training_run
 from hadpsgd.tracking.results import read_results
 from hadpsgd.training import virtual
-from hadpsgd.training.checkpoints import newest_sound
 from hadpsgd.training.gradients import Gradients
 from hadpsgd.training.job import Job, assemble
 from hadpsgd.training.loop import End
+from hadpsgd.training.saved import newest_sound
 
 KINDS: dict[str, dict[str, Any]] = {
     "single": {},
@@ -214,7 +214,7 @@ KILLED = """
 import os, signal, sys
 from hadpsgd.cli import main
 from hadpsgd.training import virtual
-from hadpsgd.training.checkpoints import newest_sound
+from hadpsgd.training.saved import newest_sound
 
 stepped = virtual.Part._stepped
 
@@ -233,7 +233,7 @@ def test_kill_9_and_the_same_command_goes_on(egs: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", KILLED, *arguments(tmp_path / "broken", egs, run)]
     done = subprocess.run(command, stderr=subprocess.DEVNULL, check=False, timeout=300)
     assert done.returncode == -signal.SIGKILL
-    assert list((tmp_path / "broken").rglob("node-0-*.pt"))
+    assert list((tmp_path / "broken").rglob("node-0.*-of-*.pt"))
     resumed = train(tmp_path / "broken", egs, run)
     assert torch.equal(resumed, train(tmp_path / "whole", egs, run))
 

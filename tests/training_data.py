@@ -13,7 +13,7 @@ from hadpsgd.config import load
 from hadpsgd.egs.layout import Layout
 from hadpsgd.egs.precision import pack
 from hadpsgd.egs.shards import describe, write_shard
-from hadpsgd.training.launch import Launch
+from hadpsgd.training.launched import Launch
 
 FRAMES, DIM, PDFS = 5, 6, 7
 

@@ -29,13 +29,10 @@ from hadpsgd.decentralized.network.rendezvous import Meeting, keep, process_grou
 from hadpsgd.decentralized.network.rounding import message_like
 from hadpsgd.decentralized.network.tcp import TcpTransport
 from hadpsgd.decentralized.record.record import Recorder
-from hadpsgd.decentralized.strategies.exchange import (
-    AverageExchange,
-    Exchange,
-    PeerAverageExchange,
-    PeerExchange,
-)
+from hadpsgd.decentralized.strategies.average_exchange import AverageExchange, PeerAverageExchange
+from hadpsgd.decentralized.strategies.exchange import Exchange
 from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
+from hadpsgd.decentralized.strategies.peer_exchange import PeerExchange
 from hadpsgd.decentralized.strategies.strategy import UNROUNDED, Strategy, check
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
 from hadpsgd.decentralized.topology.schedules import Complete

@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -179,7 +179,7 @@ class Pool:
         place = self.engine.place
         self._iterations += 1
 
-        def living() -> tuple[int, Sequence[int]]:
+        def living() -> tuple[int, Collection[int]]:
             return self.engine.living
 
         if place.size == 1:

@@ -1,14 +1,4 @@
-"""Decentralised training of any module with any torch.optim optimiser: the library's front door.
-
-    trainer = decentralize(model, optimizer, strategy="hadpsgd", super_learner=8)
-    for x, y in trainer.share(loader):
-        loss(model(x), y).backward()
-        trainer.step()
-    trainer.finish()                        # every rank: the mean of the learners' weights
-
-Each process runs the same script, started by torchrun or srun. It is the engine of `assembly`;
-nothing is computed here.
-"""
+"""One learner as a script of one's own sees it; `offered` makes it."""
 
 from __future__ import annotations
 
@@ -17,127 +7,20 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
-import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
-from hadpsgd.decentralized import assembly
-from hadpsgd.decentralized.agreement import LEAVE_SECONDS, check_alike, hash_of, size_of
+from hadpsgd.decentralized.agreement import LEAVE_SECONDS
 from hadpsgd.decentralized.core.buffers import ALIGN
 from hadpsgd.decentralized.core.engine import Report
-from hadpsgd.decentralized.core.optimiser import TorchOptimiser
-from hadpsgd.decentralized.core.supported import check_module
 from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.decentralized.network.collectives import Averaging, Group
 from hadpsgd.decentralized.network.rendezvous import Meeting
-from hadpsgd.decentralized.network.rounding import ROUNDINGS
 from hadpsgd.decentralized.pool import Pool
 from hadpsgd.decentralized.share import Share, sampler_of
 from hadpsgd.decentralized.stopping import Stopping
 from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
-from hadpsgd.decentralized.strategies.registry import Choice, create, find
-from hadpsgd.decentralized.strategies.strategy import UNROUNDED
 from hadpsgd.errors import UserError
-
-OFFERED = (
-    *("adpsgd", "rand", "d1d", "dpsgd", "ssgd", "local", "diloco", "noloco", "sgp"),
-    "hadpsgd",
-)
-"""Strategies that are held against torch with its optimisers."""
-
-
-def decentralize(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    *,
-    strategy: str = "adpsgd",
-    super_learner: int = 1,
-    among: str = "adpsgd",
-    schedule: str | None = None,
-    average_every: int = 8,
-    outer_rate: float = 0.7,
-    outer_momentum: float | None = None,
-    pace: int = 1,
-    max_staleness: int = 64,
-    wire: str = UNROUNDED,
-    clip_norm: float = 0.0,
-    backwards: int = 1,
-    seed: int = 0,
-    seconds: float = 300.0,
-    agree_on: str = "",
-) -> Trainer:
-    """Meet the other processes and take the model's weights over.
-
-    Args:
-        model: on its device, with the same weights on every rank (seed torch before you make it).
-        optimizer: of its parameters, with any groups; its state stays with the learner.
-        strategy: one of `OFFERED`. One process is always alone.
-        super_learner: learners of a super-learner, for hadpsgd.
-        among: the strategy among super-learners, for hadpsgd.
-        schedule: who mixes with whom; the strategy's own where None.
-        average_every: steps between rounds, for local, diloco and noloco.
-        outer_rate, outer_momentum: of the outer steps, for diloco and noloco; the momentum is the
-            strategy's own where None.
-        pace: rounds of mixing for each gradient, for asynchronous strategies.
-        max_staleness: versions that a gradient may miss, for asynchronous strategies.
-        wire: float32, or bfloat16 or int8: weights are rounded on their way, for asynchronous
-            strategies.
-        clip_norm: limit to the gradient's norm (of a super-learner's mean; 0: none).
-        backwards: backward passes that a step's gradient is made of.
-        seed: of random schedules and of the order of shares.
-        seconds: how long to wait for the other processes.
-        agree_on: whatever else must be the same on all ranks (a script's own settings).
-
-    Raises:
-        UserError: what cannot work; or a process did not come or runs something else.
-    """
-    check_module(model)
-    for wanted in (strategy, among):
-        if wanted not in OFFERED:
-            raise UserError(f"no strategy '{wanted}' here", fix=f"There are: {', '.join(OFFERED)}")
-    _, world = started()
-    if wire not in ROUNDINGS:
-        raise UserError(f"no wire '{wire}'", fix=f"There are: {', '.join(ROUNDINGS)}")
-    name = strategy if world > 1 else "single"
-    kind = find(name, among=among)
-    size = size_of(name, world=world, super_learner=super_learner)
-    schedule = schedule or kind.default_schedule
-    settings = (name, size, among, schedule, average_every, pace, max_staleness, backwards, seed)
-    outer = (outer_rate, outer_momentum)
-    agreed = hash_of(repr((*settings, *outer, clip_norm, wire, agree_on)))
-    meeting = rendezvous.meet(learners=world, size=size, agree_on=agreed, seconds=seconds)
-    if meeting.joining:
-        raise UserError("a process that died cannot be replaced here", fix="Start all of them anew")
-    check_alike(model, meeting)
-    choice = Choice(
-        strategy=name,
-        among=among,
-        pace=pace,
-        max_staleness=max_staleness,
-        every=average_every,
-        outer_rate=outer_rate,
-        outer_momentum=outer_momentum,
-        wire=wire if world > 1 else UNROUNDED,
-    )
-    try:
-        engine = assembly.build(
-            model,
-            TorchOptimiser(optimizer, clip_norm=clip_norm),
-            create(choice),
-            schedule,
-            meeting,
-            seed=seed,
-            backwards=backwards,
-        )
-    except ValueError as error:
-        raise UserError(str(error)) from None
-    return Trainer(engine, meeting, seed=seed)
-
-
-def started() -> tuple[int, int]:
-    """Rank of this process and number of learners, as it was started; nobody is met yet."""
-    env = rendezvous.environment()
-    return int(env["RANK"]), int(env["WORLD_SIZE"])
 
 
 class Trainer:

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from hadpsgd.decentralized.offered import decentralize, started
 from hadpsgd.decentralized.pool import Pool
-from hadpsgd.decentralized.trainer import Trainer, decentralize, started
+from hadpsgd.decentralized.trainer import Trainer
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_file, write_text
 from hadpsgd.images import network

@@ -23,8 +23,8 @@ from hadpsgd.decentralized.network.rendezvous import Meeting, wait_for_keys
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 from hadpsgd.models.blstm import BLSTM
-from hadpsgd.training.checkpoints import complete
 from hadpsgd.training.metrics import say
+from hadpsgd.training.saved import complete
 
 FP32 = "fp32"
 """In single precision: bf16 is slower here."""

@@ -6,17 +6,21 @@ record has then: a replay has the same weights at the same version. Of the last 
 count in which training ends.
 
 What a learner has kept stands in its part of every checkpoint, so a run that goes on from one
-counts what that knew and nothing that was lost. Epochs weigh the same, and so do the learners of
+counts what that knew and nothing that was lost. A file is named by the
+weights, too: a process that was given up, or is of a former start, may go on and write what it
+wants, without changing what others have kept. Epochs weigh the same, and so do the learners of
 each; one that came later lacks those before.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -25,9 +29,11 @@ from torch import Tensor
 from hadpsgd.config.settings import Settings
 from hadpsgd.decentralized.core.engine import Engine
 from hadpsgd.errors import UserError
-from hadpsgd.files import atomic_file, write_text
+from hadpsgd.files import DAMAGED_ARRAYS, atomic_file, write_text
 
 CHOICE = "choice.json"
+Told = tuple[int, str]
+"""What is known of weights at the end of an epoch: their version and their checksum."""
 
 
 def mean(rows: Iterable[Tensor]) -> Tensor:
@@ -52,10 +58,12 @@ class Ended:
     node: int
     version: int
     """Of the weights, in its record."""
+    checksum: str
+    """Of the weights."""
 
     def file(self, checkpoints: Path) -> Path:
         """Where they are: a flat tensor."""
-        name = f"{self.epoch:04d}-node-{self.node}-at-{self.version}.pt"
+        name = f"{self.epoch:04d}-node-{self.node}-at-{self.version}-{self.checksum}.pt"
         return folder_of(checkpoints) / name
 
 
@@ -77,7 +85,7 @@ class Kept:
         self.writes = writes
         first = 1 if training.early_stop else training.epochs - training.average_last + 1
         self._wanted = range(first, training.epochs)
-        self._versions: dict[int, int] = {}
+        self._kept: dict[int, Told] = {}
 
     def passed(self, epochs: Iterable[int], engine: Engine) -> None:
         """Keep the weights of this moment, if they are wanted: these epochs have just ended.
@@ -89,19 +97,21 @@ class Kept:
         if not wanted or not self.writes:
             return
         weights, version = engine.snapshot()
+        weights = weights.cpu()
+        checksum = _checksum(weights)
         for epoch in wanted:
-            ended = Ended(epoch=epoch, node=self.node, version=version)
+            ended = Ended(epoch=epoch, node=self.node, version=version, checksum=checksum)
             with atomic_file(ended.file(self.checkpoints)) as temporary:
-                torch.save(weights.cpu(), temporary)
-            self._versions[epoch] = version
+                torch.save(weights, temporary)
+            self._kept[epoch] = version, checksum
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint has to know; empty where nothing is kept."""
-        return {"epochs": dict(self._versions)} if self._versions else {}
+        return {"epochs": dict(self._kept)} if self._kept else {}
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Count what this learner's part of a checkpoint knows."""
-        self._versions = dict(state.get("epochs", {}))
+        self._kept = dict(state.get("epochs", {}))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,8 +122,8 @@ class Choice:
     """Of the checkpoint of the end."""
     end: bool
     """Whether the weights in which training ended are among them."""
-    versions: dict[int, dict[int, int]]
-    """Epoch before that -> (super-)learner -> the version of its weights."""
+    kept: dict[int, dict[int, Told]]
+    """Epoch before that -> (super-)learner -> its weights."""
 
     def write(self, checkpoints: Path) -> None:
         """Beside the weights."""
@@ -127,16 +137,16 @@ class Choice:
         return mean(chain(self._of_epochs(of), [last] * self.end))
 
     def _of_epochs(self, of: Callable[[Ended], Tensor]) -> Iterator[Tensor]:
-        for epoch, versions in sorted(self.versions.items()):
+        for epoch, kept in sorted(self.kept.items()):
             yield mean(
-                of(Ended(epoch=epoch, node=node, version=version))
-                for node, version in sorted(versions.items())
+                of(Ended(epoch=epoch, node=node, version=version, checksum=checksum))
+                for node, (version, checksum) in sorted(kept.items())
             )
 
     @property
     def needed(self) -> set[tuple[int, int]]:
         """The (super-)learners and their versions of which a replay needs the weights."""
-        return {kept for versions in self.versions.values() for kept in versions.items()}
+        return {(n, version) for kept in self.kept.values() for n, (version, _) in kept.items()}
 
 
 def choice_of(checkpoints: Path, moment: str) -> Choice | None:
@@ -147,30 +157,41 @@ def choice_of(checkpoints: Path, moment: str) -> Choice | None:
         return None
     if found["moment"] != moment:
         return None
-    versions = {
-        int(epoch): {int(node): version for node, version in of.items()}
-        for epoch, of in found.pop("versions").items()
+    kept = {
+        int(epoch): {int(node): (version, checksum) for node, (version, checksum) in of.items()}
+        for epoch, of in found.pop("kept").items()
     }
-    return Choice(versions=versions, **found)
+    return Choice(kept=kept, **found)
 
 
-def by_epoch(kept: Mapping[int, Mapping[int, int]]) -> dict[int, dict[int, int]]:
-    """Node -> epoch -> version, the other way round."""
-    epochs = sorted({epoch for versions in kept.values() for epoch in versions})
+def by_epoch(kept: Mapping[int, Mapping[int, Told]]) -> dict[int, dict[int, Told]]:
+    """What is known by node and epoch, the other way round."""
+    epochs = sorted({epoch for epochs in kept.values() for epoch in epochs})
     return {
         epoch: {node: kept[node][epoch] for node in sorted(kept) if epoch in kept[node]}
         for epoch in epochs
     }
 
 
-def load(file: Path) -> Tensor:
+def load(ended: Ended, checkpoints: Path) -> Tensor:
     """What was kept.
 
     Raises:
-        UserError: it is not there.
+        UserError: it is not there, or damaged.
     """
+    file, fix = ended.file(checkpoints), "Remove the run's checkpoint folder and train again"
     if not file.is_file():
-        fix = "Remove the run's checkpoint folder and train again"
         raise UserError("the weights of an epoch are gone", where=file, fix=fix)
-    weights: Tensor = torch.load(file, map_location="cpu", weights_only=True)
+    try:
+        weights: Tensor = torch.load(file, map_location="cpu", weights_only=True)
+        sound = _checksum(weights) == ended.checksum
+    except (*DAMAGED_ARRAYS, UnpicklingError):
+        sound = False
+    if not sound:
+        raise UserError("the weights of an epoch are damaged", where=file, fix=fix)
     return weights
+
+
+def _checksum(weights: Tensor) -> str:
+    """Of a flat tensor on the host: 16 hexadecimal digits."""
+    return hashlib.sha256(weights.view(torch.uint8).numpy().data).hexdigest()[:16]

@@ -1,157 +1,27 @@
-"""Checkpoints on disk: whole or not at all, checked, the last few kept.
+"""Checkpoints as the ranks of a run write and find them: whole or not at all, the last few kept.
 
-A checkpoint is a folder, named by its moment (rounds, steps), with one part for each super-learner
-that lived: `000000120-000000000/node-3-of-0f-<checksum>.pt`, 0f the bits of the living. It counts
-once all their parts are there.
-
-Training stands still while a part is copied, not while it is written: a thread does that.
+Training stands still while a part is copied, not while it is written: a thread does that. `saved`
+has what lies on disk.
 """
 
 from __future__ import annotations
 
 import copy
-import re
+import itertools
 import shutil
-import sys
 import time
-from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import reduce
-from operator import and_
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from hadpsgd.decentralized.core.engine import Counted, Engine
 from hadpsgd.decentralized.network.rendezvous import Meeting
-from hadpsgd.decentralized.record.lives import first_file
-from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_file, explain_os_errors, sha256
-
-_PART = re.compile(r"node-(\d+)-of-([0-9a-f]+)-([0-9a-f]{16})\.pt")
-_MOMENT = "[0-9]" * 9 + "-" + "[0-9]" * 9
-
-
-@dataclass(frozen=True)
-class Saved:
-    """One checkpoint."""
-
-    folder: Path
-
-    def parts(self) -> dict[int, Path]:
-        """Files by super-learner; none as long as one is missing."""
-        groups: dict[int, dict[int, Path]] = {}
-        for node, (living, path) in self._files().items():
-            groups.setdefault(living, {})[node] = path
-        whole = [parts for living, parts in groups.items() if _bits(parts) == living]
-        # one that lived through more of the run holds more
-        return max(whole, key=len, default={}) or self._of_those_left()
-
-    def _of_those_left(self) -> dict[int, Path]:
-        """Parts of learners one of which died while they wrote them: some knew it, some did not."""
-        files = self._files()
-        left = reduce(and_, (living for living, _ in files.values()), -1)
-        parts = {node: path for node, (_, path) in files.items() if left >> node & 1}
-        return parts if parts and _bits(parts) == left else {}
-
-    def _files(self) -> dict[int, tuple[int, Path]]:
-        """Super-learner -> (bits of those that it knew to live, its part)."""
-        found = {}
-        for path in self.folder.glob("node-*.pt"):
-            if match := _PART.fullmatch(path.name):
-                found[int(match[1])] = int(match[2], 16), path
-        return found
-
-    def sound(self, node: int) -> bool:
-        """Whether a super-learner's part is what was written; a damaged one is reported."""
-        path = self.parts().get(node)
-        if path is None:
-            return True  # it was dead
-        match = _PART.fullmatch(path.name)
-        if match and sha256(path).startswith(match[3]):
-            return True
-        print(f"warning: {path}: damaged checkpoint, the one before is used", file=sys.stderr)
-        return False
-
-    def load(self, node: int) -> dict[str, Any]:
-        """A super-learner's part."""
-        return torch.load(self.parts()[node], map_location="cpu", weights_only=True)
-
-    def records(self) -> dict[int, Counted]:
-        """What counts of every super-learner's record, of those of the dead, too.
-
-        One that died after the others had come to a stand, and before it wrote its part, is among
-        the dead of those that wrote theirs later.
-        """
-        records: dict[int, Counted] = {}
-        dead: dict[int, Counted] = {}
-        for node, (_, path) in self._files().items():
-            records[node], others = _records(path, node)
-            dead |= others
-        return dead | records
-
-    def blocks_done(self) -> dict[int, NDArray[np.int64]]:
-        """Blocks of the shared work in the super-learners' records; not those of the dead, nor of
-        parts that former versions wrote.
-        """
-        found = {}
-        for node, path in self.parts().items():
-            part = _part(path)
-            if "record_blocks" in part:
-                found[node] = part["record_blocks"].numpy().copy()
-        return found
-
-    def epochs(self) -> dict[int, dict[int, int]]:
-        """Super-learner -> epoch -> the version of the weights that it kept at its end."""
-        return {node: _part(path).get("epochs", {}) for node, path in self.parts().items()}
-
-    def enough(self) -> bool:
-        """Whether it is of a training that ended early; any learner may have heard of it first."""
-        return any(_part(path).get("enough", False) for path in self.parts().values())
-
-    def steps(self) -> int:
-        """Updates of a learner, in the mean."""
-        steps = [_part(path)["steps"] for path in self.parts().values()]
-        return sum(steps) // len(steps)
-
-    def source(self, node: int) -> int:
-        """Whose part a super-learner goes on from: its own, or a neighbour's if it was dead."""
-        parts = self.parts()
-        return min(parts, key=lambda other: (other - node) % (max(*parts, node) + 1))
-
-
-def complete(folder: Path) -> list[Saved]:
-    """The checkpoints of which all parts are there, oldest first."""
-    return [saved for saved in _all(folder) if saved.parts()]
-
-
-def newest(folder: Path) -> Saved:
-    """As `newest_sound`.
-
-    Raises:
-        UserError: there is none.
-    """
-    saved = newest_sound(folder)
-    if saved is None:
-        raise UserError("no complete checkpoint", where=folder)
-    return saved
-
-
-def newest_sound(folder: Path) -> Saved | None:
-    """The newest complete checkpoint whose parts are all sound."""
-    for saved in reversed(complete(folder)):
-        if all(saved.sound(node) for node in saved.parts()):
-            return saved
-    return None
-
-
-def _all(folder: Path) -> list[Saved]:
-    return [Saved(path) for path in sorted(folder.glob(_MOMENT)) if path.is_dir()]
+from hadpsgd.training.saved import Saved, Written, complete, found_in
 
 
 def _copied(state: dict[str, Any]) -> dict[str, Any]:
@@ -178,27 +48,16 @@ def _sound_for_all(meeting: Meeting) -> set[str]:
     return set.intersection(*(set(store.get(rank).decode().split()) for rank in ranks))
 
 
-def _part(path: Path) -> dict[str, Any]:
-    """A super-learner's part; its weights are mapped, and not read."""
-    part: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    return part
-
-
-def _records(path: Path, node: int) -> tuple[Counted, dict[int, Counted]]:
-    """Of a part's own record, and of those of the dead; former versions gave their lengths."""
-    part = _part(path)
-    own = Counted(file=part.get("record_file", first_file(node)), length=part["record_bytes"])
-    dead = {
-        other: Counted(file=first_file(other), length=found)
-        if isinstance(found, int)
-        else Counted(file=found[0], length=found[1])
-        for other, found in part["dead"].items()
-    }
-    return own, dead
-
-
-def _bits(nodes: Iterable[int]) -> int:
-    return sum(1 << node for node in nodes)
+def _begin(folder: Path) -> int:
+    """The number of a start of the run, which no other start has, nor will have."""
+    starts = folder / "starts"
+    with explain_os_errors(starts):
+        starts.mkdir(parents=True, exist_ok=True)
+        for number in itertools.count(1):
+            with suppress(FileExistsError):
+                (starts / str(number)).open("xb").close()
+                return number
+    raise AssertionError
 
 
 class Checkpoints:
@@ -208,17 +67,37 @@ class Checkpoints:
         folder: of this run and config alone.
         meeting: who and how many we are.
         keep: complete checkpoints kept.
+        start: the number of this start of the run, if it has been taken.
     """
 
-    def __init__(self, folder: Path, meeting: Meeting, keep: int) -> None:
+    def __init__(
+        self, folder: Path, meeting: Meeting, keep: int, *, start: int | None = None
+    ) -> None:
         self.folder = folder
         self.meeting = meeting
         self.keep = keep
         with explain_os_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
         self.last = Saved(folder)
+        self._start = start
         self._writer = ThreadPoolExecutor(1, "checkpoint")
         self._writing: Future[None] | None = None
+
+    def start(self) -> int:
+        """The number of this start of all processes; rank 0 takes it, the others ask."""
+        if self._start is None:
+            self._start = self._taken()
+        return self._start
+
+    def _taken(self) -> int:
+        meeting = self.meeting
+        if meeting.store is None:
+            return _begin(self.folder)
+        store = meeting.prefixed("checkpoints")
+        if meeting.place.rank == 0 and not meeting.joining:
+            store.set("start", str(_begin(self.folder)))
+        store.wait(["start"], meeting.timeout)
+        return int(store.get("start"))
 
     def save(self, state: dict[str, Any], engine: Engine) -> None:
         """Begin to write this super-learner's part (its first member does); the leader removes
@@ -229,11 +108,11 @@ class Checkpoints:
         """
         place = self.meeting.place
         self.settle()
-        self.last = Saved(self.folder / engine.moment)
+        self.last = Saved(self.folder / engine.moment, self.start())
         if place.member == 0:
-            name = f"node-{place.node}-of-{_bits(engine.alive):x}"
+            by = Written.by(place.node, start=self.start(), living=state["living"])
             self._writing = self._writer.submit(
-                self._write, _copied(state), name, place.node, self.last.folder, engine.leads
+                self._write, _copied(state), by, self.last.folder, engine.leads
             )
 
     def settle(self) -> None:
@@ -246,17 +125,15 @@ class Checkpoints:
         if writing is not None:
             writing.result()
 
-    def _write(
-        self, state: dict[str, Any], name: str, node: int, folder: Path, leads: bool
-    ) -> None:
+    def _write(self, state: dict[str, Any], by: Written, folder: Path, leads: bool) -> None:
         with explain_os_errors(folder):
             folder.mkdir(exist_ok=True)
-        for stale in folder.glob(f"node-{node}-*.pt"):
+        for stale in folder.glob(f"{by.process}*.pt"):  # its own, of a pause before the same round
             stale.unlink()
-        with atomic_file(folder / f"{name}.writing") as temporary:
+        with atomic_file(folder / f"{by.name}.writing") as temporary:
             torch.save(state, temporary)
             checksum = sha256(temporary)[:16]
-        (folder / f"{name}.writing").replace(folder / f"{name}-{checksum}.pt")
+        (folder / f"{by.name}.writing").replace(folder / f"{by.name}-{checksum}.pt")
         if leads:
             for old in complete(self.folder)[: -self.keep]:
                 shutil.rmtree(old.folder, ignore_errors=True)
@@ -267,11 +144,13 @@ class Checkpoints:
         A damaged one is reported on stderr and passed over. All ranks must call it.
         """
         node, rank = self.meeting.place.node, self.meeting.place.rank
+        if rank == 0:
+            self.start()  # before anybody asks for it
         good = {saved.folder.name for saved in complete(self.folder) if saved.sound(node)}
         agreed = self._agreed(good)
         name = max(agreed, default="")
         if rank == 0:
-            for saved in _all(self.folder):
+            for saved in found_in(self.folder):
                 if saved.folder.name > name:  # incomplete or damaged: this run writes it again
                     shutil.rmtree(saved.folder, ignore_errors=True)
         self.last = Saved(self.folder / name)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from hadpsgd.training.averaging import Choice, by_epoch, load
+from hadpsgd.training.averaging import Choice, Told, by_epoch, load
 from hadpsgd.training.evaluation import evaluate, named
 from hadpsgd.training.job import Job
 from hadpsgd.training.metrics import rows_of, say
@@ -26,20 +26,20 @@ def choose(job: Job, last: Tensor) -> dict[str, float]:
 
     def score(choice: Choice) -> dict[str, float]:
         """Of weights that the model has from now on."""
-        weights = choice.weights(lambda ended: load(ended.file(folder)), last=last)
+        weights = choice.weights(lambda ended: load(ended, folder), last=last)
         job.engine.load_weights(weights)
         return named(evaluate(job.criterion, job.dev_feed.share(rank=0, learners=1)))
 
     best = _best_epoch(job) if wanted.early_stop else wanted.epochs
     moment = job.checkpoints.last.folder.name
-    choice = Choice(moment=moment, end=best not in kept, versions=_of(kept, [best]))
+    choice = Choice(moment=moment, end=best not in kept, kept=_of(kept, [best]))
     found = score(choice)
     told: dict[str, float] = {}
     if wanted.early_stop:
         told["best_epoch"] = best
         say(f"{job.run.id}: epoch {best} was the best: held-out loss {found['heldout_loss']:.4f}")
     if before := _of(kept, range(best - wanted.average_last + 1, best)):
-        mean = replace(choice, versions=before | choice.versions)
+        mean = replace(choice, kept=before | choice.kept)
         of_mean = score(mean)
         one, several = found["heldout_loss"], of_mean["heldout_loss"]
         better = several <= one
@@ -61,5 +61,5 @@ def _best_epoch(job: Job) -> int:
     return patience.hear(rows_of(job.out / "metrics.jsonl")).best
 
 
-def _of(kept: dict[int, dict[int, int]], epochs: Iterable[int]) -> dict[int, dict[int, int]]:
+def _of(kept: dict[int, dict[int, Told]], epochs: Iterable[int]) -> dict[int, dict[int, Told]]:
     return {epoch: kept[epoch] for epoch in epochs if epoch in kept}

@@ -17,9 +17,9 @@ from hadpsgd.files import write_text
 from hadpsgd.models.blstm import BLSTM, Shape
 from hadpsgd.models.build import ModelMeta, SavedShape, checksum, log_priors, save_model
 from hadpsgd.training import averaging
-from hadpsgd.training.checkpoints import Saved
 from hadpsgd.training.choosing import choose
 from hadpsgd.training.job import Job
+from hadpsgd.training.saved import Saved
 
 
 def consensus(job: Job) -> tuple[Tensor, float]:

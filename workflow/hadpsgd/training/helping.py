@@ -23,9 +23,10 @@ from hadpsgd.training.averaging import Kept
 from hadpsgd.training.backward import backward
 from hadpsgd.training.checkpoints import Checkpoints
 from hadpsgd.training.criterion import criterion_of
+from hadpsgd.training.engines import engine_of
 from hadpsgd.training.gradients import Gradients
 from hadpsgd.training.interrupt import Interrupt
-from hadpsgd.training.job import Job, engine_of
+from hadpsgd.training.job import Job
 from hadpsgd.training.metrics import say
 from hadpsgd.training.orders import Order, orders
 

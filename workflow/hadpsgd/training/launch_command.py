@@ -7,7 +7,9 @@ from pathlib import Path
 
 from hadpsgd.config import load, run_of
 from hadpsgd.training import command
-from hadpsgd.training.launch import Launch, launch, run_node
+from hadpsgd.training.hosts import run_node
+from hadpsgd.training.launch import launch
+from hadpsgd.training.launched import Launch
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -12,7 +12,6 @@ from hadpsgd.decentralized.core.engine import ExcludedError, LostMemberError
 from hadpsgd.training import helping, pulse, turn
 from hadpsgd.training.backward import backward
 from hadpsgd.training.board import Board
-from hadpsgd.training.checkpoints import Saved
 from hadpsgd.training.evaluation import evaluate
 from hadpsgd.training.interrupt import Interrupt
 from hadpsgd.training.job import Job
@@ -20,6 +19,7 @@ from hadpsgd.training.metrics import Meter, Metrics, say
 from hadpsgd.training.patience import NOTICE
 from hadpsgd.training.progress import Progress
 from hadpsgd.training.rate import rate
+from hadpsgd.training.saved import Saved
 from hadpsgd.training.work import Piece, Work, behind_the_end, shares, work_of
 
 

@@ -30,20 +30,14 @@ from hadpsgd.files import write_text
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.models.build import checksum
 from hadpsgd.training import arithmetic, averaging, final, memory
-from hadpsgd.training.checkpoints import Saved, newest
 from hadpsgd.training.criterion import begin, criterion_of
 from hadpsgd.training.data import Feed, plan_of
+from hadpsgd.training.engines import injection_of, record_folder, sgd_of, strategy_of
 from hadpsgd.training.evaluation import pick_device
 from hadpsgd.training.gradients import Gradients
-from hadpsgd.training.job import (
-    checkpoint_folder,
-    identity,
-    injection_of,
-    record_folder,
-    sgd_of,
-    strategy_of,
-)
+from hadpsgd.training.job import checkpoint_folder, identity
 from hadpsgd.training.metrics import say
+from hadpsgd.training.saved import Saved, newest
 
 DIFFERENT = 1
 TELL_EVERY = 1000

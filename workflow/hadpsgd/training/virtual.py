@@ -25,13 +25,14 @@ from hadpsgd.decentralized.core.place import Place
 from hadpsgd.decentralized.simulated.node import Node, Step
 from hadpsgd.training.averaging import Kept
 from hadpsgd.training.board import SharedBoard
-from hadpsgd.training.checkpoints import Checkpoints, Saved, newest_sound
+from hadpsgd.training.checkpoints import Checkpoints
 from hadpsgd.training.evaluation import evaluate
 from hadpsgd.training.interrupt import Interrupt
 from hadpsgd.training.job import Job
 from hadpsgd.training.loop import End, tell_of_enough
 from hadpsgd.training.metrics import Meter, Metrics, say
 from hadpsgd.training.progress import Progress
+from hadpsgd.training.saved import Saved, newest_sound
 from hadpsgd.training.virtual_learners import VirtualLearners
 from hadpsgd.training.work import done_before
 
@@ -186,7 +187,7 @@ class Part:
 
     def save(self) -> None:
         """Write the states of all nodes, which stand still."""
-        job = self.job
+        job, start = self.job, self.job.checkpoints.start()
         for node in reversed(self.nodes):  # the first one's last: with it old checkpoints go
             state: dict[str, Any] = node.engine.state_dict()
             state |= {"virtual_seconds": node.ended, "complete": self._complete, "dead": {}}
@@ -194,7 +195,7 @@ class Part:
             state |= self._kept[node.index].state()
             meeting = replace(job.meeting, place=Place(rank=node.index, world=len(self.nodes)))
             keep = job.settings.training.keep_checkpoints
-            checkpoints = Checkpoints(job.checkpoints.folder, meeting, keep)
+            checkpoints = Checkpoints(job.checkpoints.folder, meeting, keep, start=start)
             checkpoints.save(state, node.engine)
             checkpoints.settle()  # one copy at a time
 

@@ -35,9 +35,10 @@ from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
 from hadpsgd.egs.dataset import Batch
 from hadpsgd.errors import UserError
-from hadpsgd.training.checkpoints import Saved
 from hadpsgd.training.data import Example, Feed
-from hadpsgd.training.job import Job, record_folder
+from hadpsgd.training.engines import record_folder
+from hadpsgd.training.job import Job
+from hadpsgd.training.saved import Saved
 
 
 @dataclass(frozen=True, kw_only=True)

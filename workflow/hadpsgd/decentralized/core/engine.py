@@ -12,7 +12,7 @@ with engine:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol
@@ -110,8 +110,9 @@ class Engine(Protocol):
         """Those that take part."""
 
     @property
-    def living(self) -> tuple[int, Sequence[int]]:
-        """Number of the membership, and the super-learners that it has; the two belong together."""
+    def living(self) -> tuple[int, Mapping[int, int]]:
+        """Number of the membership, and the super-learners that it has, with the number of that
+        with which the process of each came; the two belong together."""
 
     @property
     def bytes_sent(self) -> int:

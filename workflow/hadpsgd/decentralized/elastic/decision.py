@@ -70,6 +70,9 @@ class Decision:
     """Those of them that were here, and whole, until now."""
     restored: tuple[int, ...] = ()
     """Nodes that are whole from now on: until now their first rank alone was there, and reports."""
+    generations: dict[int, int] = field(default_factory=dict)
+    """Node -> number of the membership with which its processes came; not of those that were there
+    from the beginning."""
 
     def of_node(self, node: int) -> list[Report]:
         """The reports of its ranks; none if some are missing."""
@@ -131,6 +134,7 @@ class Decision:
             tuple(content["reduced"]),
             tuple(content["shrunk"]),
             tuple(content["restored"]),
+            {int(node): number for node, number in content["generations"].items()},
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 import torch
 import torch.distributed as dist
@@ -20,7 +20,7 @@ from hadpsgd.decentralized.elastic.membership import LOOK_SECONDS, Membership
 from hadpsgd.decentralized.network.collectives import Group
 from hadpsgd.decentralized.network.rounding import Rounding
 from hadpsgd.decentralized.network.transport import Arrival, ElasticTransport, UnsettledError
-from hadpsgd.decentralized.strategies.exchange import PeerExchange
+from hadpsgd.decentralized.strategies.peer_exchange import PeerExchange
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
 
 GIFT = 1 << 62
@@ -72,7 +72,7 @@ class ElasticExchange(PeerExchange):
 
     @property
     @override
-    def living(self) -> tuple[int, Sequence[int]]:
+    def living(self) -> tuple[int, Mapping[int, int]]:
         """Of the membership."""
         return self.membership.view
 

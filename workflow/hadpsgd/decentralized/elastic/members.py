@@ -32,8 +32,8 @@ from hadpsgd.decentralized.elastic.decision import Decision
 from hadpsgd.decentralized.elastic.exchange import ElasticExchange
 from hadpsgd.decentralized.network.tcp import TcpTransport
 from hadpsgd.decentralized.network.transport import Arrival, UnsettledError
-from hadpsgd.decentralized.strategies.exchange import PeerExchange
 from hadpsgd.decentralized.strategies.members import MemberMixer
+from hadpsgd.decentralized.strategies.peer_exchange import PeerExchange
 
 SHARDS = 1 << 61
 """Rounds from here on (below gifts) are not mixes: shards of a mix that was broken off."""

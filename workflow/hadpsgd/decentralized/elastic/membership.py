@@ -29,7 +29,7 @@ However many there are, each asks a few times a second.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 
 from hadpsgd.decentralized.core.engine import ExcludedError
@@ -93,8 +93,9 @@ class Membership:
         """Nodes of which the first rank alone takes part."""
         self.epoch = 0
         self.alive = tuple(range(base.learners))
-        self.view = self.epoch, self.alive
-        """Both, for another thread: they belong together."""
+        self.view: tuple[int, Mapping[int, int]] = (0, dict.fromkeys(self.alive, 0))
+        """Number of the membership, and its nodes with that of the one with which the processes of
+        each came, for another thread: they belong together."""
         self._looked = self.clock.now() - LOOK_SECONDS
 
     def changing(self) -> bool:
@@ -199,7 +200,8 @@ class Membership:
 
     def adopt(self, decision: Decision) -> None:
         """Live by it."""
-        self.view = self.epoch, self.alive = decision.epoch, decision.alive
+        self.epoch, self.alive = decision.epoch, decision.alive
+        self.view = self.epoch, {n: decision.generations.get(n, 0) for n in self.alive}
         self.reduced = decision.reduced
         self._looked = self.clock.now()
 
@@ -346,6 +348,8 @@ class Membership:
             tuple(sorted([*reduced, *(n for n, told in newcomers.items() if told.alone)])),
             tuple(n for n in reduced if n not in self.reduced),
             tuple(restored),
+            {n: number for n, number in self.view[1].items() if number and n in going_on}
+            | dict.fromkeys(newcomers, self.epoch + 1),
         )
         self.store.compare_set(self._key("decision"), "", decision.to_json())
 

@@ -23,7 +23,7 @@ from hadpsgd.decentralized.network.collectives import Group
 from hadpsgd.decentralized.simulated.meetings import SimulatedAveraging
 from hadpsgd.decentralized.simulated.node import LearnerOnDemand, Node, SharedGradient
 from hadpsgd.decentralized.simulated.transport import SimulatedTransport
-from hadpsgd.decentralized.strategies.exchange import AverageExchange
+from hadpsgd.decentralized.strategies.average_exchange import AverageExchange
 from hadpsgd.decentralized.strategies.mixer import Mixer
 from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
 from hadpsgd.decentralized.strategies.parts import Parts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -108,9 +108,9 @@ class DdpEngine:
         return range(self.place.world)
 
     @property
-    def living(self) -> tuple[int, Sequence[int]]:
+    def living(self) -> tuple[int, Mapping[int, int]]:
         """Always the same."""
-        return 0, self.alive
+        return 0, dict.fromkeys(self.alive, 0)
 
     def join(self, seconds: float) -> None:  # noqa: ARG002
         """DDP has no newcomers."""
@@ -198,7 +198,10 @@ class DdpEngine:
             self.optimizer.state[p].get("momentum_buffer", torch.zeros_like(p))
             for p in self.parameters
         ]
+        number, living = self.living
         return {
+            "membership": number,
+            "living": dict(living),
             "weights": self.weights,
             "velocity": parameters_to_vector(velocity),
             "steps": self.steps,

@@ -27,11 +27,11 @@ from typing_extensions import override
 
 from hadpsgd.decentralized.core.coordination import living
 from hadpsgd.decentralized.network.collectives import Group, LostMemberError, wait
-from hadpsgd.decentralized.strategies.mixer import IDLE_SECONDS, FreeMixer
+from hadpsgd.decentralized.strategies.free_mixer import IDLE_SECONDS, FreeMixer
 from hadpsgd.decentralized.strategies.strategy import Counters
 
 if TYPE_CHECKING:
-    from hadpsgd.decentralized.strategies.exchange import PeerExchange
+    from hadpsgd.decentralized.strategies.peer_exchange import PeerExchange
 
 
 class MemberMixer(FreeMixer):

@@ -1,8 +1,7 @@
 """The communication thread: rounds of mixing beside the gradients, as the strategy allows.
 
 `FreeMixer` takes snapshots and mixes at any moment, for asynchronous strategies (`members` has the
-one for super-learners). `StepMixer` does so only between gradients, where synchronous strategies
-wait for their round.
+one for super-learners). `StepMixer` does so only between gradients.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from hadpsgd.decentralized.strategies.strategy import Counters, Strategy
 DEBT = 8
 """Gradients, at most, during which a learner starts no round because others made it mix ahead."""
 SERVE_SECONDS = 0.2
-IDLE_SECONDS = 0.25
+"""Who only serves the others looks so often whether there is something else to do."""
 
 
 class Mixer(ABC):
@@ -211,136 +210,6 @@ class Mixer(ABC):
         with self.learner.changed:
             self.learner.changed.wait_for(lambda: until() or self._error is not None, seconds)
         self.check()
-
-
-class FreeMixer(Mixer):
-    """Snapshots and mixes at any moment."""
-
-    def __init__(
-        self, *args: object, wait: Callable[[float], None], wake: Callable[[], None]
-    ) -> None:
-        """`wait` and `wake` are the transport's; the rest as for `Mixer`."""
-        super().__init__(*args)  # type: ignore[arg-type]
-        self._idle = wait
-        self._wake = wake
-
-    def wake(self) -> None:
-        """Let the communication thread look at the counters again."""
-        self._wake()
-
-    @override
-    def before_update(self) -> None:
-        """As the strategy says."""
-        self._wait(lambda: self.strategy.may_update(self.counters()))
-
-    def after_update(self) -> None:
-        """At a pause, wait until it is reached; then as the strategy says."""
-        self._wait(lambda: self.strategy.may_begin(self.counters()))
-        with self.learner.changed:
-            self._begun()
-        self.wake()
-
-    def serve(self) -> None:
-        """A while, or until all pause; the communication thread goes on by itself."""
-        self.wake()
-        self._wait(lambda: self.paused, SERVE_SECONDS)
-
-    def _invited(self) -> bool:
-        rounds = self.learner.rounds
-        return self.coordination.urgent(self.started) or (
-            self.started == rounds and self.exchange.invited(rounds)
-        )
-
-    def _communicate(self) -> None:
-        while not self._closed:
-            self.exchange.between_rounds()
-            if self._start_round():
-                self._round()
-                self.exchange.apply()
-            else:
-                self._idle(IDLE_SECONDS)
-            with self.learner.changed:  # a change of members may have skipped rounds
-                self.started = self.learner.rounds
-
-    def _start_round(self) -> bool:
-        with self.learner.changed:
-            if not self._may_start():
-                return False
-            self._begin_round()
-            return True
-
-
-class StepMixer(Mixer):
-    """Snapshots and mixes between gradients only."""
-
-    def __init__(self, *args: object) -> None:
-        """As for `Mixer`."""
-        super().__init__(*args)  # type: ignore[arg-type]
-        self._arrived = False
-
-    def start(self) -> None:
-        """Begin; the first round goes beside the first gradient."""
-        super().start()
-        self._start_round()
-
-    @override
-    def before_update(self) -> None:
-        """Wait for the round that belongs to the update, and mix."""
-        self._wait(lambda: self._arrived or self.strategy.may_update(self.counters()))
-        if self._arrived:
-            self._apply()
-
-    def after_update(self) -> None:
-        """Start the next round; wait for it if the next gradient needs it."""
-        self._begun()
-        self._start_round()
-        while not (self.paused or self.strategy.may_begin(self.counters())):
-            self._wait(lambda: self._arrived)
-            self._apply()
-            self._start_round()
-
-    def serve(self) -> None:
-        """Until the round under way, if any, has come back, or a while."""
-        self._wait(lambda: self._arrived or self.started == self.learner.rounds, SERVE_SECONDS)
-
-    @override
-    def complete_round(self) -> None:
-        """Instead of beside the next gradient."""
-        while self.started > self.learner.rounds:
-            self._wait(lambda: self._arrived)
-            self._apply()
-        self.learner.settle()
-
-    def _invited(self) -> bool:
-        return False  # rounds belong to steps
-
-    def _apply(self) -> None:
-        self.learner.order_streams()
-        self.exchange.apply()
-        with self.learner.changed:
-            self._arrived = False
-
-    def _start_round(self) -> None:
-        with self.learner.changed:
-            if self._may_start():
-                self._begin_round()
-                self.learner.changed.notify_all()
-
-    def _communicate(self) -> None:
-        changed = self.learner.changed
-        while True:
-            with changed:
-                changed.wait_for(
-                    lambda: (
-                        self._closed or (self.started > self.learner.rounds and not self._arrived)
-                    )
-                )
-            if self._closed:
-                return
-            self._round()
-            with changed:
-                self._arrived = True
-                changed.notify_all()
 
 
 class NoMixer(Mixer):

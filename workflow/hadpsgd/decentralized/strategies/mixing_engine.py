@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -15,7 +14,6 @@ from hadpsgd.decentralized.core.engine import (
     Backward,
     Counted,
     LostMemberError,
-    NotFiniteError,
     Report,
 )
 from hadpsgd.decentralized.core.events import Join
@@ -24,9 +22,12 @@ from hadpsgd.decentralized.core.observation import Observation
 from hadpsgd.decentralized.core.place import Place, ranks_of
 from hadpsgd.decentralized.core.threads import Clock
 from hadpsgd.decentralized.record.record import Recorder
+from hadpsgd.decentralized.strategies.checkpointed import restore, state_of
+from hadpsgd.decentralized.strategies.finite import norm_of
 from hadpsgd.decentralized.strategies.mixer import Mixer
 from hadpsgd.decentralized.strategies.needs import Joins, Reduces, Reunites
 from hadpsgd.decentralized.strategies.strategy import Strategy
+from hadpsgd.decentralized.strategies.wishes import Wishes
 from hadpsgd.errors import UserError
 
 
@@ -70,10 +71,7 @@ class DecentralizedEngine:
         self._reunion = reunion
         self.skip_not_finite = skip_not_finite
         self._close = close
-        self._everyone = reducer.group.size == place.world
-        self._wants_pause = self._wants_stop = False
-        self._put = False, False
-        """Wishes that travel with the gradient under way."""
+        self._wishes = Wishes(learner, mixer, reducer, place)
         self._entered = False
 
     def __enter__(self) -> DecentralizedEngine:
@@ -196,8 +194,7 @@ class DecentralizedEngine:
         self.reducer.abandon()
         if self._reunion is not None:
             self._reunion.left()
-        self._wants_pause |= self._put[0]
-        self._wants_stop |= self._put[1]
+        self._wishes.keep()
         self.learner.collect()
         self.learner.flat.clear()
 
@@ -213,12 +210,14 @@ class DecentralizedEngine:
         begin = self.clock.now()
         self.reducer.check()
         self.learner.collect()
-        self._put_control()
+        self._wishes.put()
         self.reducer.finish(self.mixer.decide)
         waited = self.clock.now() - begin
-        norm, skipped = self._norm()
+        norm, skipped = norm_of(
+            self.learner, self.reducer, self.place, skip_not_finite=self.skip_not_finite
+        )
         begin = self.clock.now()
-        self._take_control()
+        self._wishes.take()
         self.mixer.before_update()
         waited += self.clock.now() - begin
         staleness = self.learner.update(rate=rate, norm=norm, skip=skipped, block=block)
@@ -287,8 +286,8 @@ class DecentralizedEngine:
     def serve(self) -> None:
         """Take part in mixing for a while, without gradients."""
         self.mixer.serve()
-        self._put_control()
-        self._take_control()
+        self._wishes.put()
+        self._wishes.take()
 
     @property
     def paused(self) -> bool:
@@ -302,56 +301,22 @@ class DecentralizedEngine:
 
     def request_pause(self) -> None:
         """Ask for a pause; it comes soon, at all learners. Safe in a signal handler."""
-        self._wants_pause = True
+        self._wishes.pause = True
 
     def request_stop(self) -> None:
         """Ask all learners to stop, as `request_pause`."""
-        self._wants_stop = True
+        self._wishes.stop = True
 
     def go_on(self) -> None:
         """After a pause; it fulfils all wishes for one that came before."""
-        self._wants_pause = False
+        self._wishes.pause = False
         self.mixer.passed()
         self.mixer.after_update()
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a resumed learner needs; only while paused, when nothing is in flight."""
         with self.learner.changed:  # mixing may go on as soon as others do
-            return self._state()
-
-    def _state(self) -> dict[str, Any]:
-        learner = self.learner
-        learner.settle()
-        state: dict[str, Any] = {
-            "weights": learner.weights,
-            "velocity": learner.velocity,
-            "steps": learner.steps,
-            "rounds": learner.rounds,
-            "version": learner.version,
-            "read": learner.read,
-            "finished": self.mixer.finished,
-        }
-        if more := learner.sgd.state_dict():
-            state["optimiser"] = more
-        if learner.apart:
-            state["model"] = learner.model
-        if learner.outer is not None:
-            state["outer"] = learner.outer.state()
-        forgotten = self.mixer.exchange.forget()
-        if self.recorder is not None:
-            if forgotten:
-                self.recorder.forget()
-            state |= self.recorder.state() | {"dead": self._records_of_dead(self.recorder)}
-        return state
-
-    def _records_of_dead(self, recorder: Recorder) -> dict[int, tuple[str, int]]:
-        """What counts of the records of super-learners that are dead: (file, bytes)."""
-        epoch, alive = self.living
-        dead = set(range(self.place.nodes)) - set(alive)
-        if recorder.lives is None:
-            return {}
-        counted = {node: recorder.lives.counted(node, until=epoch) for node in sorted(dead)}
-        return {n: (found.file, found.length) for n, found in counted.items() if found}
+            return state_of(self.learner, self.mixer, self.recorder, self.place, self.living)
 
     @property
     def moment(self) -> str:
@@ -376,9 +341,9 @@ class DecentralizedEngine:
         return [rank for node in self.alive for rank in ranks_of(node, size=size, reduced=reduced)]
 
     @property
-    def living(self) -> tuple[int, Sequence[int]]:
-        """Number of the membership, and the super-learners that it has; the two belong together."""
-        return self.mixer.exchange.living or (0, self.alive)
+    def living(self) -> tuple[int, Mapping[int, int]]:
+        """As of `Engine`."""
+        return self.mixer.exchange.living or (0, dict.fromkeys(self.alive, 0))
 
     def join(self, seconds: float) -> None:
         """Instead of `load_state_dict`: take the place of a learner that died.
@@ -408,32 +373,7 @@ class DecentralizedEngine:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Before the first step."""
-        learner = self.learner
-        with torch.no_grad():
-            learner.weights.copy_(state["weights"])
-            learner.velocity.copy_(state["velocity"])
-            if learner.apart:
-                learner.model.copy_(state["model"])
-            if learner.outer is not None:
-                learner.outer.restore(state["outer"])
-        if "optimiser" in state:
-            learner.sgd.load_state_dict(state["optimiser"])
-        learner.restore(
-            steps=state["steps"],
-            rounds=state["rounds"],
-            version=state["version"],
-            read=state["read"],
-        )
-        if self.recorder is not None:
-            done = state.get("record_blocks")
-            self.recorder.resume(
-                length=state["record_bytes"],
-                version=state["version"],
-                done=None if done is None else done.tolist(),
-                block=state.get("record_block"),
-                file=state.get("record_file"),
-            )
-        self.mixer.finished = state["finished"]
+        restore(state, self.learner, self.mixer, self.recorder)
 
     def load_weights(self, weights: Tensor) -> None:
         """Give the model other weights (after training: the mean of all learners)."""
@@ -441,44 +381,9 @@ class DecentralizedEngine:
             self.learner.model.copy_(weights)
         self.learner.show()
 
-    # --- what the members of a super-learner must agree on travels with their gradients ---
-
-    def _put_control(self) -> None:
-        control = self.learner.flat.control
-        self._put = self._wants_pause, self._wants_stop
-        control[0], control[1] = map(float, self._put)
-        self._wants_pause = self._wants_stop = False
-
-    def _take_control(self) -> None:
-        """Pass on wishes to pause and to stop."""
-        pause, stop = self.learner.flat.control[:2].tolist()
-        self._put = False, False
-        now = self._everyone and (self.reducer.active or self.place.world == 1)
-        with self.learner.changed:
-            if pause:
-                self.mixer.request_pause(now=now)
-            if stop:
-                self.mixer.request_stop(now=now)
-
     def _choose_reduction(self) -> None:
         """Whether the next gradient is shared (its hooks must know before backward)."""
         size = self.reducer.group.size
         inside = self.place.size > 1
         shared = inside or self.steps < self.strategy.shared_steps
         self.reducer.active = size > 1 and shared and not self.alone
-
-    def _norm(self) -> tuple[float, bool]:
-        """The gradient's norm; whether it must be skipped."""
-        gradient = self.learner.gradient[self.learner.flat.learnt]
-        norm = float(torch.linalg.vector_norm(gradient))
-        if math.isfinite(norm):
-            return norm, False
-        shared = self.place.rank // self.reducer.group.size * self.reducer.group.size
-        culprits = [
-            shared + member if self.reducer.active else self.place.rank
-            for member in self.reducer.culprits()
-        ]
-        names = ", ".join(map(str, culprits)) or "unknown"
-        if not self.skip_not_finite:
-            raise NotFiniteError(f"gradient of learner {names} is not finite at step {self.steps}")
-        return norm, True

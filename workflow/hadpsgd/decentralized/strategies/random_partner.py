@@ -28,8 +28,9 @@ from hadpsgd.decentralized.core.quiet import Quiet
 from hadpsgd.decentralized.core.threads import Clock
 from hadpsgd.decentralized.network.transport import TalkingTransport, UnsettledError
 from hadpsgd.decentralized.network.wire import Header, Kind
-from hadpsgd.decentralized.strategies.exchange import PeerExchange
-from hadpsgd.decentralized.strategies.mixer import DEBT, IDLE_SECONDS, FreeMixer
+from hadpsgd.decentralized.strategies.free_mixer import IDLE_SECONDS, FreeMixer
+from hadpsgd.decentralized.strategies.mixer import DEBT
+from hadpsgd.decentralized.strategies.peer_exchange import PeerExchange
 from hadpsgd.decentralized.strategies.strategy import Strategy
 from hadpsgd.decentralized.topology.mixing import Takes
 

@@ -16,7 +16,7 @@ import torch
 from hadpsgd import config
 from hadpsgd.config import Config
 from hadpsgd.config.neural_lm import NeuralLm
-from hadpsgd.decentralized.trainer import started
+from hadpsgd.decentralized.offered import started
 from hadpsgd.errors import UserError
 from hadpsgd.files import check_folder, explain_os_errors, sha256, write_text
 from hadpsgd.lm import backoff, first_pass

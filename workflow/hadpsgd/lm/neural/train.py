@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from hadpsgd.config.neural_lm import NeuralLm
 from hadpsgd.decentralized.core.engine import NotFiniteError
-from hadpsgd.decentralized.trainer import Trainer, decentralize
+from hadpsgd.decentralized.offered import decentralize
+from hadpsgd.decentralized.trainer import Trainer
 from hadpsgd.errors import UserError
 from hadpsgd.lm.neural import text
 from hadpsgd.lm.neural.model import LstmLm, Shape
