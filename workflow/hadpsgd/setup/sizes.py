@@ -59,8 +59,8 @@ ROWS = (
         speeds=(0.8, 0.9, 1.0, 1.1, 1.2), retry_beam=1000,
     ),
     Size(
-        hours=2, layers=2, cells=128, projection=128, dropout=0.3, epochs=4, batch=32,
-        anneal_after=1, anneal_factor=0.4, mono=500, leaves=300, gaussians=2000, repeats=True,
+        hours=2, layers=2, cells=128, projection=128, dropout=0.3, epochs=9, batch=32,
+        anneal_after=4, anneal_factor=0.5, mono=500, leaves=300, gaussians=2000, repeats=True,
         tempos=(0.9, 1.0, 1.1), masks=True,
     ),
     Size(
