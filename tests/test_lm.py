@@ -305,13 +305,13 @@ def test_an_existing_model_is_checked_and_taken(
     given.write_text(
         GOOD.replace("\t", " ").replace("-0.6 b", "-0.6 zebra").replace("a b", "a zebra")
     )
-    assert run(tmp_path, lang, order=2, arpa=str(given)) == 0
+    assert run(tmp_path, lang, arpa=str(given)) == 0
     assert arpa.check(tmp_path / "out" / "full.arpa.gz") == [4, 2]
     assert "have no pronunciation and are left out of the graph, such as zebra" in (
         capsys.readouterr().err
     )
     given.write_text(GOOD.replace("-0.4\ta\t-0.2", "-0.4\ta"))
-    assert run(tmp_path, lang, order=2, arpa=str(given)) == 2
+    assert run(tmp_path, lang, arpa=str(given)) == 2
     assert "no back-off weight" in capsys.readouterr().err
 
 
