@@ -380,7 +380,10 @@ def test_recall_of_some_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]
             "begin, go on or end",
         ),
         (CONFIG.replace("pieces: 24", "pieces: 0"), "lm.pieces is 0"),
-        (CONFIG.replace("order: 3, pieces: 24", "pieces: 24, arpa: x"), "on the corpus' text alone"),
+        (
+            CONFIG.replace("order: 3, pieces: 24", "pieces: 24, arpa: x"),
+            "on the corpus' text alone",
+        ),
     ],
 )
 def test_what_pieces_cannot_go_with(
