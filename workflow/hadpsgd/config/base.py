@@ -85,6 +85,13 @@ def _decides(field: FieldInfo, value: Any) -> bool:
     return field.json_schema_extra != DECIDES_NOTHING
 
 
+def off_default(section: Section, *names: str) -> list[str]:
+    """Those of some keys that are not at their defaults. A key that is given at its default is as
+    one that is left out: resolved configs have them all."""
+    fields = type(section).model_fields
+    return [name for name in names if getattr(section, name) != fields[name].default]
+
+
 def expand(text: str) -> str:
     """Replace `${NAME:-default}` by the environment variable or its default."""
 

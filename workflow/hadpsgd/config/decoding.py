@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from hadpsgd.config.base import DECIDES_IF_GIVEN, DECIDES_NOTHING, PathText, Section
+from hadpsgd.config.base import DECIDES_IF_GIVEN, DECIDES_NOTHING, PathText, Section, off_default
 from hadpsgd.config.limits import Limits
 from hadpsgd.config.neural_lm import NeuralLm
 
@@ -22,13 +22,6 @@ def _compiles(pattern: str) -> str:
 
 Regex = Annotated[str, Field(min_length=1), AfterValidator(_compiles)]
 """A regular expression of Python's."""
-
-
-def _given(section: Section, names: tuple[str, ...]) -> list[str]:
-    """Those of some keys that are not at their defaults. A key that is given at its default is as
-    one that is left out: resolved configs have them all."""
-    fields = type(section).model_fields
-    return [name for name in names if getattr(section, name) != fields[name].default]
 
 
 class Lm(Section):
@@ -78,10 +71,10 @@ class Lm(Section):
     @model_validator(mode="after")
     def _is_trained(self) -> Lm:
         if self.arpa and not self.sources:
-            for name in _given(self, ("order", "tool", "cutoffs")):
+            for name in off_default(self, "order", "tool", "cutoffs"):
                 raise ValueError(f"{name}: lm.arpa is not trained here; leave one of them out")
-        if not self.pieces and (names := _given(self, ("spelling_order",))):
-            raise ValueError(f"{names[0]}: nothing is spelled without lm.pieces; leave it out")
+        if not self.pieces and off_default(self, "spelling_order"):
+            raise ValueError("spelling_order: nothing is spelled without lm.pieces; leave it out")
         return self
 
     @model_validator(mode="after")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field, model_validator
 
 from hadpsgd.config.alignment import Alignment, Egs, Mono
-from hadpsgd.config.base import DECIDES_NOTHING, PathText, Section
+from hadpsgd.config.base import DECIDES_NOTHING, PathText, Section, off_default
 from hadpsgd.config.corpus import Corpus
 from hadpsgd.config.decoding import Decoding, Graph, Lm, Scoring
 from hadpsgd.config.effective import effective
@@ -100,11 +100,8 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _spelled_with_pieces(self) -> Config:
-        spelled = (self.graph.spelled_cost, self.graph.spelling_scale)
-        for name, value, none in zip(
-            ("spelled_cost", "spelling_scale"), spelled, (0.0, 1.0), strict=True
-        ):
-            if value != none and not self.lm.pieces:
+        if not self.lm.pieces:
+            for name in off_default(self.graph, "spelled_cost", "spelling_scale"):
                 raise ValueError(
                     f"graph.{name}: nothing is spelled without lm.pieces; leave it out"
                 )

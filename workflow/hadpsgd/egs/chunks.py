@@ -128,7 +128,6 @@ class Maker:
         """Open the features; the function makes a chunk, unless it is there."""
         fusion = Fusion(self.config, self.streams, self.data)
         copies = None if self.copies is None else Copies(self.config, self.streams, self.copies)
-
         dtype = self.layout.dtype
 
         def make(chunk: int) -> Made:
