@@ -29,6 +29,7 @@ from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.core.sums import mean_of
 from hadpsgd.decentralized.elastic.helpers import Helper, Word, lets_in, may_help
+from hadpsgd.decentralized.elastic.membership import Membership
 from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.decentralized.network.link import Link
 from hadpsgd.decentralized.record.entries import Entry
@@ -77,6 +78,8 @@ class Plan:
     """Whether another member takes the place of a first one that died, as the test says."""
     waits: bool = False
     """Whether that one takes no gradients before new members have come."""
+    deaf: bool = False
+    """Whether a first member that is alone takes part in no change before its own news."""
     die_after_bytes: int = 0
     """A process kills itself when it has sent so much, in the middle of a message."""
 
@@ -115,6 +118,8 @@ def learner(rank: int, plan: Plan) -> Done | None:  # noqa: ARG001
     signal.signal(LOSE_CONNECTIONS, lambda *_: lose_connections())
     if plan.die_after_bytes:
         die_in_mid_message(plan.die_after_bytes)
+    if plan.deaf:
+        be_deaf_alone()
     meeting = rendezvous.meet(
         learners=plan.learners, size=plan.size, agree_on="same", seconds=PATIENCE
     )
@@ -270,6 +275,16 @@ def lose_connections() -> None:
                 inet = found.family != socket.AF_UNIX
                 if inet and found.getpeername()[1] != int(os.environ["MASTER_PORT"]):
                     found.shutdown(socket.SHUT_RDWR)
+
+
+def be_deaf_alone() -> None:
+    """Nothing is heard of what others propose while the other members are missing."""
+    hears = Membership.changing
+
+    def changing(self: Membership) -> bool:
+        return self.node not in self.reduced and hears(self)
+
+    Membership.changing = changing  # type: ignore[method-assign]
 
 
 def die_in_mid_message(after: int) -> None:

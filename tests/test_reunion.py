@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +17,18 @@ from test_members_alone import crews, leave_alone
 from hadpsgd.decentralized.core.events import Join, Update
 from hadpsgd.decentralized.elastic.decision import Decision
 from hadpsgd.decentralized.network import rendezvous
+from hadpsgd.decentralized.topology.schedules import create
 
 __all__ = ["crews"]
 
 
+def store_of(crew: Crew) -> dist.Store:
+    return rendezvous.of_attempt(dist.TCPStore("127.0.0.1", crew.port, is_master=False), "0")
+
+
 def decisions(crew: Crew) -> list[Decision]:
     """On the membership so far."""
-    store = rendezvous.of_attempt(dist.TCPStore("127.0.0.1", crew.port, is_master=False), "0")
+    store = store_of(crew)
     found: list[Decision] = []
     while store.check([key := f"mixing/members/{len(found) + 1}/decision"]):
         found.append(Decision.from_json(store.get(key).decode()))
@@ -47,11 +53,20 @@ def make_whole(crew: Crew, node: int, life: int) -> None:
     crew.wait_until_all_mix()
 
 
+def torn(plan: Plan, decision: Decision, node: int) -> bool:
+    """Whether the first member lacks what a partner counts, so that it must end."""
+    report = decision.reports[plan.members(node)[0]]
+    ring = create(plan.schedule, learners=plan.nodes, seed=0).round(report.round)
+    counted = any(decision.past(j, round_=report.round) for j in ring.receives(node))
+    return node in decision.shrunk and report.exchanging and counted
+
+
 def lives_on(crew: Crew, node: int) -> bool:
     """Whether a super-learner's first member is known to go on without the other one, or ends."""
     first, deadline = crew.plan.members(node)[0], time.monotonic() + PATIENCE
     while first in crew.running:
-        if (found := decisions(crew)) and node in found[-1].reduced:
+        found = [decision for decision in decisions(crew) if node in decision.shrunk]
+        if found and not torn(crew.plan, found[-1], node):
             return True
         assert time.monotonic() < deadline, "nobody hears of it"
         crew.reap([first])
@@ -155,6 +170,54 @@ def test_two_neighbours_that_wait_at_once_are_both_whole_again(
     check_bits(nodes, replayed(plan)[0])
     joins = {n: sum(isinstance(e, Join) for e in found) for n, found in records(plan).items()}
     assert joins == lives
+
+
+def test_a_neighbour_joins_one_that_is_whole_again_by_the_same_change(
+    tmp_path: Path, crews: list[Crew]
+) -> None:
+    """Its weights are the first member's: the other one has none yet."""
+    plan = Plan(tmp_path, learners=4, size=2, steps=10**6, pause=0.05, reduces=True)
+    crew = Crew(plan)
+    crews.append(crew)
+    for rank in range(4):
+        crew.start(rank, replace(plan, deaf=True))
+    crew.under_way(60)
+    for struck in ([0, 1], [3]):
+        for rank in struck:
+            os.kill(crew.running[rank].pid, signal.SIGKILL)
+        crew.wait(struck)
+        assert all(crew.done.pop(rank).error == "died" for rank in struck)
+        until(crew, lambda: settled(crew, struck[0] // 2))  # noqa: B023  called at once
+    coming = f"mixing/members/{len(decisions(crew)) + 1}/join/0"
+    for rank in (0, 1):
+        crew.start(rank, join=1)
+    until(crew, lambda: store_of(crew).check([coming]))
+    crew.start(3, join=1, returns=True)
+    until(crew, lambda: times_whole_again(crew, 1) == 1)
+    (both,) = (decision for decision in decisions(crew) if 1 in decision.restored)
+    assert 0 in both.newcomers
+    crew.wait_until_all_mix()
+    crew.enough()
+    results = crew.results()
+    assert sorted(results) == [0, 1, 2, 3]
+    nodes = of_nodes(plan, results)
+    check(plan, nodes)
+    check_bits(nodes, replayed(plan)[0])
+    joins = {n: sum(isinstance(e, Join) for e in found) for n, found in records(plan).items()}
+    assert joins == {0: 1, 1: 0}
+
+
+def until(crew: Crew, there: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not there():
+        assert time.monotonic() < deadline, crew.ended()
+        time.sleep(0.02)
+
+
+def settled(crew: Crew, node: int) -> bool:
+    """Whether the last change lets a super-learner go, or go on by its first member alone."""
+    found = decisions(crew)
+    return bool(found) and (node not in found[-1].alive or node in found[-1].reduced)
 
 
 def test_who_comes_back_after_the_end_is_too_late(tmp_path: Path, crews: list[Crew]) -> None:

@@ -41,7 +41,8 @@ class Learner:
         late: the model stays at the last average while updates go to the weights (D1D): its
             gradient is exactly one round late.
         record: is told of every event, in order.
-        folded: is told when mixes are folded in outside of an update.
+        folded: is told when mixes are folded in, or a round without partners is counted, outside of
+            an update.
         changed: held by every method and notified by each; wait on it for the counters.
     """
 
@@ -218,7 +219,8 @@ class Learner:
         with self._alone():
             if self.late:
                 return
-            if self.folded is not None and self.pending is not None:
+            # without a pending mix, too: a round without partners is read from now on
+            if self.folded is not None and self.read != self.version:
                 self.folded()
             self._fold()
             self._moved()

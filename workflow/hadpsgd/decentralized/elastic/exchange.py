@@ -176,7 +176,7 @@ class ElasticExchange(PeerExchange):
         while True:
             decision = self.membership.join(deadline - self.membership.clock.now(), told)
             source = decision.sources[self.place.node]
-            giver = min(self.ways(source))
+            giver = self._giver(decision, source)
             self.links.reset(decision.epoch)
             came: dict[int, Arrival] = {}
             with contextlib.suppress(UnsettledError):  # the source died, or another change came
@@ -209,6 +209,14 @@ class ElasticExchange(PeerExchange):
         self._follow(decision)
         self._give(decision, gift)
 
+    def _giver(self, decision: Decision, source: int) -> int:  # noqa: ARG002
+        """As a newcomer: the rank of the source that gives its weights to this one."""
+        return min(self.ways(source))
+
+    def _receivers(self, decision: Decision, newcomer: int) -> Collection[int]:  # noqa: ARG002
+        """Ranks of a newcomer to whom this rank gives its weights."""
+        return self.ways(newcomer)
+
     def _newcomers(self, decision: Decision) -> list[int]:
         """To whom this node gives its weights."""
         node = self.place.node
@@ -229,7 +237,7 @@ class ElasticExchange(PeerExchange):
         for newcomer in self._newcomers(decision) if gift is not None else []:
             assert gift is not None
             weights, note = gift
-            for rank in self.ways(newcomer):
+            for rank in self._receivers(decision, newcomer):
                 try:
                     self.links.exchange(GIFT + decision.epoch, [], [rank], note, payload=weights)
                 except UnsettledError:  # the rest of it is of no use any more

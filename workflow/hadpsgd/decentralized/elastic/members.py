@@ -28,6 +28,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from hadpsgd.decentralized.core.engine import LostMemberError
+from hadpsgd.decentralized.core.place import ranks_of
 from hadpsgd.decentralized.elastic.decision import Decision
 from hadpsgd.decentralized.elastic.exchange import ElasticExchange
 from hadpsgd.decentralized.network.tcp import TcpTransport
@@ -248,6 +249,19 @@ class MemberExchange(ElasticExchange):
         """One that comes alone gets them from the first member."""
         found = super()._newcomers(decision)
         return [n for n in found if self.place.member == 0 or n not in decision.reduced]
+
+    @override
+    def _giver(self, decision: Decision, source: int) -> int:
+        """Of a super-learner that is whole again the first member: new ones have no weights yet."""
+        if source in decision.restored:
+            return source * self.place.size
+        return super()._giver(decision, source)
+
+    @override
+    def _receivers(self, decision: Decision, newcomer: int) -> Collection[int]:
+        if self.place.node in decision.restored:
+            return ranks_of(newcomer, size=self.place.size, reduced=decision.reduced)
+        return super()._receivers(decision, newcomer)
 
     def begin_anew(self, decision: Decision) -> Callable[[], None]:
         """Go over to the new membership; what is returned gives newcomers their weights."""
