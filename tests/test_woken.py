@@ -252,9 +252,8 @@ def test_a_ranks_part_of_a_former_start_is_not_one_of_this(
         shutil.copytree(tmp_path, tmp_path.with_name("seen"))
         _, found = started(tmp_path.with_name("seen"))
         shutil.rmtree(tmp_path.with_name("seen"))
-        assert [each and (each[0], each[1]["value"]) for each in found] == (
-            [(1, value) for value in whole] or [None, None]
-        )
+        expected: list[Any] = [(1, {"value": value}) for value in whole]
+        assert found == (expected or [None, None])
 
 
 @pytest.mark.parametrize("late", ["part", "removal"])
