@@ -21,7 +21,6 @@ from hadpsgd.images import network, vision
 from hadpsgd.images.folders import Folders, Keys
 from hadpsgd.images.recipe import Recipe
 from hadpsgd.images.training import Settings, train
-from hadpsgd.rank_checkpoints import Checkpoints
 
 RESNET50 = {"parameters": 25_557_032, "statistics": 53, "blocks": 16}
 """He et al. 2016; ImageNet's 1000 classes."""
@@ -199,26 +198,6 @@ def test_the_command_line_has_the_papers_values(
 
 
 # --- checkpoints and devices ---
-
-
-def test_parts_of_a_checkpoint_that_not_all_wrote_are_left_out(tmp_path: Path) -> None:
-    ranks = [Checkpoints(tmp_path, rank=rank, learners=2) for rank in range(2)]
-    assert ranks[0].newest() is None
-    for step in (3, 6):
-        for files in ranks:
-            files.save(step, {"step": step})
-    ranks[0].save(9, {"step": 9})
-    ranks[1].save(9, {"step": 9})
-    ranks[1].save(12, {"step": 12})
-    assert [files.newest() for files in ranks] == [9, 9]
-    assert ranks[0].load(9) == {"step": 9}
-    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.pt"))
-    # the first to write 9 still kept its part of 6, which goes with its next one
-    assert left == ["000000006/rank-0.pt", "000000009/rank-0.pt", "000000009/rank-1.pt"]
-    ranks[0].save(12, {"step": 12})
-    assert not (tmp_path / "000000006").exists()
-    ranks[0].clear()
-    assert not tmp_path.exists()
 
 
 def test_gpus_are_numbered_on_each_host(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -251,24 +252,24 @@ def test_a_killed_training_ends_with_the_same_bits(
         monkeypatch.delenv(name, raising=False)
     assert not (corpus.folder / "killed/model.pt").exists()
     capsys.readouterr()
-    (file,) = (corpus.folder / "killed/checkpoints").rglob("rank-0.pt")
+    shutil.copytree(corpus.folder / "killed", corpus.folder / "damaged")
+    (file,) = (corpus.folder / "damaged/checkpoints").rglob("000000002/node-0.*.pt")
     content = file.read_bytes()
     file.write_bytes(content[: len(content) // 2])
-    assert main(corpus.arguments("killed")) == 2
-    said = capsys.readouterr().err.strip()
-    assert len(said.splitlines()) == 1 and f"{file}: a damaged checkpoint" in said
-    file.write_bytes(content)
-    for name in ("RANK", "SLURM_PROCID"):
-        monkeypatch.delenv(name, raising=False)
-    assert main(corpus.arguments("killed")) == 0
-    said = capsys.readouterr().err
-    assert "goes on from epoch 2" in said and "epoch 3:" in said and "epoch 2:" not in said
-    assert same(corpus.weights("whole"), corpus.weights("killed"))
-    metas = [json.loads((corpus.folder / o / "meta.json").read_text()) for o in ("whole", "killed")]
-    for meta in metas:
-        for row in meta["epochs"]:
-            del row["seconds"]
-    assert metas[0] == metas[1]
+    for name, epoch in (("killed", 2), ("damaged", 1)):
+        for variable in ("RANK", "SLURM_PROCID"):
+            monkeypatch.delenv(variable, raising=False)
+        assert main(corpus.arguments(name)) == 0
+        said = capsys.readouterr().err
+        assert (f"{file}: damaged checkpoint" in said) == (name == "damaged")
+        assert f"goes on from epoch {epoch}" in said
+        assert f"epoch {epoch + 1}:" in said and f"epoch {epoch}:" not in said
+        assert same(corpus.weights("whole"), corpus.weights(name))
+        metas = [json.loads((corpus.folder / o / "meta.json").read_text()) for o in ("whole", name)]
+        for meta in metas:
+            for row in meta["epochs"]:
+                del row["seconds"]
+        assert metas[0] == metas[1]
 
 
 def test_what_is_told_is_of_the_ngram_and_weights_asked_for(

@@ -6,23 +6,26 @@ It may have stood still before any of its writes. Here they are made late, in ev
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
 import torch.distributed as dist
 from training_data import write_config
 
+from hadpsgd import rank_checkpoints
 from hadpsgd.config import load, settings_of
 from hadpsgd.decentralized.core.engine import Counted
 from hadpsgd.decentralized.core.place import Place
 from hadpsgd.decentralized.network.rendezvous import Meeting
-from hadpsgd.training import averaging
+from hadpsgd.training import averaging, checkpoints
 from hadpsgd.training.averaging import Ended, Kept, by_epoch
 from hadpsgd.training.checkpoints import Checkpoints
 from hadpsgd.training.saved import Saved, complete, newest
@@ -49,15 +52,19 @@ class Start:
         return self.processes[node, life]
 
     def _process(self, node: int, life: int) -> Checkpoints:
-        meeting = Meeting(
-            place=Place(rank=node, world=self.learners),
-            local_world=1,
-            host="h",
-            store=self.store,
-            timeout=timedelta(seconds=5),
-            life=life,
-        )
-        return Checkpoints(self.folder, meeting, keep=2)
+        return Checkpoints(self.folder, meeting(self.store, node, self.learners, life), keep=2)
+
+
+def meeting(store: dist.Store, rank: int, world: int, life: int = 0, *, size: int = 1) -> Meeting:
+    """As one process sees it."""
+    return Meeting(
+        place=Place(rank=rank, world=world, size=size),
+        local_world=1,
+        host="h",
+        store=store,
+        timeout=timedelta(seconds=5),
+        life=life,
+    )
 
 
 def part(
@@ -213,3 +220,93 @@ def test_weights_of_an_epochs_end_are_ones_own(tmp_path: Path) -> None:
         [(version, checksum)] = by_epoch({1: successor.state()["epochs"]})[2].values()
         ended = Ended(epoch=2, node=1, version=version, checksum=checksum)
         assert averaging.load(ended, tmp_path).tolist() == [21.0]
+
+
+# --- parts of each rank, as image training and the neural language model write them ---
+
+
+Ranks = list[rank_checkpoints.Checkpoints]
+
+
+def started(folder: Path) -> tuple[Ranks, list[Any]]:
+    """The two processes of one start, a super-learner's members; what each of them goes on from."""
+    store = dist.HashStore()
+    ranks = [
+        rank_checkpoints.Checkpoints(folder, meeting(store, rank, 2, size=2)) for rank in range(2)
+    ]
+    with ThreadPoolExecutor(2) as both:
+        return ranks, list(both.map(lambda each: each.newest(), ranks))
+
+
+@pytest.mark.parametrize("order", itertools.permutations(range(4)))
+def test_a_ranks_part_of_a_former_start_is_not_one_of_this(
+    order: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Any of the four writes number 1 late; only parts of one start are gone on from."""
+    old, new = (started(tmp_path)[0] for _ in range(2))
+    done: set[int] = set()
+    for number in order:
+        [*old, *new][number].save(1, {"value": number})
+        done.add(number)
+        whole = [2, 3] if done >= {2, 3} else [0, 1] if done >= {0, 1} else []
+        shutil.copytree(tmp_path, tmp_path.with_name("seen"))
+        _, found = started(tmp_path.with_name("seen"))
+        shutil.rmtree(tmp_path.with_name("seen"))
+        expected: list[Any] = [(1, {"value": value}) for value in whole]
+        assert found == (expected or [None, None])
+
+
+@pytest.mark.parametrize("late", ["part", "removal"])
+def test_a_rank_of_a_former_start_leaves_a_later_checkpoint_alone(
+    late: Literal["part", "removal"], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The former start had written number 1, and one part of 2. Its rank 1 stands still before the
+    other part; or rank 0 of a start after it does so while it looks for what is to be removed.
+    """
+    old, _ = started(tmp_path)
+    for rank in old:
+        rank.save(1, {"value": 1})
+    old[0].save(2, {"value": 1})
+    found_in, successors = checkpoints.found_in, []
+
+    def stands_still(folder: Path) -> list[Saved]:
+        seen = found_in(folder)
+        monkeypatch.setattr(checkpoints, "found_in", found_in)
+        successors.append(started(tmp_path))
+        write_later(successors[0][0])
+        return seen
+
+    def write_later(new: Ranks) -> None:
+        for number in (2, 3):
+            for rank in new:
+                rank.save(number, {"value": 10 + number})
+
+    if late == "removal":
+        monkeypatch.setattr(checkpoints, "found_in", stands_still)
+        started(tmp_path)
+        [(_, begin)] = successors
+    else:
+        new, begin = started(tmp_path)
+        old[1].save(2, {"value": 1})
+        assert started(tmp_path)[1] == [(1, {"value": 1})] * 2, "rank 0's part of 2 was removed"
+        write_later(new)
+    assert begin == [(1, {"value": 1})] * 2
+    assert started(tmp_path)[1] == [(3, {"value": 13})] * 2
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"starts", *(f"{number:09}" for number in (1, 2, 3))}
+
+
+def test_who_is_done_late_removes_nothing_of_its_successor(tmp_path: Path) -> None:
+    """Else the successor, which is under way, could not write."""
+    old, _ = started(tmp_path)
+    for rank in old:
+        rank.save(1, {"value": 1})
+    new, begin = started(tmp_path)
+    assert begin == [(1, {"value": 1})] * 2
+    new[0].save(2, {"value": 2})
+    old[0].clear()
+    new[1].save(2, {"value": 2})
+    last, found = started(tmp_path)
+    assert found == [(2, {"value": 2})] * 2
+    last[0].clear()
+    assert not tmp_path.exists()

@@ -1,81 +1,60 @@
-"""Checkpoints of all ranks, counted: NUMBER/rank-R.pt. One counts if all its ranks have written."""
+"""Checkpoints of all ranks, counted: each rank writes a part of its own.
+
+They are those of `training/checkpoints`, with ranks in place of super-learners: a process of a
+former start changes nothing that a later one wrote.
+"""
 
 from __future__ import annotations
 
 import shutil
-from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
-import torch
+from hadpsgd.decentralized.core.place import Place
+from hadpsgd.decentralized.network.rendezvous import Meeting
+from hadpsgd.training import checkpoints
+from hadpsgd.training.parts import remove_before
+from hadpsgd.training.saved import Saved, found_in
 
-from hadpsgd.errors import UserError
-from hadpsgd.files import DAMAGED_ARRAYS, atomic_file
+KEPT = 2
+"""Complete ones: a damaged one is passed over."""
 
 
 class Checkpoints:
-    """Of one run, seen by one rank; the folder is shared by all.
+    """Of one run, seen by one rank; the folder is shared by all."""
 
-    Look for the newest before the learners meet: nobody writes then.
-    """
-
-    def __init__(self, folder: Path, *, rank: int, learners: int) -> None:
+    def __init__(self, folder: Path, meeting: Meeting) -> None:
+        place = Place(rank=meeting.place.rank, world=meeting.place.world)
         self.folder = folder
-        self.rank = rank
-        self.learners = learners
+        self._files = checkpoints.Checkpoints(folder, replace(meeting, place=place), KEPT)
+        self._rank, self._all = place.rank, dict.fromkeys(range(place.world), 0)
 
-    def newest(self) -> int | None:
-        """The number of the last complete one; this rank's part of any later one is removed.
+    def newest(self) -> tuple[int, dict[str, Any]] | None:
+        """The number of the last one that is sound for all ranks, and this rank's part of it in the
+        host's memory.
 
-        (Parts of two starts would not belong together.)
+        A damaged one is reported on stderr and passed over. All ranks call it, before they write.
         """
-        numbers = self._numbers()
-        found = next((each for each in reversed(numbers) if self._complete(each)), None)
-        for each in numbers:
-            if found is None or each > found:
-                self._remove(each)
-        return found
+        saved = self._files.find()
+        return None if saved is None else (_number(saved), saved.load(self._rank))
 
     def save(self, number: int, state: dict[str, Any]) -> None:
-        """This rank's part; older ones go as soon as all ranks have written a newer one."""
-        with atomic_file(self._file(number)) as temporary:
-            torch.save(state, temporary)
-        complete = [other for other in self._numbers() if self._complete(other)]
-        for old in self._numbers():
-            if complete and old < complete[-1]:
-                self._remove(old)
-
-    def load(self, number: int) -> dict[str, Any]:
-        """This rank's part, in the host's memory.
+        """Write this rank's part.
 
         Raises:
-            UserError: it is damaged.
+            UserError: no space, or no permission.
         """
-        file = self._file(number)
-        try:
-            state: dict[str, Any] = torch.load(file, map_location="cpu")
-        except (*DAMAGED_ARRAYS, UnpicklingError) as error:
-            what = f"a damaged checkpoint ({type(error).__name__})"  # torch's texts are many lines
-            fix = f"Remove {file.parent}: then it begins anew"
-            raise UserError(what, where=file, fix=fix) from None
-        return state
+        self._files.write(state, f"{number:09d}", self._all, leads=self._rank == 0)
 
     def clear(self) -> None:
-        """Remove all of them: the run is done."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """The run is done: remove all of them, but none that a later start wrote."""
+        start = self._files.start()
+        for saved in found_in(self.folder):
+            remove_before(saved.folder, start + 1)
+        if start == max(int(each.name) for each in (self.folder / "starts").iterdir()):
+            shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _remove(self, number: int) -> None:
-        file = self._file(number)
-        file.unlink(missing_ok=True)
-        with suppress(OSError):  # the other ranks' are there
-            file.parent.rmdir()
 
-    def _numbers(self) -> list[int]:
-        return sorted(int(path.name) for path in self.folder.glob("[0-9]*"))
-
-    def _complete(self, number: int) -> bool:
-        return all(self._file(number, rank).is_file() for rank in range(self.learners))
-
-    def _file(self, number: int, rank: int | None = None) -> Path:
-        return self.folder / f"{number:09d}" / f"rank-{self.rank if rank is None else rank}.pt"
+def _number(saved: Saved) -> int:
+    return int(saved.folder.name)

@@ -8,8 +8,8 @@ and numpy.
 Its rooms, each importing only from those before it: topology (who mixes with whom, in which round),
 core (a learner's weights and what happens to them), network (how they travel), record (what
 happened, on disk, and done again), strategies (when to mix), elastic (going on when learners die),
-simulated (the same code in virtual time), commands. `assembly` puts an engine together;
-`offered`, `trainer` and `share` are what a script of one's own sees of it.
+simulated (the same code in virtual time), commands. `assembly` puts the engine of a process
+together; `offered`, `trainer` and `share` are what a script of one's own sees of it.
 """
 
 from __future__ import annotations

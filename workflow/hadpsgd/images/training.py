@@ -71,15 +71,12 @@ def train(settings: Settings) -> None:
     hash_ = settings.identity(learners=learners, pictures=len(folders.train))
     if _identity_of(settings.out) == hash_:
         return _say(f"{settings.out / 'final.pt'} is there, of the same settings: nothing to do")
-    files = Checkpoints(settings.out / "checkpoints" / hash_, rank=rank, learners=learners)
-    at = files.newest()
 
     torch.manual_seed(settings.seed)  # the same first weights on every rank
     net = network.make(settings.model, classes=len(folders.train.classes)).to(device)
     optimizer = recipe.optimizer(net)
-    trainer = decentralize(
-        net, optimizer, seed=settings.seed, agree_on=f"{hash_} {at}", **settings.engine
-    )
+    trainer = decentralize(net, optimizer, seed=settings.seed, agree_on=hash_, **settings.engine)
+    files = Checkpoints(settings.out / "checkpoints" / hash_, trainer.meeting)
     share = trainer.share(folders.batches(batch=recipe.batch, workers=settings.workers))
     if not len(share):
         raise UserError(
@@ -93,13 +90,13 @@ def train(settings: Settings) -> None:
             fix="Leave --save-every out: checkpoints are written at the ends of epochs",
         )
     rows = Rows(settings.out / "metrics" / f"rank-{rank}.jsonl")
-    score, number = Score(), at or 0
-    if at is not None:
-        state = files.load(at)
+    score, number = Score(), 0
+    if found := files.newest():
+        number, state = found
         trainer.load_state_dict(state["trainer"])
         score = Score(**state["score"])
         rows.resume(share.epoch)
-        _say(f"rank {rank} goes on from epoch {share.progress:.2f}, checkpoint {at}")
+        _say(f"rank {rank} goes on from epoch {share.progress:.2f}, checkpoint {number}")
 
     def save() -> None:
         # counted, as learners that share their work make other numbers of steps

@@ -10,6 +10,7 @@ import copy
 import itertools
 import shutil
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +22,8 @@ from torch import Tensor
 from hadpsgd.decentralized.core.engine import Counted, Engine
 from hadpsgd.decentralized.network.rendezvous import Meeting
 from hadpsgd.files import atomic_file, explain_os_errors, sha256
-from hadpsgd.training.saved import Saved, Written, complete, found_in
+from hadpsgd.training.parts import Written, remove_before
+from hadpsgd.training.saved import Saved, complete, found_in
 
 
 def _copied(state: dict[str, Any]) -> dict[str, Any]:
@@ -110,9 +112,8 @@ class Checkpoints:
         self.settle()
         self.last = Saved(self.folder / engine.moment, self.start())
         if place.member == 0:
-            by = Written.by(place.node, start=self.start(), living=state["living"])
             self._writing = self._writer.submit(
-                self._write, _copied(state), by, self.last.folder, engine.leads
+                self.write, _copied(state), engine.moment, state["living"], leads=engine.leads
             )
 
     def settle(self) -> None:
@@ -125,7 +126,17 @@ class Checkpoints:
         if writing is not None:
             writing.result()
 
-    def _write(self, state: dict[str, Any], by: Written, folder: Path, leads: bool) -> None:
+    def write(
+        self, state: dict[str, Any], moment: str, living: Mapping[int, int], *, leads: bool
+    ) -> None:
+        """Write this super-learner's part; `living` is as in `Written.by`. Who leads removes old
+        checkpoints.
+
+        Raises:
+            UserError: no space, or no permission.
+        """
+        by = Written.by(self.meeting.place.node, start=self.start(), living=living)
+        folder = self.folder / moment
         with explain_os_errors(folder):
             folder.mkdir(exist_ok=True)
         for stale in folder.glob(f"{by.process}*.pt"):  # its own, of a pause before the same round
@@ -152,7 +163,7 @@ class Checkpoints:
         if rank == 0:
             for saved in found_in(self.folder):
                 if saved.folder.name > name:  # incomplete or damaged: this run writes it again
-                    shutil.rmtree(saved.folder, ignore_errors=True)
+                    remove_before(saved.folder, self.start())
         self.last = Saved(self.folder / name)
         return self.last if agreed else None
 

@@ -10,8 +10,9 @@ from torch import Tensor
 from hadpsgd.training.averaging import Choice, Told, by_epoch, load
 from hadpsgd.training.evaluation import evaluate, named
 from hadpsgd.training.job import Job
-from hadpsgd.training.metrics import rows_of, say
+from hadpsgd.training.metrics import say
 from hadpsgd.training.patience import Patience
+from hadpsgd.training.row_file import rows_of
 
 
 def choose(job: Job, last: Tensor) -> dict[str, float]:

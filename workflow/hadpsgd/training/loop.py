@@ -53,7 +53,12 @@ def run(job: Job, saved: Saved | None) -> End:
     engine, settings = job.engine, job.settings.training
     work = work_of(job, saved)
     steps_per_epoch = job.steps_per_epoch
-    metrics = Metrics(job.out, rank=engine.place.rank, step=work.progress)
+    metrics = Metrics(
+        job.out,
+        rank=engine.place.rank,
+        step=work.progress,
+        process=(job.checkpoints.start(), job.meeting.life),
+    )
     progress = Progress(
         Board(job.meeting),
         metrics,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections import Counter
@@ -13,7 +12,7 @@ from typing import Any
 
 from hadpsgd.decentralized.core.engine import Engine, Report
 from hadpsgd.decentralized.core.observation import Observation
-from hadpsgd.files import atomic_file, explain_os_errors
+from hadpsgd.training.row_file import RowFile
 
 
 class Metrics:
@@ -23,25 +22,23 @@ class Metrics:
         folder: where to write.
         rank: whose.
         step: updates done so far; rows of an attempt that got further are cut off, others `kept`.
+        process: the start and the life of this process; see `RowFile`.
     """
 
-    def __init__(self, folder: Path, *, rank: int, step: int) -> None:
-        self.path = folder / ("metrics.jsonl" if rank == 0 else f"metrics.rank{rank}.jsonl")
-        with explain_os_errors(self.path):
-            self.kept = [row for row in rows_of(self.path) if row.get("step", 0) <= step]
-            with atomic_file(self.path) as temporary:
-                temporary.write_text("".join(json.dumps(row) + "\n" for row in self.kept))
-            self._stream = self.path.open("a", encoding="utf-8")
+    def __init__(
+        self, folder: Path, *, rank: int, step: int, process: tuple[int, int] = (1, 0)
+    ) -> None:
+        path = folder / ("metrics.jsonl" if rank == 0 else f"metrics.rank{rank}.jsonl")
+        self._file = RowFile(path, process=process, counts=lambda row: row.get("step", 0) <= step)
+        self.kept = self._file.kept
 
     def write(self, **row: Any) -> None:
-        """One row, at once on disk for those who read along."""
-        with explain_os_errors(self.path):
-            self._stream.write(json.dumps({**row, "time": time.time()}) + "\n")
-            self._stream.flush()
+        """One row."""
+        self._file.write({**row, "time": time.time()})
 
     def close(self) -> None:
         """No more rows."""
-        self._stream.close()
+        self._file.close()
 
 
 class Meter:
@@ -123,16 +120,3 @@ def mean(counts: Mapping[int, int]) -> float:
 def say(text: str) -> None:
     """A line on stderr."""
     print(text, file=sys.stderr, flush=True)
-
-
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    """Of a file of metrics, as far as they are whole; none where there is no file."""
-    if not path.exists():
-        return []
-    rows = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            continue  # a kill left half a line
-    return rows

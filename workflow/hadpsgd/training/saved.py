@@ -1,9 +1,7 @@
 """Checkpoints as they lie on disk, and which of their parts belong together.
 
-A checkpoint is a folder, named by its moment (rounds, steps), with one part for each super-learner
-that lived: `000000120-000000000/node-3.1.0-of-0f-<checksum>.pt`. 1 is the number of the start of
-all processes, 0 the generation of the one that wrote it (as in `core/words.State`), 0f the bits of
-the living. Where processes came later, a hash of the generations of the living follows.
+A checkpoint is a folder, named by its moment (rounds and steps, or a number), with one part for
+each super-learner that lived: `000000120-000000000/node-3.1.0-of-0f-<checksum>.pt` (`parts`).
 
 It counts once all its parts are there. A process that was given up, or is of a former start, may
 have stood still and write its part at any time. So parts of two starts never belong together, and
@@ -12,16 +10,13 @@ one that another part knows to be of a former process is no part.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -31,91 +26,11 @@ from numpy.typing import NDArray
 from hadpsgd.decentralized.core.engine import Counted
 from hadpsgd.decentralized.record.lives import first_file
 from hadpsgd.errors import UserError
-from hadpsgd.files import DAMAGED_ARRAYS, sha256
+from hadpsgd.files import sha256
 from hadpsgd.training.averaging import Told
+from hadpsgd.training.parts import Part, bits
 
-_PART = re.compile(
-    r"node-(\d+)(?:\.(\d+)\.(\d+))?-of-([0-9a-f]+)(\.[0-9a-f]{8})?-([0-9a-f]{16})\.pt"
-)
-_MOMENT = "[0-9]" * 9 + "-" + "[0-9]" * 9
-
-
-@dataclass(frozen=True, kw_only=True)
-class Written:
-    """Who wrote a part, and who lived then, as its name says."""
-
-    node: int
-    start: int
-    """Of all processes; 0 for former versions, which did not number them."""
-    generation: int
-    """Of the process."""
-    living: int
-    """Bits of the super-learners that it knew to live."""
-    generations: str
-    """Hash of theirs; empty where none came later."""
-
-    @classmethod
-    def by(cls, node: int, *, start: int, living: Mapping[int, int]) -> Written:
-        """A super-learner's; `living` has those that live, and their generations."""
-        text = json.dumps(sorted(living.items()))
-        later = "." + hashlib.sha256(text.encode()).hexdigest()[:8] if any(living.values()) else ""
-        return cls(
-            node=node,
-            start=start,
-            generation=living[node],
-            living=_bits(living),
-            generations=later,
-        )
-
-    @property
-    def process(self) -> str:
-        """What the names of all that one process writes begin with."""
-        return f"node-{self.node}.{self.start}.{self.generation}-of-"
-
-    @property
-    def name(self) -> str:
-        """Without the checksum."""
-        return f"{self.process}{self.living:x}{self.generations}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Part:
-    """One file."""
-
-    path: Path
-    by: Written
-    checksum: str
-
-    @classmethod
-    def named(cls, path: Path) -> _Part | None:
-        """None: it is not one."""
-        match = _PART.fullmatch(path.name)
-        if match is None:
-            return None
-        node, start, generation, living, generations, checksum = match.groups("")
-        by = Written(
-            node=int(node),
-            start=int(start or 0),
-            generation=int(generation or 0),
-            living=int(living, 16),
-            generations=generations,
-        )
-        return cls(path=path, by=by, checksum=checksum)
-
-    def content(self) -> dict[str, Any]:
-        """Its weights are mapped, and not read."""
-        part: dict[str, Any] = torch.load(
-            self.path, map_location="cpu", weights_only=True, mmap=True
-        )
-        return part
-
-    def living(self) -> dict[int, int]:
-        """The super-learners that its writer knew to live, and their generations."""
-        try:
-            found: dict[int, int] = self.content()["living"]
-        except (*DAMAGED_ARRAYS, UnpicklingError):  # `sound` tells; former versions had none
-            return {n: 0 for n in range(self.by.living.bit_length()) if self.by.living >> n & 1}
-        return found
+_MOMENT = re.compile(r"\d{9}(-\d{9})?")
 
 
 @dataclass(frozen=True)
@@ -130,18 +45,18 @@ class Saved:
         """Files by super-learner; none as long as one is missing."""
         return {node: part.path for node, part in self._whole().items()}
 
-    def _whole(self) -> dict[int, _Part]:
+    def _whole(self) -> dict[int, Part]:
         files = self._files()
         for start in sorted(files, reverse=True):
             if self.start in (None, start) and (found := _complete(files[start])):
                 return found
         return {}
 
-    def _files(self) -> dict[int, list[_Part]]:
+    def _files(self) -> dict[int, list[Part]]:
         """By the start of who wrote them."""
-        found: dict[int, list[_Part]] = {}
+        found: dict[int, list[Part]] = {}
         for path in sorted(self.folder.glob("node-*.pt")):
-            if part := _Part.named(path):
+            if part := Part.named(path):
                 found.setdefault(part.by.start, []).append(part)
         return found
 
@@ -205,7 +120,8 @@ class Saved:
 
 def found_in(folder: Path) -> list[Saved]:
     """All checkpoints of a run, whole or not, oldest first."""
-    return [Saved(path) for path in sorted(folder.glob(_MOMENT)) if path.is_dir()]
+    paths = (path for path in folder.glob("[0-9]*") if _MOMENT.fullmatch(path.name))
+    return [Saved(path) for path in sorted(paths) if path.is_dir()]
 
 
 def complete(folder: Path) -> list[Saved]:
@@ -233,18 +149,18 @@ def newest_sound(folder: Path) -> Saved | None:
     return None
 
 
-def _complete(files: Sequence[_Part]) -> dict[int, _Part]:
+def _complete(files: Sequence[Part]) -> dict[int, Part]:
     """Those of one start that belong together, by super-learner; none as long as one is missing."""
-    groups: dict[tuple[int, str], dict[int, _Part]] = {}
+    groups: dict[tuple[int, str], dict[int, Part]] = {}
     for part in files:
         groups.setdefault((part.by.living, part.by.generations), {})[part.by.node] = part
-    whole = [found for (living, _), found in groups.items() if _bits(found) == living]
+    whole = [found for (living, _), found in groups.items() if bits(found) == living]
     # one that lived through more of the run holds more
     found = max(whole, key=len, default={})
     return found or (_of_those_left(files) if len(groups) > 1 else {})
 
 
-def _of_those_left(files: Sequence[_Part]) -> dict[int, _Part]:
+def _of_those_left(files: Sequence[Part]) -> dict[int, Part]:
     """Parts of learners one of which died while they wrote them, or of which one was replaced: some
     knew it, some did not.
     """
@@ -253,9 +169,9 @@ def _of_those_left(files: Sequence[_Part]) -> dict[int, _Part]:
     for living in known.values():
         last |= {n: g for n, g in living.items() if g >= last.get(n, 0)}
     files = [part for part in files if part.by.generation >= last.get(part.by.node, 0)]
-    left = reduce(and_, (_bits(known[part.path]) for part in files), -1)
+    left = reduce(and_, (bits(known[part.path]) for part in files), -1)
     parts = {part.by.node: part for part in files if left >> part.by.node & 1}
-    return parts if parts and _bits(parts) == left else {}
+    return parts if parts and bits(parts) == left else {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,7 +185,7 @@ class _Said:
     """Whether it is that super-learner's part."""
 
 
-def _said(part: _Part) -> list[tuple[int, _Said]]:
+def _said(part: Part) -> list[tuple[int, _Said]]:
     """By super-learner: of its own, and of those of the dead.
 
     Former versions named no files, and gave lengths.
@@ -292,7 +208,3 @@ def _last(told: Sequence[_Said]) -> Counted:
     last = max(told, key=lambda said: (said.number, said.own)).record
     own = [said.record for said in told if said.own and said.record.file == last.file]
     return own[0] if own else last
-
-
-def _bits(nodes: Iterable[int]) -> int:
-    return sum(1 << node for node in nodes)

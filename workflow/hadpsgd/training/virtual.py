@@ -208,12 +208,13 @@ class Part:
     def _telling(self) -> Iterator[None]:
         """While the block runs, nodes tell of their steps, in rows after those of a checkpoint."""
         notices: dict[str, dict[int, Any]] = {}
+        process = (self.job.checkpoints.start(), 0)
         now = self.simulation.clock.now
         for node in self.nodes:
             done = self._progress[node.index]
             progress = Progress(
                 SharedBoard(node.index, notices),
-                Metrics(self.job.out, rank=node.index, step=done),
+                Metrics(self.job.out, rank=node.index, step=done, process=process),
                 node.engine,
                 epoch=done // self.job.steps_per_epoch,
                 steps_per_epoch=self.job.steps_per_epoch,

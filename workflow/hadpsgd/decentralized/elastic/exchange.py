@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import torch
 import torch.distributed as dist
@@ -37,7 +37,7 @@ class ElasticExchange(PeerExchange):
     Args:
         base: the schedule on all nodes.
         membership: who takes part.
-        transport: as for `PeerExchange`; interrupted by changes of the membership.
+        transport: as for `PeerExchange`, as is the rest; interrupted by changes of the membership.
         life: which start of this node's processes this is, for one that joins.
     """
 
@@ -55,8 +55,19 @@ class ElasticExchange(PeerExchange):
         *,
         life: int = 1,
         rounding: Rounding | None = None,
+        before_sending: Callable[[], object] = lambda: None,
     ) -> None:
-        super().__init__(learner, base, transport, coordination, place, Group(None), rounding)
+        alone = Group(None)
+        super().__init__(
+            learner,
+            base,
+            transport,
+            coordination,
+            place,
+            alone,
+            rounding,
+            before_sending=before_sending,
+        )
         self.base = base
         self.links = transport
         self.membership = membership
@@ -229,7 +240,7 @@ class ElasticExchange(PeerExchange):
         weights = torch.empty_like(self.learner.weights)
         version = self.learner.snapshot(weights)
         note = self.coordination.note(version=version, steps=self.learner.steps)
-        self.before_sending()
+        self._before_sending()
         return weights.cpu(), note
 
     def _give(self, decision: Decision, gift: tuple[Tensor, Note] | None) -> None:

@@ -7,7 +7,8 @@ from abc import abstractmethod
 from typing_extensions import override
 
 from hadpsgd.decentralized.elastic.exchange import ElasticExchange
-from hadpsgd.decentralized.elastic.members import ElasticMemberMixer, MemberExchange
+from hadpsgd.decentralized.elastic.member_mixer import ElasticMemberMixer
+from hadpsgd.decentralized.elastic.members import MemberExchange
 from hadpsgd.decentralized.elastic.membership import Membership
 from hadpsgd.decentralized.network.collectives import Group
 from hadpsgd.decentralized.network.transport import ElasticTransport
@@ -39,9 +40,12 @@ class ElasticParts(Parts):
         """Of learners, or of members that keep equal copies."""
         transport, membership = self.transport(), self.membership()
         what = (self.learner, self.schedule, transport, self.coordination, self.place, membership)
-        if self.place.size == 1:
-            return self.freely(ElasticExchange(*what, life=self.life, rounding=self.rounding))
-        exchange = MemberExchange(*what, life=self.life, rounding=self.rounding)
+        kind = ElasticExchange if self.place.size == 1 else MemberExchange
+        exchange = kind(
+            *what, life=self.life, rounding=self.rounding, before_sending=self.before_sending
+        )
+        if not isinstance(exchange, MemberExchange):
+            return self.freely(exchange)
         if self.alone:
             exchange.be_alone()
         return ElasticMemberMixer(

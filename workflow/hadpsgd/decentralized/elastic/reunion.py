@@ -27,7 +27,7 @@ from hadpsgd.decentralized.core.engine import Backward, LostMemberError
 from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.sums import mean_of
 from hadpsgd.decentralized.elastic.helpers import Helpers
-from hadpsgd.decentralized.elastic.members import ElasticMemberMixer
+from hadpsgd.decentralized.elastic.member_mixer import ElasticMemberMixer
 from hadpsgd.decentralized.elastic.membership import OVER, TooLateError
 from hadpsgd.decentralized.network.collectives import Group, losses
 from hadpsgd.decentralized.network.rendezvous import Meeting, process_group

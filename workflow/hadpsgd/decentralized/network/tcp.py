@@ -71,6 +71,7 @@ class TcpTransport:
         host: the address to listen at.
         timeout: seconds of silence in an exchange until its partners are given up.
         pin: keep snapshots in pinned memory.
+        delay: (partner, bytes) -> seconds that a message is made to need.
     """
 
     def __init__(
@@ -83,14 +84,14 @@ class TcpTransport:
         host: str = "127.0.0.1",
         timeout: float = 600.0,
         pin: bool = False,
+        delay: Callable[[int, int], float] | None = None,
     ) -> None:
         self.rank = rank
         self.timeout = timeout
         self.bytes_sent = self.bytes_received = 0
         self.interrupted: Callable[[], bool] = lambda: False
         """Asked now and then during a silent exchange; ends it."""
-        self.delay: Callable[[int, int], float] | None = None
-        """(partner, bytes) -> seconds that a message is made to need."""
+        self._delay = delay
         self.meanwhile: Callable[[], None] = lambda: None
         """Called during an exchange whenever something may have come."""
         self._unsaid: defaultdict[int, list[Header]] = defaultdict(list)
@@ -155,7 +156,7 @@ class TcpTransport:
                 raise UnsettledError(
                     rank=self.rank, round_=round_, arrived=current.arrived, lost=lost
                 )
-            self._connections.events(LOOK_UP_SECONDS if self.delay is None else DELAY_SECONDS)
+            self._connections.events(LOOK_UP_SECONDS if self._delay is None else DELAY_SECONDS)
             self.meanwhile()
 
     def tell(self, j: int, message: Header) -> None:
@@ -235,9 +236,9 @@ class TcpTransport:
 
     def _proceed(self, current: _Round, j: int, note: Note) -> bool:
         """Do with partner `j` what can be done now; False if it is lost."""
-        if self.delay is not None:
+        if self._delay is not None:
             size = current.nbytes * (1 + current.partners.index(j))
-            if time.monotonic() < current.begin + self.delay(j, size):
+            if time.monotonic() < current.begin + self._delay(j, size):
                 return True
         try:
             link = self._connections.to(j)

@@ -26,15 +26,13 @@ from hadpsgd.decentralized.core.buffers import Flat, flatten
 from hadpsgd.decentralized.core.engine import NotFiniteError
 from hadpsgd.decentralized.core.left import Left
 from hadpsgd.decentralized.core.stores import LocalStore
-from hadpsgd.decentralized.core.supply import Claims
-from hadpsgd.decentralized.core.work import Ledger
-from hadpsgd.decentralized.elastic.membership import TooLateError
 from hadpsgd.decentralized.network.rounding import ROUNDINGS, message_like
 from hadpsgd.decentralized.record.record import Recorder
 from hadpsgd.decentralized.simulated.clock import VirtualClock
 from hadpsgd.decentralized.simulated.making import Change, make_node, views_of
 from hadpsgd.decentralized.simulated.meetings import Assembly
 from hadpsgd.decentralized.simulated.node import Node, Problem, Setting, Step, refuse
+from hadpsgd.decentralized.simulated.tasks import Tasks
 from hadpsgd.decentralized.simulated.transport import Network
 
 __all__ = ["Node", "Problem", "Setting", "Simulation", "Step"]
@@ -88,7 +86,7 @@ class Simulation:
         self.clock = VirtualClock()
         refuse(setting)
         flat = flat or flatten(problem.module)
-        self._flat = flat
+        self.flat = flat
         self.slots = flat.slots
         self.gradient = flat.gradient
         message = message_like(flat.weights, ROUNDINGS[setting.strategy.wire])
@@ -118,12 +116,13 @@ class Simulation:
         """
         if not steps and not self.setting.shared_steps and math.isinf(seconds):
             raise ValueError("a simulation ends after some steps or seconds")
+        tasks = Tasks(self, steps or math.inf)
         for node in self.nodes:
-            self._spawn(node, steps or math.inf)
+            tasks.spawn(node)
         for index, moment in self.setting.deaths.items():
-            self.clock.after(moment, partial(self._die, index))
+            self.clock.after(moment, partial(tasks.die, index))
         for index, moment in self.setting.returns.items():
-            self.clock.after(moment, partial(self._come_back, index, steps or math.inf))
+            self.clock.after(moment, partial(tasks.come_back, index))
         if self.watch is not None:
             self.clock.spawn(self._observe, name="watch", daemon=True)
         self.clock.run(until=seconds)
@@ -221,119 +220,6 @@ class Simulation:
             self.take_gradient(node)
             total += self.gradient
         return total.div_(len(self.nodes))
-
-    # --- tasks ---
-
-    def _spawn(self, node: Node, steps: float) -> None:
-        name = f"learner {node.index}"
-        node.task = self.clock.spawn(self._learn, node, steps, name=name)
-
-    def _die(self, index: int) -> None:
-        node = self.nodes[index]
-        if node.task.done:
-            return  # it came to its end before
-        self.dead.add(index)
-        self.network.leave(index, dies=True)
-        for task in (node.task, node.engine.mixer.task):
-            self.clock.kill(task)
-
-    def _come_back(self, index: int, steps: float) -> None:
-        if index not in self.dead:
-            return
-        self.network.come_back(index)
-        node = make_node(self, index, self._flat, self.nodes[index])
-        node.task = self.clock.spawn(self._rejoin, node, steps, name=f"learner {index}")
-
-    def _rejoin(self, node: Node, steps: float) -> None:
-        try:
-            node.engine.join(self.setting.patience)
-        except TooLateError:
-            self.network.leave(node.index, dies=False)
-            return
-        self.nodes[node.index] = node
-        self.dead.discard(node.index)
-        self._learn(node, steps)
-
-    def _learn(self, node: Node, steps: float) -> None:
-        if node.begins:
-            self.clock.sleep(node.begins)
-        if self.setting.shared_steps:
-            self._share(node)
-        else:
-            self._steps(node, steps)
-        node.ended = self.clock.now()
-
-    def _steps(self, node: Node, steps: float) -> None:
-        with node.engine as engine:
-            while engine.steps < steps:
-                step = engine.steps
-                self._step(node, rate=self.setting.rate(step), last=step + 1 == steps)
-                self._pause(node)
-                if engine.over:
-                    return
-            self._serve(node)
-
-    def _share(self, node: Node) -> None:
-        """As `_steps`, on blocks of the work that all share."""
-        nodes = len(self.nodes)
-        with node.engine as engine:
-            ledger = Ledger(
-                self.store,
-                self.left,
-                learner=node.index,
-                learners=nodes,
-                generation=engine.living[0] if node.life > 1 else 0,
-                now=self.clock.now,
-            )
-            claims = Claims(ledger, lambda: engine.living)
-            while not engine.over:
-                node.block = claims.next()
-                if node.block is None:
-                    if claims.over():
-                        break
-                    engine.rest()
-                else:
-                    self._step(node, rate=self.setting.rate(node.block // nodes), last=False)
-                    ledger.finish(node.block)
-                self._pause(node)
-            if not engine.over:
-                engine.no_more_gradients()
-            self._serve(node)
-
-    def _step(self, node: Node, *, rate: float, last: bool) -> None:
-        step = node.engine.steps
-        node.taken = None
-        begin, seconds = self.clock.now(), self.setting.gradient_seconds(node=node.index, step=step)
-        node.span = begin, begin + seconds
-        self.clock.sleep(seconds)
-        if self.setting.strategy.late:
-            self.take_gradient(node)
-        report = node.engine.step(rate, last=last, block=node.block)
-        norm, skipped = node.taken or (report.norm, report.skipped)
-        done = Step(
-            moment=self.clock.now(),
-            node=node.index,
-            step=step,
-            loss=node.loss,
-            staleness=report.staleness,
-            exposed=report.exposed,
-            norm=norm,
-            skipped=skipped,
-            block=node.block,
-        )
-        node.steps.append(done)
-        self.on_step(node, done)
-
-    def _serve(self, node: Node) -> None:
-        while not node.engine.over:
-            node.engine.serve()
-            self._pause(node)
-
-    def _pause(self, node: Node) -> None:
-        if node.engine.paused:
-            self.on_pause(node)
-            if not node.engine.over:
-                node.engine.go_on()
 
     def _observe(self) -> None:
         assert self.watch is not None

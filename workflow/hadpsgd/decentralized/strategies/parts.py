@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from hadpsgd.decentralized.core.coordination import Coordination
 from hadpsgd.decentralized.core.learner import Learner
@@ -27,6 +28,7 @@ class Parts(ABC):
 
     Args:
         members: of a super-learner, for the communication thread.
+        before_sending: called before others can see a snapshot.
     """
 
     def __init__(
@@ -37,6 +39,8 @@ class Parts(ABC):
         place: Place,
         clock: Clock,
         members: Group,
+        *,
+        before_sending: Callable[[], object] = lambda: None,
     ) -> None:
         self.learner = learner
         self.strategy = strategy
@@ -44,6 +48,7 @@ class Parts(ABC):
         self.place = place
         self.clock = clock
         self.members = members
+        self.before_sending = before_sending
         self.coordination = Coordination(schedule, place.node)
         self.rounding = ROUNDINGS[strategy.wire]
 
@@ -65,6 +70,7 @@ class Parts(ABC):
             self.place,
             self.members,
             self.rounding,
+            before_sending=self.before_sending,
         )
 
     def no_mixer(self) -> Mixer:
@@ -83,7 +89,14 @@ class Parts(ABC):
         """Exchanges with one partner at a time, which learners draw."""
         quiet, transport = Quiet(self.schedule, self.place.node), self.transport()
         exchange = PartnerExchange(
-            self.learner, self.schedule, transport, quiet, self.place, self.members, self.rounding
+            self.learner,
+            self.schedule,
+            transport,
+            quiet,
+            self.place,
+            self.members,
+            self.rounding,
+            before_sending=self.before_sending,
         )
         return PartnerMixer(self.learner, self.strategy, exchange, quiet, transport, self.clock)
 

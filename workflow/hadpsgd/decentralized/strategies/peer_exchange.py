@@ -26,6 +26,8 @@ class PeerExchange(Exchange):
 
     A member of a super-learner exchanges its shard with its counterparts in the others, and the
     members then gather the shards: a super-learner sends each weight once.
+
+    `before_sending` is called before others can see a snapshot.
     """
 
     def __init__(
@@ -37,6 +39,8 @@ class PeerExchange(Exchange):
         place: Place,
         members: Group,
         rounding: Rounding | None = None,
+        *,
+        before_sending: Callable[[], object] = lambda: None,
     ) -> None:
         super().__init__()
         self.learner = learner
@@ -56,8 +60,7 @@ class PeerExchange(Exchange):
         self._message = message_like(self.own, rounding) if self.own.is_cuda else self.own
         """On a GPU: of the last partner, or to all, on its way from or to the host's memory."""
         self.mix = Mix(round=0, own=0, takes=())
-        self.before_sending: Callable[[], object] = lambda: None
-        """Called before others can see a snapshot."""
+        self._before_sending = before_sending
 
     @property
     @override
@@ -86,7 +89,7 @@ class PeerExchange(Exchange):
             self.sender.send(self.own, message)
         if self.own.is_cuda:
             outgoing.copy_(message)  # to pinned memory, on this thread's stream
-        self.before_sending()
+        self._before_sending()
 
     def _outgoing(self) -> Tensor:
         """The buffer of what is sent."""

@@ -76,8 +76,6 @@ class Job:
         Raises:
             UserError: fewer sentences than learners, or it diverged.
         """
-        files = Checkpoints(self.checkpoints, rank=self.rank, learners=self.learners)
-        at = files.newest()
         wanted = self.settings
         shape = Shape(
             layers=wanted.layers, cells=wanted.cells, tied=wanted.tied, dropout=wanted.dropout
@@ -92,16 +90,17 @@ class Job:
             clip_norm=self.settings.clip_norm,
             seed=self.seed,
             seconds=LEARNERS_WAIT,
-            agree_on=f"{self.agreed} {at}",
+            agree_on=self.agreed,
         )
+        files = Checkpoints(self.checkpoints, trainer.meeting)
         spoken, dev = text.Text(self.train), text.Text(self.dev)
         share = trainer.share(spoken.batches(self.settings.batch))
         if not len(share):
             what = f"{len(spoken)} sentences are too few for {self.learners} learners"
             raise UserError(f"lm.neural: {what}", fix="Lower lm.neural.batch or learners")
         best = Best(epoch=0, perplexity=math.inf, weights={}, rows=[])
-        if at is not None:
-            state = files.load(at)
+        if found := files.newest():
+            _, state = found
             trainer.load_state_dict(state["trainer"])
             best = Best(**state["best"])
             _say(f"rank {self.rank} goes on from epoch {share.epoch}")
