@@ -38,3 +38,12 @@ def test_a_folder_stands_where_a_file_is_needed(
     assert cli.main([*made, "--data", str(blocked / "data")]) == 2
     told = capsys.readouterr().err
     assert f"{blocked}: is a file" in told and told.count("\n") == 1
+
+
+def test_processes_of_one_number_write_apart(tmp_path: Path) -> None:
+    """Those of several hosts, or containers, in a folder that they share."""
+    path = tmp_path / "a"
+    with atomic_file(path) as one, atomic_file(path) as other:
+        one.write_text("one")
+        other.write_text("other")
+    assert path.read_text() == "one" and [*tmp_path.iterdir()] == [path]

@@ -6,6 +6,7 @@ import errno
 import gzip
 import hashlib
 import os
+import secrets
 import shutil
 import tempfile
 import tokenize
@@ -56,14 +57,17 @@ def check_folder(path: Path) -> None:
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`; on success rename it there, on failure remove it."""
+    """Give a temporary path beside `path`; on success rename it there, on failure remove it.
+
+    No two have one name: processes of several hosts, or containers, share folders and pids.
+    """
     path = Path(path)
     check_folder(path.parent)
     if path.is_dir():
         raise UserError("is a folder, where a file is needed", where=path, fix="Name another")
     with explain_os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
         try:
             yield temporary
             with temporary.open("rb+") as stream:
