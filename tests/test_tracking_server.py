@@ -20,23 +20,39 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 PATIENCE = 1200.0
 WRITERS, STEPS = 30, 40
 
-WRITER = f"""
-import sys, time
+WRITER_PROCESSES = f"""
+import os, sys, time
 from pathlib import Path
+import mlflow  # seconds: once, before they fork
 from hadpsgd.config import load
 from hadpsgd.tracking.events import Begin, Metrics, Point
 from hadpsgd.tracking.recorder import Connection, Recorder
-number = sys.argv[1]
-recorders = [Recorder(Connection(load(Path(file))), number) for file in sys.argv[2:]]
-for recorder in recorders:
-    recorder.send([Begin(name=number, experiment="race", time_ms=1)], now=True)
-for step in range({STEPS}):
+
+def write(number):
+    recorders = [Recorder(Connection(load(Path(file))), number) for file in sys.argv[2:]]
     for recorder in recorders:
-        recorder.send([Metrics(points=[Point(name="m", value=step, step=step, time_ms=1)])])
-for recorder in recorders:
-    while not recorder.send([], now=True):
-        time.sleep(1)
+        recorder.send([Begin(name=number, experiment="race", time_ms=1)], now=True)
+    for step in range({STEPS}):
+        for recorder in recorders:
+            recorder.send([Metrics(points=[Point(name="m", value=step, step=step, time_ms=1)])])
+    for recorder in recorders:
+        while not recorder.send([], now=True):
+            time.sleep(1)
+
+writers = []
+for number in range(int(sys.argv[1])):
+    if not (pid := os.fork()):
+        write(str(number))
+        os._exit(0)
+    writers.append(pid)
+sys.exit(any([os.waitpid(pid, 0)[1] for pid in writers]))
 """
+
+
+def write_at_once(count: int, files: list[Path]) -> None:
+    """So many processes write a run each to the stores of all configs."""
+    command = [sys.executable, "-c", WRITER_PROCESSES, str(count), *map(str, files)]
+    assert subprocess.run(command, timeout=PATIENCE, check=False).returncode == 0
 
 
 @pytest.fixture(autouse=True)
@@ -64,11 +80,7 @@ def test_thirty_writers_to_a_server_and_to_one_file(database: str, tmp_path: Pat
         for name, uri in uris.items():
             config = make_config(tmp_path / name, tracking={"uri": uri})
             files.append(write_config(config, tmp_path / name / "config.yaml"))
-        writers = [
-            subprocess.Popen([sys.executable, "-c", WRITER, str(number), *map(str, files)])
-            for number in range(WRITERS)
-        ]
-        assert [writer.wait(PATIENCE) for writer in writers] == [0] * WRITERS
+        write_at_once(WRITERS, files)
         for name, uri in uris.items():
             store = Store(uri, tmp_path / name / "tracking")
             experiments = store.client.search_experiments(filter_string="name = 'race'")
@@ -132,11 +144,7 @@ def test_postgres_without_a_server(tmp_path: Path) -> None:
     with postgres(programs) as uri:
         config = make_config(tmp_path, tracking={"uri": uri})
         file = write_config(config, tmp_path / "config.yaml")
-        writers = [
-            subprocess.Popen([sys.executable, "-c", WRITER, str(number), str(file)])
-            for number in range(4)
-        ]
-        assert [writer.wait(PATIENCE) for writer in writers] == [0] * 4
+        write_at_once(4, [file])
         store = Store(uri, tmp_path / "tracking")
         for number in range(4):
             history = store.client.get_metric_history(store.run_id(str(number)), "m")
