@@ -133,8 +133,10 @@ def test_a_training_killed_outright_resumes(workflow: Workflow) -> None:
     """kill -9 of launcher and ranks in mid-training; the same command finishes the same run."""
     key = workflow.key("hadpsgd-2x2")
     (workflow.out / "wer.md").unlink()
-    for part in ("runs", "decode", "score", "../checkpoints/tiny"):
-        shutil.rmtree(workflow.out / part)
+    for part in ("runs", "decode", "score"):
+        shutil.rmtree(workflow.out / part / key)
+    for checkpoints in (workflow.out / "../checkpoints/tiny").glob("hadpsgd-2x2-*"):
+        shutil.rmtree(checkpoints)
     log = workflow.out / f"logs/train.{key}.log"
     log.unlink(missing_ok=True)
     running = subprocess.Popen(
@@ -150,7 +152,7 @@ def test_a_training_killed_outright_resumes(workflow: Workflow) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     kill_training(workflow.out)
-    assert running.wait(timeout=600) != 0  # the other run goes on
+    assert running.wait(timeout=600) != 0
     again = workflow.run()
     assert again.returncode == 0, again.stdout[-3000:] + again.stderr[-3000:]
     epochs = [float(epoch) for epoch in re.findall(r"epoch ([\d.]+)/", log.read_text())]

@@ -219,6 +219,19 @@ def test_who_lacks_what_a_partner_counts_leaves() -> None:
             assert not exchange.settle(decision)
 
 
+def test_who_is_whole_again_gives_by_its_first_member() -> None:
+    """The other one takes part with the same change that lets a newcomer in: it has no weights."""
+    decision = Decision(2, (0, 1), 6, sources={0: 1}, size=2, restored=(1,))
+    exchange = MemberExchange.__new__(MemberExchange)
+    exchange.membership = SimpleNamespace(reduced=())  # type: ignore[assignment]
+    exchange.place = Place(rank=1, world=4, size=2)
+    exchange.learner = SimpleNamespace(weights=torch.zeros(4))  # type: ignore[assignment]
+    assert exchange._giver(decision, 1) == 2
+    assert exchange._giver(Decision(2, (0, 1), 6, sources={0: 1}, size=2), 1) == 3
+    exchange.place = Place(rank=2, world=4, size=2)
+    assert [*exchange._receivers(decision, 0)] == [0, 1]
+
+
 def test_weights_that_are_rounded_are_refused() -> None:
     place = Place(rank=0, world=4, size=2)
     meeting = Meeting(place=place, local_world=4, host="", store=None, timeout=timedelta(1))
