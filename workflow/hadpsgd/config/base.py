@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
 import re
+import sys
 from collections.abc import Mapping
+from functools import cache
+from itertools import pairwise
 from typing import Annotated, Any, Final, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 from typing_extensions import override
 
@@ -23,12 +34,14 @@ made before there was such a key is not made again."""
 
 
 class Section(BaseModel):
-    """A section: unknown keys are refused, values are frozen, docstrings document the keys."""
+    """A section: unknown keys are refused, values are frozen, docstrings document the keys.
+
+    They are read when a schema is asked for: pydantic would read them whenever a command begins.
+    """
 
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
-        use_attribute_docstrings=True,
         protected_namespaces=(),
         allow_inf_nan=False,
     )
@@ -44,6 +57,24 @@ class Section(BaseModel):
                 raise ValueError(f"{name} should be a number, not yes or no")
         return given
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> Any:
+        made = handler(core)
+        keys = handler.resolve_ref_schema(made).get("properties", {})
+        for name, text in cls.meanings().items():
+            if name in keys:
+                keys[name].setdefault("description", text)
+        return made
+
+    @classmethod
+    def meanings(cls) -> dict[str, str]:
+        """What docstrings say of the keys."""
+        found: dict[str, str] = {}
+        for base in reversed(cls.__mro__):
+            if issubclass(base, Section):
+                found |= _docstrings(base.__module__).get(base.__name__, {})
+        return found
+
     @override
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """As pydantic's, which takes along what was cached of the old values."""
@@ -51,6 +82,25 @@ class Section(BaseModel):
         for name in copied.__dict__.keys() - type(self).model_fields.keys():
             del copied.__dict__[name]
         return copied
+
+
+@cache
+def _docstrings(module: str) -> dict[str, dict[str, str]]:
+    """Class -> attribute -> the string below it."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {
+        section.name: {
+            key.target.id: inspect.cleandoc(below.value.value)
+            for key, below in pairwise(section.body)
+            if isinstance(key, ast.AnnAssign)
+            and isinstance(key.target, ast.Name)
+            and isinstance(below, ast.Expr)
+            and isinstance(below.value, ast.Constant)
+            and isinstance(below.value.value, str)
+        }
+        for section in tree.body
+        if isinstance(section, ast.ClassDef)
+    }
 
 
 def _truth(value: Any) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import Field, SerializerFunctionWrapHandler, create_model, model_serializer
+from typing_extensions import override
 
 from hadpsgd.config.base import Section
 
@@ -14,6 +15,14 @@ S = TypeVar("S", bound=Section)
 
 class Changes(Section):
     """Keys that are given stand for themselves, those that are not (None) for the common ones."""
+
+    section: ClassVar[type[Section]] = Section
+    """Whose keys these are."""
+
+    @override
+    @classmethod
+    def meanings(cls) -> dict[str, str]:
+        return cls.section.meanings() | super().meanings()
 
     @model_serializer(mode="wrap")
     def _given(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -31,11 +40,13 @@ def changes_of(section: type[Section]) -> type[Changes]:
             kind = Annotated[(kind, *field.metadata)]
         fields[name] = (
             kind | None,
-            Field(None, description=field.description, json_schema_extra=field.json_schema_extra),
+            Field(None, json_schema_extra=field.json_schema_extra),
         )
     name = f"{section.__name__}Changes"
     doc = f"{section.__doc__} What is left out is as in the common section."
-    return create_model(name, __base__=Changes, __doc__=doc, **fields)
+    made = create_model(name, __base__=Changes, __doc__=doc, **fields)
+    made.section = section
+    return made
 
 
 def changed(section: S, changes: Changes | None) -> S:

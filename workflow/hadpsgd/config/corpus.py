@@ -96,7 +96,7 @@ class DataSet(Section):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> Any:
-        section = handler.resolve_ref_schema(handler(core))
+        section = handler.resolve_ref_schema(super().__get_pydantic_json_schema__(core, handler))
         what = {"description": section.pop("description"), "title": section.pop("title")}
         return {"anyOf": [{"type": "string"}, section], **what}
 
