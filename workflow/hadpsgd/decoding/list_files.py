@@ -47,7 +47,7 @@ def write(path: Path, lists: Iterable[tuple[str, NbestList]], *, lattices: str) 
     with (
         atomic_file(path) as temporary,
         temporary.open("wb") as raw,
-        gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=1, mtime=0) as stream,
+        gzip.GzipFile("", "wb", fileobj=raw, compresslevel=1, mtime=0) as stream,
     ):
         stream.write(json.dumps({_LATTICES: lattices}).encode() + b"\n")
         for utterance, found in lists:
