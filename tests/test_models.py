@@ -157,6 +157,13 @@ def test_saved_model_comes_back(tmp_path: Path) -> None:
     assert torch.equal(read.log_priors, meta.log_priors)
 
 
+def test_equal_models_are_equal_files(tmp_path: Path) -> None:
+    model, meta = small(), meta_of()
+    for name in ("one.pt", "other.pt"):
+        save_model(tmp_path / name, model, meta)
+    assert (tmp_path / "one.pt").read_bytes() == (tmp_path / "other.pt").read_bytes()
+
+
 def test_meta_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     model = BLSTM(SMALL, input_dim=5, num_pdfs=12)
     with pytest.raises(ValueError, match="dimensions"):

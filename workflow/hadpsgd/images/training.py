@@ -184,9 +184,10 @@ def _finish(
         some = folders.some(settings.statistics_batches, batch=batch, seed=seed, workers=workers)
         network.estimate_statistics(net, some, device)
     score = evaluate(net, folders.held_out_batches(batch=batch, workers=workers), device)
-    with atomic_file(settings.out / "final.pt") as temporary:
-        weights = {name: value.cpu().clone() for name, value in net.state_dict().items()}
-        torch.save({"model": weights, "classes": folders.train.classes}, temporary)
+    weights = {name: value.cpu().clone() for name, value in net.state_dict().items()}
+    with atomic_file(settings.out / "final.pt") as temporary, temporary.open("wb") as stream:
+        # not to a path, whose name would be in it
+        torch.save({"model": weights, "classes": folders.train.classes}, stream)
     summary = {
         "model": settings.model,
         "learners": learners,

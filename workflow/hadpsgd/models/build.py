@@ -79,14 +79,18 @@ def save_model(path: Path, model: BLSTM, meta: ModelMeta) -> None:
         "log_priors": meta.log_priors.detach().cpu().float().clone(),
         "state_dict": {k: v.detach().cpu().clone() for k, v in model.state_dict().items()},
     }
-    with atomic_file(path) as temporary:
-        torch.save(content, temporary)
+    _write(content, path)
 
 
 def save_diverged(path: Path, why: str) -> None:
     """Write a `final.pt` that says why there are no weights."""
-    with atomic_file(path) as temporary:
-        torch.save({"format": FORMAT, "diverged": why}, temporary)
+    _write({"format": FORMAT, "diverged": why}, path)
+
+
+def _write(content: dict[str, Any], path: Path) -> None:
+    # to a stream: given a path, torch writes its name into the file, and equal models differ
+    with atomic_file(path) as temporary, temporary.open("wb") as stream:
+        torch.save(content, stream)
 
 
 def why_diverged(path: Path) -> str:

@@ -76,8 +76,8 @@ def save(path: Path, model: LstmLm, words: Words, weights: dict[str, Tensor]) ->
         "other": words.other,
         "weights": weights,
     }
-    with atomic_file(path) as temporary:
-        torch.save(content, temporary)
+    with atomic_file(path) as temporary, temporary.open("wb") as stream:
+        torch.save(content, stream)  # not to a path, whose name would be in it
 
 
 def load(path: Path, device: torch.device | None = None) -> tuple[LstmLm, Words]:
