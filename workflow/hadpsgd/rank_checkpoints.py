@@ -52,7 +52,7 @@ class Checkpoints:
         start = self._files.start()
         for saved in found_in(self.folder):
             remove_before(saved.folder, start + 1)
-        if start == max(int(each.name) for each in (self.folder / "starts").iterdir()):
+        if start == checkpoints.last_start(self.folder):
             shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -38,10 +38,7 @@ def changes_of(section: type[Section]) -> type[Changes]:
             kind = changes_of(kind)
         if field.metadata:
             kind = Annotated[(kind, *field.metadata)]
-        fields[name] = (
-            kind | None,
-            Field(None, json_schema_extra=field.json_schema_extra),
-        )
+        fields[name] = kind | None, Field(None, json_schema_extra=field.json_schema_extra)
     name = f"{section.__name__}Changes"
     doc = f"{section.__doc__} What is left out is as in the common section."
     made = create_model(name, __base__=Changes, __doc__=doc, **fields)

@@ -25,6 +25,9 @@ from hadpsgd.files import atomic_file, explain_os_errors, sha256
 from hadpsgd.training.parts import Written, remove_before
 from hadpsgd.training.saved import Saved, complete, found_in
 
+STARTS = "starts"
+"""Folder with a file for each start of the run, named by its number."""
+
 
 def _copied(state: dict[str, Any]) -> dict[str, Any]:
     """The state, with tensors that nobody else changes."""
@@ -50,9 +53,14 @@ def _sound_for_all(meeting: Meeting) -> set[str]:
     return set.intersection(*(set(store.get(rank).decode().split()) for rank in ranks))
 
 
+def last_start(folder: Path) -> int:
+    """The number of the last start of the run so far."""
+    return max(int(start.name) for start in (folder / STARTS).iterdir())
+
+
 def _begin(folder: Path) -> int:
     """The number of a start of the run, which no other start has, nor will have."""
-    starts = folder / "starts"
+    starts = folder / STARTS
     with explain_os_errors(starts):
         starts.mkdir(parents=True, exist_ok=True)
         for number in itertools.count(1):
