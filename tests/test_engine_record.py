@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
+from hadpsgd.decentralized.core.buffers import flatten
 from hadpsgd.decentralized.core.events import Event, Join, Mix, Update
+from hadpsgd.decentralized.core.learner import Learner
+from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.record import reading
 from hadpsgd.decentralized.record.entries import Entry, Fold, Forget, planned
 from hadpsgd.decentralized.record.reading import read
@@ -211,3 +215,17 @@ def test_events_are_kept_while_another_thread_flushes(tmp_path: Path) -> None:
     thread.join()
     recorder.flush()
     assert len(read(path, RING)) == 20_000
+
+
+def test_a_pause_after_a_round_without_partners_is_told() -> None:
+    """The next gradient reads another version, which a replay has to know."""
+    told: list[object] = []
+    learner = Learner(
+        flatten(nn.Linear(2, 1)), Sgd(), record=told.append, folded=lambda: told.append("fold")
+    )
+    learner.sit_out(Mix(round=0, own=0, takes=()))
+    for _ in range(2):  # once is enough
+        learner.settle()
+    learner.update(rate=0.1)
+    assert told[1] == "fold" and isinstance(told[2], Update) and told[2].read == 1
+    assert len(told) == 3

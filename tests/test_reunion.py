@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -40,16 +41,26 @@ def times_whole_again(crew: Crew, node: int) -> int:
     return sum(node in decision.restored for decision in decisions(crew))
 
 
+def until(crew: Crew, there: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not there():
+        assert time.monotonic() < deadline, crew.ended()
+        time.sleep(0.02)
+
+
+def settled(crew: Crew, node: int) -> bool:
+    """Whether the last change lets a super-learner go, or go on by its first member alone."""
+    found = decisions(crew)
+    return bool(found) and (node not in found[-1].alive or node in found[-1].reduced)
+
+
 def make_whole(crew: Crew, node: int, life: int) -> None:
     """Start new members for those that are missing, and wait until they take part."""
     before = times_whole_again(crew, node)
     for rank in crew.plan.members(node)[1:]:
         if rank not in crew.running:
             crew.start(rank, join=life, returns=True)
-    deadline = time.monotonic() + PATIENCE
-    while times_whole_again(crew, node) == before:
-        assert time.monotonic() < deadline, crew.ended()
-        time.sleep(0.02)
+    until(crew, lambda: times_whole_again(crew, node) > before)
     crew.wait_until_all_mix()
 
 
@@ -80,6 +91,17 @@ def updates(plan: Plan, node: int) -> int:
     return sum(isinstance(event, Update) for event in records(plan)[node])
 
 
+def joins_at_the_end(crew: Crew) -> dict[int, int]:
+    """How often each super-learner joined; at the end all are there, as replayed."""
+    crew.enough()
+    results, plan = crew.results(), crew.plan
+    assert sorted(results) == list(range(plan.learners))
+    nodes = of_nodes(plan, results)
+    check(plan, nodes)
+    check_bits(nodes, replayed(plan)[0])
+    return {n: sum(isinstance(e, Join) for e in found) for n, found in records(plan).items()}
+
+
 @pytest.mark.parametrize(("size", "times"), [(2, 2), (3, 1)])
 def test_new_members_have_weights_and_momentum(
     size: int, times: int, tmp_path: Path, crews: list[Crew]
@@ -96,13 +118,7 @@ def test_new_members_have_weights_and_momentum(
         more = leave_alone(crew, 0, Crew.kill, lives=lives)
         joins, lives = joins + more - lives, more + 1
         make_whole(crew, 0, lives)
-    crew.enough()
-    results = crew.results()
-    assert sorted(results) == list(range(plan.learners))
-    nodes = of_nodes(plan, results)
-    check(plan, nodes)
-    check_bits(nodes, replayed(plan)[0])
-    assert sum(isinstance(event, Join) for event in records(plan)[0]) == joins
+    assert joins_at_the_end(crew)[0] == joins
 
 
 def test_the_first_member_waits_and_mixes_until_others_come(
@@ -124,13 +140,7 @@ def test_the_first_member_waits_and_mixes_until_others_come(
     make_whole(crew, 0, lives + 1)
     while updates(plan, 0) < before + 20:
         crew.wait_until_all_mix()
-    crew.enough()
-    results = crew.results()
-    assert sorted(results) == [0, 1, 2, 3]
-    nodes = of_nodes(plan, results)
-    check(plan, nodes)
-    check_bits(nodes, replayed(plan)[0])
-    assert sum(isinstance(event, Join) for event in records(plan)[0]) == lives
+    assert joins_at_the_end(crew)[0] == lives
 
 
 def test_two_neighbours_that_wait_at_once_are_both_whole_again(
@@ -162,14 +172,7 @@ def test_two_neighbours_that_wait_at_once_are_both_whole_again(
         assert time.monotonic() < deadline, crew.ended()
         crew.wait_until_all_mix()
     assert all(times_whole_again(crew, node) == 1 for node in waiting)
-    crew.enough()
-    results = crew.results()
-    assert sorted(results) == [0, 1, 2, 3]
-    nodes = of_nodes(plan, results)
-    check(plan, nodes)
-    check_bits(nodes, replayed(plan)[0])
-    joins = {n: sum(isinstance(e, Join) for e in found) for n, found in records(plan).items()}
-    assert joins == lives
+    assert joins_at_the_end(crew) == lives
 
 
 def test_a_neighbour_joins_one_that_is_whole_again_by_the_same_change(
@@ -187,7 +190,7 @@ def test_a_neighbour_joins_one_that_is_whole_again_by_the_same_change(
             os.kill(crew.running[rank].pid, signal.SIGKILL)
         crew.wait(struck)
         assert all(crew.done.pop(rank).error == "died" for rank in struck)
-        until(crew, lambda: settled(crew, struck[0] // 2))  # noqa: B023  called at once
+        until(crew, partial(settled, crew, struck[0] // plan.size))
     coming = f"mixing/members/{len(decisions(crew)) + 1}/join/0"
     for rank in (0, 1):
         crew.start(rank, join=1)
@@ -197,27 +200,7 @@ def test_a_neighbour_joins_one_that_is_whole_again_by_the_same_change(
     (both,) = (decision for decision in decisions(crew) if 1 in decision.restored)
     assert 0 in both.newcomers
     crew.wait_until_all_mix()
-    crew.enough()
-    results = crew.results()
-    assert sorted(results) == [0, 1, 2, 3]
-    nodes = of_nodes(plan, results)
-    check(plan, nodes)
-    check_bits(nodes, replayed(plan)[0])
-    joins = {n: sum(isinstance(e, Join) for e in found) for n, found in records(plan).items()}
-    assert joins == {0: 1, 1: 0}
-
-
-def until(crew: Crew, there: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not there():
-        assert time.monotonic() < deadline, crew.ended()
-        time.sleep(0.02)
-
-
-def settled(crew: Crew, node: int) -> bool:
-    """Whether the last change lets a super-learner go, or go on by its first member alone."""
-    found = decisions(crew)
-    return bool(found) and (node not in found[-1].alive or node in found[-1].reduced)
+    assert joins_at_the_end(crew) == {0: 1, 1: 0}
 
 
 def test_who_comes_back_after_the_end_is_too_late(tmp_path: Path, crews: list[Crew]) -> None:
