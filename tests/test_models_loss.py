@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from hadpsgd.models import loss
 from hadpsgd.models.loss import (
     IGNORE,
     cross_entropy,
@@ -29,8 +30,8 @@ def draw(frames: int, dim: int, pdfs: int, seed: int = 0, dtype: torch.dtype = t
 
 
 def test_uniform_posterior_costs_ln_of_outputs() -> None:
-    loss = cross_entropy(torch.zeros(3, 2, 32_000), torch.randint(32_000, (3, 2)))
-    assert float(loss) == pytest.approx(math.log(32_000))
+    found = cross_entropy(torch.zeros(3, 2, 32_000), torch.randint(32_000, (3, 2)))
+    assert float(found) == pytest.approx(math.log(32_000))
 
 
 def test_ignored_frames_do_not_count() -> None:
@@ -76,17 +77,17 @@ def test_gradcheck_of_fused() -> None:
     hidden, weight, bias, targets = draw(5, 3, 6)
     targets[1] = IGNORE
 
-    def loss(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def of(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return linear_cross_entropy(hidden, weight, bias, targets, chunk=2)
 
-    assert torch.autograd.gradcheck(loss, (hidden, weight, bias))
+    assert torch.autograd.gradcheck(of, (hidden, weight, bias))
 
 
 def test_all_frames_ignored_gives_zero() -> None:
     hidden, weight, bias, targets = draw(5, 3, 6)
-    loss = linear_cross_entropy(hidden, weight, bias, targets.fill_(IGNORE), chunk=2)
-    loss.backward()
-    assert float(loss.detach()) == 0 and hidden.grad is not None and not hidden.grad.any()
+    found = linear_cross_entropy(hidden, weight, bias, targets.fill_(IGNORE), chunk=2)
+    found.backward()
+    assert float(found.detach()) == 0 and hidden.grad is not None and not hidden.grad.any()
 
 
 def test_fused_under_autocast_is_near() -> None:
@@ -98,6 +99,48 @@ def test_fused_under_autocast_is_near() -> None:
     (want,) = torch.autograd.grad(cross_entropy(F.linear(hidden, weight, bias), targets), weight)
     assert got.dtype == torch.float32
     assert (got - want).norm() < 1e-2 * want.norm()
+
+
+@settings(max_examples=30)
+@given(
+    frames=st.integers(1, 40),
+    pdfs=st.integers(2, 60),
+    block=st.integers(1, 300),
+    ignored=st.integers(0, 40),
+    seed=st.integers(0, 99),
+)
+def test_bf16_on_a_processor_is_exact_but_for_the_rounding_of_logits_and_their_gradient(
+    frames: int, pdfs: int, block: int, ignored: int, seed: int
+) -> None:
+    """Hidden values, weights and biases here are numbers of bf16; so are logits, by rounding."""
+    hidden, weight, bias, targets = draw(frames, 3, pdfs, seed, torch.float32)
+    targets[:ignored] = IGNORE
+    leaves = [leaf.detach().bfloat16().float().requires_grad_() for leaf in (hidden, weight, bias)]
+    exact = [leaf.detach().double() for leaf in leaves]
+    logits = F.linear(*exact).float().bfloat16().double().requires_grad_()
+    want = cross_entropy(logits, targets)
+    (of_logits,) = torch.autograd.grad(want, logits)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loss, "BLOCK_VALUES", block)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = linear_cross_entropy(*leaves, targets)
+    torch.testing.assert_close(found.double(), want.detach(), rtol=1e-5, atol=1e-6)
+    got = torch.autograd.grad(found, leaves)
+    wanted = of_logits @ exact[1], of_logits.T @ exact[0], of_logits.sum(0)
+    for ours, reference, other in zip(got[:2], wanted[:2], exact[1::-1], strict=True):
+        # the gradient's rounding and the product's, each half a step of bf16
+        bound = 2**-8 * (of_logits.norm() * other.norm() + reference.norm())
+        assert (ours - reference).norm() <= 1.01 * bound
+    assert (got[2] - wanted[2]).norm() <= 1e-5  # summed before rounding
+
+
+def test_a_posterior_that_underflows_has_a_finite_loss_in_bf16() -> None:
+    hidden, targets = torch.ones(1, 1), torch.tensor([1])
+    weight, bias = torch.tensor([[512.0], [0.0]], requires_grad=True), torch.zeros(2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = linear_cross_entropy(hidden, weight, bias, targets)
+    assert float(found.detach()) == 512
+    assert torch.autograd.grad(found, weight)[0].tolist() == [[1.0], [-1.0]]
 
 
 def test_scores_add_up_over_batches() -> None:

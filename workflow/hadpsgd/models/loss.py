@@ -22,7 +22,10 @@ IGNORE = -100
 """Target of a frame that does not count (padding), as in torch.nn.functional.cross_entropy."""
 
 CHUNK_VALUES = 2**26
-"""Logits held at once; outputs that give fewer take the plain path."""
+"""Logits held at once; outputs that give fewer take the plain path, but for bf16 on processors."""
+
+BLOCK_VALUES = 2**18
+"""Logits whose softmax is computed at once: in float32 they stay in a processor's cache."""
 
 KERNELS = True
 """Compute logits twice in Triton where `fused_loss` can, instead of storing a chunk's."""
@@ -61,12 +64,14 @@ def linear_cross_entropy(
         weight: [num_pdfs, projection].
         bias: [num_pdfs].
         targets: pdf-ids [...], int64, frames of IGNORE do not count.
-        chunk: frames at once; None takes the plain path for small outputs, else as many frames
+        chunk: frames at once; None takes the plain path where that is faster, else as many frames
             as CHUNK_VALUES allows.
     """
     frames = targets.numel()
     if chunk is None:
-        if frames * len(weight) <= CHUNK_VALUES:
+        # autocast on a processor would hold, and pass over, all logits in fp32 several times
+        blockwise = hidden.device.type == "cpu" and working_type(hidden) == torch.bfloat16
+        if frames * len(weight) <= CHUNK_VALUES and not blockwise:
             return cross_entropy(F.linear(hidden, weight, bias), targets)
         chunk = max(1, CHUNK_VALUES // len(weight))
     flat = hidden.reshape(frames, -1)
@@ -123,11 +128,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
             for start in range(0, len(x), chunk):
                 rows = slice(start, start + chunk)
                 logits = torch.addmm(b, x[rows], w.T, out=buffer[: len(x[rows])])
-                part, gradient = _softmax_gradient(logits, targets[rows], scale)
+                part, gradient, of_bias = _softmax_gradient(logits, targets[rows], scale)
                 loss += part
                 if dx is None or dw is None or db is None:
                     continue
-                db += gradient.sum(0, dtype=exact)
+                db += of_bias
                 torch.mm(gradient, w, out=dx[rows])
                 # the sum over chunks is kept exact where the products are in bf16
                 add_product(dw, gradient.T, x[rows])
@@ -143,8 +148,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return dx * scale.to(dx.dtype), dw * scale.to(dw.dtype), db * scale.to(db.dtype), None, None
 
 
-def _softmax_gradient(logits: Tensor, targets: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum of the losses times `scale`, and d loss / d logits, in the memory of the logits."""
+def _softmax_gradient(
+    logits: Tensor, targets: Tensor, scale: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Sum of the losses times `scale`; d loss / d logits, in the memory of the logits; its sums
+    over frames [pdfs], of the type of `scale`.
+    """
     if use_kernels(logits):
         from hadpsgd.models import kernels
 
@@ -153,13 +162,20 @@ def _softmax_gradient(logits: Tensor, targets: Tensor, scale: Tensor) -> tuple[T
             logits, targets, scale, losses, pdfs=logits.shape[1], ignore=IGNORE,
             BLOCK=4096, num_warps=8,
         )  # fmt: skip
-        return losses.sum(), logits
-    exact = logits.to(scale.dtype)
-    log_normaliser = exact.logsumexp(-1)
-    counts = targets != IGNORE
-    index = targets.clamp(min=0)[:, None]
-    losses = (log_normaliser - exact.gather(-1, index)[:, 0]) * counts
-    factor = counts * scale
-    gradient = exact.sub_(log_normaliser[:, None]).exp_().mul_(factor[:, None])
-    gradient.scatter_add_(-1, index, -factor[:, None])
-    return losses.sum() * scale, logits.copy_(gradient)
+        return losses.sum(), logits, logits.sum(0, dtype=scale.dtype)
+    loss = torch.zeros_like(scale)
+    of_bias = scale.new_zeros(logits.shape[1])
+    step = max(1, BLOCK_VALUES // logits.shape[1])
+    for part, wanted in zip(logits.split(step), targets.split(step), strict=True):
+        exact = part.to(scale.dtype)
+        index = wanted.clamp(min=0)[:, None]
+        of_target, top = exact.gather(-1, index), exact.amax(-1, keepdim=True)
+        gradient = exact.softmax(-1)
+        # the largest posterior never underflows, as that of a target may
+        log_normaliser = top - gradient.amax(-1, keepdim=True).log()
+        factor = ((wanted != IGNORE) * scale)[:, None]
+        loss += ((log_normaliser - of_target) * factor).sum()
+        gradient.mul_(factor).scatter_add_(-1, index, -factor)
+        of_bias += gradient.sum(0)
+        part.copy_(gradient)
+    return loss, logits, of_bias
