@@ -23,9 +23,12 @@ from processes import collect, launch, run
 from servers import free_port
 from torch import nn
 
+from hadpsgd import locks
 from hadpsgd.decentralized.trainer import Trainer
+from hadpsgd.errors import UserError
 from hadpsgd.images.folders import Folders
 from hadpsgd.images.training import Settings, train
+from hadpsgd.run_folder import LAUNCH_LOCK
 from hadpsgd.training.saved import complete
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -247,6 +250,17 @@ def test_a_signal_stops_all_and_the_command_goes_on(
         for ours, theirs in zip(whole, again, strict=True):
             for name, value in ours["own"].items():
                 np.testing.assert_array_equal(value, theirs["own"][name], err_msg=name)
+
+
+def test_a_second_training_in_a_folder_is_refused(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both would write its metrics, checkpoints and result."""
+    monkeypatch.setattr(locks, "GRACE_SECONDS", 0.0)
+    with locks.locked(tmp_path / LAUNCH_LOCK, "process 1 on here"):
+        with pytest.raises(UserError, match="process 1 on here trains here already"):
+            train(settings(pictures, tmp_path))
+        assert [file.name for file in tmp_path.iterdir()] == [LAUNCH_LOCK]
 
 
 def test_checkpoints_by_steps_need_equal_steps(pictures: Path, tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ import hashlib
 import json
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,13 +19,15 @@ from hadpsgd.decentralized.offered import decentralize, started
 from hadpsgd.decentralized.pool import Pool
 from hadpsgd.decentralized.trainer import Trainer
 from hadpsgd.errors import UserError
-from hadpsgd.files import atomic_file, write_text
+from hadpsgd.files import atomic_file, explain_os_errors, write_text
 from hadpsgd.images import network
 from hadpsgd.images.folders import Folders
 from hadpsgd.images.metrics import Rows, Score, criterion, evaluate
 from hadpsgd.images.recipe import Recipe
+from hadpsgd.locks import locked, myself
 from hadpsgd.rank_checkpoints import Checkpoints
 from hadpsgd.rank_device import device_of
+from hadpsgd.run_folder import LAUNCH_LOCK
 
 OF_NO_RESULT = ("data", "out", "workers", "device", "save_every")
 """Settings with which the result is the same."""
@@ -63,9 +67,24 @@ def train(settings: Settings) -> None:
     """Train to the end, from the last checkpoint if there is one; rank 0 writes the result.
 
     Raises:
-        UserError: no such pictures, network or strategy; too few pictures.
+        UserError: no such pictures, network or strategy; too few pictures; another training works
+            in the folder.
     """
     rank, learners = started()
+    with _alone(settings.out) if rank == 0 else nullcontext():
+        _train(settings, rank=rank, learners=learners)
+
+
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Hold the lock of a folder, whose files one training at a time writes."""
+    with explain_os_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+    with locked(out / LAUNCH_LOCK, myself(), does="trains here"):
+        yield
+
+
+def _train(settings: Settings, *, rank: int, learners: int) -> None:
     device, recipe = device_of(settings.device), settings.recipe
     folders = Folders.open(settings.data, size=settings.size)
     hash_ = settings.identity(learners=learners, pictures=len(folders.train))
