@@ -165,6 +165,7 @@ BAD = {
     "no file": (3, ",on,Bob", "takes.csv:3: no file is named"),
     "no speaker": (3, "my takes/Bob take 01.wav,on,", "takes.csv:3: no speaker"),
     "twice": (3, "my takes/../my takes/Ann take 00.wav,on,Ann", "takes.csv:3: .*in line 2 already"),
+    "quote": (3, 'my takes/Bob take 01.wav,"on,Bob', r"takes.csv:3: a quotation .* to line 4\."),
     "comma": (3, "my takes/Bob take 01.wav,on, off,Bob", "takes.csv:3: 4 columns instead of 3"),
 }  # fmt: skip
 

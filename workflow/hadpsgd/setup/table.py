@@ -49,7 +49,8 @@ def read_rows(path: Path, report: Report) -> list[Row]:
     """Read a table; files are looked up from its folder.
 
     Faults reported, by line: another number of columns than the first line has, no file, no text, a
-    file that an earlier line has, another set than `SETS`, a speaker or set in some lines alone.
+    file that an earlier line has, another set than `SETS`, a speaker or set in some lines alone, a
+    quotation mark that takes in other lines.
 
     Raises:
         UserError: it cannot be read, is not UTF-8, lacks a column or has no lines.
@@ -59,11 +60,17 @@ def read_rows(path: Path, report: Report) -> list[Row]:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     header = [name.strip().lower() for name in next(reader, [])]
     places = _places(path, header, separator)
-    rows, filled = [], False
+    rows, filled, last = [], False, reader.line_num
     for cells in reader:
+        line, last = last + 1, reader.line_num
         if any(cell.strip() for cell in cells):
             filled = True
-            where = f"{path}:{reader.line_num}"
+            where = f"{path}:{line}"
+            if last > line:
+                what = f'a quotation mark (") takes in all up to line {last}'
+                fix = "Close it in its line, or remove it; write a text into one line"
+                report(UserError(what, where=where, fix=fix))
+                continue
             if len(cells) != len(header):
                 report(
                     UserError(
@@ -73,7 +80,7 @@ def read_rows(path: Path, report: Report) -> list[Row]:
                     )
                 )
                 continue
-            row = _row(path, reader.line_num, {k: cells[i] for k, i in places.items()})
+            row = _row(path, line, {k: cells[i] for k, i in places.items()})
             if not row.file.name or row.file == Path(os.path.normpath(path.parent)):
                 fix = "Complete or remove the line"
                 report(UserError("no file is named", where=where, fix=fix))
