@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 import sys
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +58,22 @@ def test_the_papers_learning_rate(learners: int, epoch: float, rate: float) -> N
 
 @pytest.mark.parametrize(
     "wrong", [{"batch": 0}, {"momentum": 1.0}, {"milestones": (60, 30)}, {"base_rate": 0.0},
-              {"momentum": 0.0, "nesterov": True}]
+              {"momentum": 0.0, "nesterov": True}, {"base_rate": nan}, {"milestones": (nan,)},
+              {"weight_decay": -1.0}]
 )  # fmt: skip
 def test_a_recipe_that_cannot_be_meant(wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError):
         Recipe(**wrong)
+
+
+@pytest.mark.parametrize("name", ["size", "workers", "save-every", "seed", "statistics-batches"])
+def test_settings_that_cannot_be_meant(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert cli.main(["images", str(tmp_path), "--out", str(out), f"--{name}=-1"]) == 2
+    assert name in capsys.readouterr().err
+    assert not out.exists()
 
 
 @pytest.mark.usefixtures("pictures")
@@ -175,6 +188,24 @@ def test_pictures_that_are_not_there(pictures: Path, tmp_path: Path) -> None:
 def test_too_few_pictures_for_a_step(pictures: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="96 pictures are less than a batch of 97"):
         train(settings(pictures, tmp_path, recipe={"batch": 97}))
+
+
+@pytest.mark.parametrize("damage", ["no weights", "damaged summary"])
+def test_a_result_that_is_not_whole_is_made_again(
+    damage: str, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RANK", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    wanted, weights = settings(pictures, tmp_path, recipe={"epochs": 1}), tmp_path / "final.pt"
+    train(wanted)
+    made = weights.read_bytes()
+    if damage == "no weights":
+        weights.unlink()
+    else:
+        (tmp_path / "summary.json").write_text("{")
+    train(wanted)
+    assert weights.read_bytes() == made
+    assert json.loads((tmp_path / "summary.json").read_text())["epochs"] == 1
 
 
 def test_without_torchvision(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ epochs it is divided by 10. Weight decay leaves out the coefficients of BatchNor
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +43,11 @@ class Recipe:
         """UserError for what cannot be meant."""
         if min(self.batch, self.epochs) < 1:
             raise UserError("batch and epochs must be 1 at least")
+        numbers = (self.base_rate, self.warm_up, self.momentum, self.weight_decay)
+        if not all(map(math.isfinite, (*numbers, *self.milestones))):
+            raise UserError("rate, warm-up, milestones, momentum and weight decay must be finite")
+        if self.weight_decay < 0:
+            raise UserError("weight decay must be 0 at least")
         if self.base_rate <= 0 or self.warm_up < 0 or not 0 <= self.momentum < 1:
             raise UserError("the rate must be over 0, warm-up not under 0, momentum in [0, 1)")
         if self.nesterov and not self.momentum:

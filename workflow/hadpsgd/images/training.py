@@ -56,6 +56,13 @@ class Settings:
     """Processes of a learner that load images."""
     device: str = "auto"
 
+    def __post_init__(self) -> None:
+        """UserError for what cannot be meant."""
+        if self.size < 1:
+            raise UserError("size must be 1 at least")
+        if min(self.seed, self.statistics_batches, self.save_every, self.workers) < 0:
+            raise UserError("seed, statistics-batches, save-every and workers must be 0 at least")
+
     def identity(self, *, learners: int, pictures: int) -> str:
         """Hash of all that decides the result."""
         made = {k: v for k, v in asdict(self).items() if k not in OF_NO_RESULT}
@@ -221,9 +228,12 @@ def _finish(
 
 
 def _identity_of(out: Path) -> str | None:
-    """Of the settings that the result in a folder was made with."""
-    file = out / "summary.json"
-    return json.loads(file.read_text(encoding="utf-8"))["identity"] if file.is_file() else None
+    """Of the settings that the result in a folder was made with; None where it is not whole."""
+    try:
+        found: str = json.loads((out / "summary.json").read_text(encoding="utf-8"))["identity"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found if (out / "final.pt").is_file() else None
 
 
 def _tell(row: dict[str, Any], trainer: Trainer) -> None:
