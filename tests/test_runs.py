@@ -297,6 +297,17 @@ def test_commands_tell_of_the_run_that_is_named(
         assert len(capsys.readouterr().out.splitlines()) == 1 + epochs
 
 
+@pytest.mark.parametrize(("name", "status"), [("a.svg", 0), ("a", 2), ("a.doc", 2)])
+def test_the_learning_rate_is_drawn_in_kinds_that_are_told(
+    name: str, status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, picture = write_config(tmp_path, [{}]), tmp_path / name
+    assert main(["learning-rate", "--config", str(file), "--plot", str(picture)]) == status
+    assert picture.is_file() == (status == 0)
+    said = capsys.readouterr().err
+    assert status == 0 or (said.count("\n") == 1 and ".png, .svg or .pdf" in said)
+
+
 def test_the_site_comes_from_a_file_or_the_config(tmp_path: Path) -> None:
     runs = [{"strategy": "ssgd", "learners": 4}]
     file = tmp_path / "site.yaml"

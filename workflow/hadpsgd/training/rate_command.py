@@ -9,10 +9,12 @@ import numpy as np
 
 from hadpsgd.config import load, settings_of
 from hadpsgd.config.settings import Settings
+from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_file
 from hadpsgd.training.rate import rate
 
 POINTS_PER_EPOCH = 50
+PICTURES = (".png", ".svg", ".pdf")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +27,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the rate at the start of each epoch; draw the curve where --plot asks."""
     config = load(args.config)
+    if args.plot and args.plot.suffix not in PICTURES:
+        fix = f"Give it a name that ends with {', '.join(PICTURES[:-1])} or {PICTURES[-1]}"
+        raise UserError("no picture of this kind", where=args.plot, fix=fix)
     training = settings_of(config, args.run or config.training.members[0].id).training
     print("epoch  learning rate")
     for epoch in range(training.epochs):
@@ -50,5 +55,5 @@ def plot(training: Settings, path: Path) -> None:
     axes.set(xlabel="epoch", ylabel="learning rate", title=f"batch {training.batch}")
     axes.set_ylim(bottom=0)
     with atomic_file(path) as temporary:
-        figure.savefig(temporary, format=path.suffix.removeprefix(".") or "png", dpi=120)
+        figure.savefig(temporary, format=path.suffix.removeprefix("."), dpi=120)
     pyplot.close(figure)
