@@ -25,7 +25,7 @@ CHUNK_VALUES = 2**26
 """Logits held at once; outputs that give fewer take the plain path, but for bf16 on processors."""
 
 BLOCK_VALUES = 2**18
-"""Logits whose softmax is computed at once: in float32 they stay in a processor's cache."""
+"""Logits whose softmax a processor computes at once: in float32 they stay in its cache."""
 
 KERNELS = True
 """Compute logits twice in Triton where `fused_loss` can, instead of storing a chunk's."""
@@ -165,7 +165,9 @@ def _softmax_gradient(
         return losses.sum(), logits, logits.sum(0, dtype=scale.dtype)
     loss = torch.zeros_like(scale)
     of_bias = scale.new_zeros(logits.shape[1])
-    step = max(1, BLOCK_VALUES // logits.shape[1])
+    # a GPU would only start more kernels
+    on_processor = logits.device.type == "cpu"
+    step = max(1, BLOCK_VALUES // logits.shape[1] if on_processor else len(logits))
     for part, wanted in zip(logits.split(step), targets.split(step), strict=True):
         exact = part.to(scale.dtype)
         index = wanted.clamp(min=0)[:, None]
