@@ -19,7 +19,7 @@ from torch import nn
 from hadpsgd import cli, rank_device
 from hadpsgd.decentralized import decentralize
 from hadpsgd.errors import UserError
-from hadpsgd.images import network, vision
+from hadpsgd.images import network, training, vision
 from hadpsgd.images.folders import Folders, Keys
 from hadpsgd.images.recipe import Recipe
 from hadpsgd.images.training import Settings, train
@@ -183,6 +183,26 @@ def test_pictures_that_are_not_there(pictures: Path, tmp_path: Path) -> None:
         list(folders.held_out_batches(batch=4, workers=1))
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith(f"{tmp_path / 'val' / 'yellow' / '1.png'}: cannot be read")
+
+
+def test_a_result_that_took_the_place_of_another_is_not_taken_for_it(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill between final.pt and summary.json."""
+    for name in ("RANK", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    wanted = settings(pictures, tmp_path, recipe={"epochs": 1})
+    train(wanted)
+    made = (tmp_path / "final.pt").read_bytes()
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(training, "write_text", _killed)
+        train(settings(pictures, tmp_path, recipe={"epochs": 1}, seed=9))
+    train(wanted)
+    assert (tmp_path / "final.pt").read_bytes() == made
+
+
+def _killed(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_too_few_pictures_for_a_step(pictures: Path, tmp_path: Path) -> None:

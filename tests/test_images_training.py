@@ -258,7 +258,7 @@ def test_a_second_training_in_a_folder_is_refused(
     """Both would write its metrics, checkpoints and result."""
     monkeypatch.setattr(locks, "GRACE_SECONDS", 0.0)
     with locks.locked(tmp_path / LAUNCH_LOCK, "process 1 on here"):
-        with pytest.raises(UserError, match="process 1 on here trains here already"):
+        with pytest.raises(UserError, match="process 1 on here trains this model already"):
             train(settings(pictures, tmp_path))
         assert [file.name for file in tmp_path.iterdir()] == [LAUNCH_LOCK]
 

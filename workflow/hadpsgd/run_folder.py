@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from hadpsgd.errors import UserError
+from hadpsgd.files import check_folder, explain_os_errors
+from hadpsgd.locks import locked, myself
 
 LAUNCH_LOCK = ".launch.lock"
 """In a run's folder, and in that of its checkpoints: who trains it."""
 WORKFLOW_LOCK = ".workflow.lock"
 """In a results folder: who runs a workflow there."""
+
+
+@contextmanager
+def alone(out: Path) -> Iterator[None]:
+    """Make a folder and hold its lock: one training at a time writes there.
+
+    Raises:
+        UserError: it is a file, or another process trains there.
+    """
+    check_folder(out)
+    with explain_os_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+    with locked(out / LAUNCH_LOCK, myself(), does="trains this model"):
+        yield
 
 
 def find(name: str, results: Path, *, also: str = "") -> Path:

@@ -6,8 +6,7 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,15 +18,14 @@ from hadpsgd.decentralized.offered import decentralize, started
 from hadpsgd.decentralized.pool import Pool
 from hadpsgd.decentralized.trainer import Trainer
 from hadpsgd.errors import UserError
-from hadpsgd.files import atomic_file, explain_os_errors, write_text
+from hadpsgd.files import atomic_file, write_text
 from hadpsgd.images import network
 from hadpsgd.images.folders import Folders
 from hadpsgd.images.metrics import Rows, Score, criterion, evaluate
 from hadpsgd.images.recipe import Recipe
-from hadpsgd.locks import locked, myself
 from hadpsgd.rank_checkpoints import Checkpoints
 from hadpsgd.rank_device import device_of
-from hadpsgd.run_folder import LAUNCH_LOCK
+from hadpsgd.run_folder import alone
 
 OF_NO_RESULT = ("data", "out", "workers", "device", "save_every")
 """Settings with which the result is the same."""
@@ -78,17 +76,8 @@ def train(settings: Settings) -> None:
             in the folder.
     """
     rank, learners = started()
-    with _alone(settings.out) if rank == 0 else nullcontext():
+    with alone(settings.out) if rank == 0 else nullcontext():
         _train(settings, rank=rank, learners=learners)
-
-
-@contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """Hold the lock of a folder, whose files one training at a time writes."""
-    with explain_os_errors(out):
-        out.mkdir(parents=True, exist_ok=True)
-    with locked(out / LAUNCH_LOCK, myself(), does="trains here"):
-        yield
 
 
 def _train(settings: Settings, *, rank: int, learners: int) -> None:
@@ -211,6 +200,7 @@ def _finish(
         network.estimate_statistics(net, some, device)
     score = evaluate(net, folders.held_out_batches(batch=batch, workers=workers), device)
     weights = {name: value.cpu().clone() for name, value in net.state_dict().items()}
+    (settings.out / "summary.json").unlink(missing_ok=True)  # of another one, if killed now
     with atomic_file(settings.out / "final.pt") as temporary, temporary.open("wb") as stream:
         # not to a path, whose name would be in it
         torch.save({"model": weights, "classes": folders.train.classes}, stream)

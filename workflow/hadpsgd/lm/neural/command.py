@@ -6,8 +6,7 @@ import argparse
 import json
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from hadpsgd.config import Config
 from hadpsgd.config.neural_lm import NeuralLm
 from hadpsgd.decentralized.offered import started
 from hadpsgd.errors import UserError
-from hadpsgd.files import check_folder, explain_os_errors, sha256, write_text
+from hadpsgd.files import sha256, write_text
 from hadpsgd.lm import backoff, first_pass
 from hadpsgd.lm.neural import model
 from hadpsgd.lm.neural.mixture import Models
@@ -26,9 +25,8 @@ from hadpsgd.lm.neural.numbering import number
 from hadpsgd.lm.neural.train import Job, identity_of, weights_of
 from hadpsgd.lm.neural.words import Words
 from hadpsgd.lm.vocabulary import Vocabulary
-from hadpsgd.locks import locked, myself
 from hadpsgd.rank_device import device_of
-from hadpsgd.run_folder import LAUNCH_LOCK
+from hadpsgd.run_folder import alone
 from hadpsgd.texts import is_arpa
 
 META, CHECKPOINTS = "meta.json", "checkpoints"
@@ -72,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         learners=learners,
         agreed=identity,
     )
-    with _alone(args.out) if rank == 0 else nullcontext():
+    with alone(args.out) if rank == 0 else nullcontext():
         if made_before is None:
             _train(args, job, texts, words)
             return 0
@@ -81,20 +79,6 @@ def run(args: argparse.Namespace) -> int:
             network, words = model.load(args.out / model.FILE)
             _report(args, settings, Models(backoff.load(args.arpa), network, words), made_before)
     return 0
-
-
-@contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """Hold the lock of a folder, whose model one training at a time writes.
-
-    Raises:
-        UserError: another process trains there.
-    """
-    check_folder(out)
-    with explain_os_errors(out):
-        out.mkdir(parents=True, exist_ok=True)
-    with locked(out / LAUNCH_LOCK, myself(), does="trains this model"):
-        yield
 
 
 def _train(args: argparse.Namespace, job: Job, texts: list[Path], words: Words) -> None:
