@@ -15,8 +15,7 @@ from hadpsgd.decentralized.elastic.membership import Membership
 from hadpsgd.decentralized.elastic.parts import ElasticParts
 from hadpsgd.decentralized.elastic.reunion import group_name
 from hadpsgd.decentralized.network import sockets
-from hadpsgd.decentralized.network.averaging import Averaging
-from hadpsgd.decentralized.network.collectives import Group
+from hadpsgd.decentralized.network.collectives import Averaging, Group
 from hadpsgd.decentralized.network.injectors import Injection
 from hadpsgd.decentralized.network.rendezvous import Meeting, keep, process_group
 from hadpsgd.decentralized.network.rounding import message_like
