@@ -230,11 +230,12 @@ def test_what_was_said_is_the_sum_over_its_borders(labels: list[list[int]], tole
         assert torch.allclose(found.shares[example], wanted, atol=1e-9)
 
 
-def network(stage: Stage) -> SequenceLoss:
+def network(stage: Stage, dtype: torch.dtype = torch.float64) -> SequenceLoss:
     shape = Model(layers=1, cells=4, projection=3)
     hmm = den.make(SAID, model(3), tree(3), where=HERE)
     priors = torch.linspace(-3, -1, 9)
-    return SequenceLoss(BLSTM(shape, input_dim=2, num_pdfs=9, seed=1).double(), hmm, priors, stage)
+    blstm = BLSTM(shape, input_dim=2, num_pdfs=9, seed=1).to(dtype)
+    return SequenceLoss(blstm, hmm, priors, stage)
 
 
 def minibatch() -> tuple[Tensor, Tensor]:
@@ -299,6 +300,24 @@ def test_a_share_without_examples_has_no_gradient() -> None:
     assert float(value.detach()) == 0.0
     assert all(p.grad is not None and not p.grad.any() for p in loss.model.parameters())
     assert loss.score(x[:0], targets[:0]).frames == 0
+
+
+def test_under_bf16_only_the_network_is_in_bf16() -> None:
+    """`precision: bf16` of a stage ended in an error of PyTorch: no sparse products in bf16."""
+    criterion = network(Stage(cross_entropy=0.1), torch.float32)
+    x, targets = minibatch()
+    x = x.float()
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = criterion.model(x).float()
+        loss = criterion(x, targets)
+        score = criterion.score(x, targets)
+    loss.backward()
+    expected, _ = criterion.mmi(logits.detach(), targets)
+    expected = expected + 0.1 * cross_entropy(logits.detach(), targets)
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss.detach(), expected)
+    torch.testing.assert_close(torch.tensor(score.loss / score.frames), expected)
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in criterion.parameters())
 
 
 def test_nothing_of_the_criterion_is_a_weight() -> None:

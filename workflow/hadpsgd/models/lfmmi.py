@@ -8,6 +8,7 @@ with respect to the logits is the difference of both occupancies, whatever the s
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -48,9 +49,10 @@ class SequenceLoss(nn.Module):
             targets: pdf-ids [batch, frames], int64; IGNORE behind the end of an utterance.
         """
         logits = self.model(x).to(self._log_priors[0].dtype)
-        loss: Tensor = _Mmi.apply(logits, targets, self)
-        if self.stage.cross_entropy:
-            loss = loss + self.stage.cross_entropy * cross_entropy(logits, targets)
+        with self._exact():
+            loss: Tensor = _Mmi.apply(logits, targets, self)
+            if self.stage.cross_entropy:
+                loss = loss + self.stage.cross_entropy * cross_entropy(logits, targets)
         return loss
 
     @torch.no_grad()
@@ -59,11 +61,17 @@ class SequenceLoss(nn.Module):
         logits = self.model(x).to(self._log_priors[0].dtype)
         counted = targets != IGNORE
         frames = int(counted.sum())
-        loss, _ = self.mmi(logits, targets)
-        if self.stage.cross_entropy:
-            loss = loss + self.stage.cross_entropy * cross_entropy(logits, targets)
+        with self._exact():
+            loss, _ = self.mmi(logits, targets)
+            if self.stage.cross_entropy:
+                loss = loss + self.stage.cross_entropy * cross_entropy(logits, targets)
         correct = ((logits.argmax(-1) == targets) & counted).sum()
         return FrameScore(loss=float(loss) * frames, correct=int(correct), frames=frames)
+
+    def _exact(self) -> AbstractContextManager[object]:
+        """Sums over paths keep the type of the logits: under autocast, bf16 is the network's alone.
+        A processor has no sparse products in bf16."""
+        return torch.autocast(self._log_priors[0].device.type, enabled=False)
 
     def mmi(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The mean loss of a frame, and its gradient with respect to the logits."""
