@@ -67,8 +67,7 @@ class Rescored:
             self.command("neural-lists", **common, model=model, arpa=given["arpa"], out=lists)
             common |= {"data": out / "corpus/data" / name, "lists": lists}
             if name == "dev":
-                meta = lm / "neural/meta.json"
-                self.command("tune", **common, neural=meta, out=tuned)
+                self.command("tune", **common, out=tuned)
             self.command("score", **common, tuned=tuned, out=score / name)
         return score
 
@@ -149,19 +148,12 @@ def test_what_does_not_fit(
     model, arpa = lm / "neural/model.pt", lm / "full.arpa.gz"
     given = {"config": neural, "model": model, "arpa": arpa, "decode": second / "dev"}
     rescored.command("neural-lists", **given, out=runs)
-    tune, meta = ["tune", "--config", neural], str(lm / "neural/meta.json")
-    none = str(tmp_path / "none.json")
-    Path(none).write_text('{"dev": {"perplexity": {"0": 9.5, "1": NaN}}}')
     capsys.readouterr()
     for arguments, said in (
         (["tune", "--config", neural], "lm.neural, and no --lists"),
         (["tune", "--config", plain, "--lists", lists], "no lm.neural, and --lists"),
-        (["tune", "--config", neural, "--lists", lists], "lm.neural, and no --neural"),
-        (["tune", "--config", plain, "--neural", meta], "no lm.neural, and --neural"),
-        ([*tune, "--lists", lists, "--neural", lists], f"{lists}: no perplexities"),
-        ([*tune, "--lists", lists, "--neural", none], f"{none}: no perplexity with weight 1 of"),
-        ([*tune, "--lists", other, "--neural", meta], "do not go with the lattices"),
-        ([*tune, "--lists", runs, "--neural", meta], f"{runs}: n-best lists that do not go"),
+        (["tune", "--config", neural, "--lists", other], "do not go with the lattices"),
+        (["tune", "--config", neural, "--lists", runs], f"{runs}: n-best lists that do not go"),
         (["score", "--config", neural, "--tuned", tuned, "--lists", runs], f"{runs}: n-best"),
         (["score", "--config", neural, "--tuned", tuned], "no n-best lists are given"),
         (["score", "--config", neural, "--tuned", tuned, "--lists", other], "do not go with"),

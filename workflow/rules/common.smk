@@ -129,10 +129,6 @@ def lists_option(wildcards: object, input: object, output: object) -> str:
     return f"--lists {quote(str(input.lists))}" if CONFIG.lm.neural else ""
 
 
-def neural_option(wildcards: object, input: object, output: object) -> str:
-    return f"--neural {quote(str(input.neural))}" if CONFIG.lm.neural else ""
-
-
 def shared_threads(jobs):
     def threads(wildcards):  # called when it is known where jobs run
         cores = workflow.resource_settings.cores

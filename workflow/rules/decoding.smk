@@ -99,7 +99,6 @@ if CONFIG.lm.neural:
 rule tune:
     input:
         lists=lists_of("dev"),
-        neural=rules.neural_lm.output.meta if CONFIG.lm.neural else [],
         decode=f"{OUT}/decode/{{run}}/dev",
         words=f"{OUT}/corpus/words/dev.json",
         data=f"{OUT}/corpus/data/dev",
@@ -125,10 +124,9 @@ rule tune:
         sources=lambda wildcards: DIGESTS("scoring"),
         depends=DEPENDS["tune"],
         lists=lists_option,
-        neural=neural_option,
     shell:
         "hadpsgd tune --config {params.config:q} --decode {input.decode:q} --data {input.data:q}"
-        " {params.lists} {params.neural} --out {output:q} 2> {log:q}"
+        " {params.lists} --out {output:q} 2> {log:q}"
 
 
 rule score:
