@@ -8,7 +8,6 @@ with respect to the logits is the difference of both occupancies, whatever the s
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -49,10 +48,9 @@ class SequenceLoss(nn.Module):
             targets: pdf-ids [batch, frames], int64; IGNORE behind the end of an utterance.
         """
         logits = self.model(x).to(self._log_priors[0].dtype)
-        with self._exact():
-            loss: Tensor = _Mmi.apply(logits, targets, self)
-            if self.stage.cross_entropy:
-                loss = loss + self.stage.cross_entropy * cross_entropy(logits, targets)
+        loss: Tensor = _Mmi.apply(logits, targets, self)
+        if self.stage.cross_entropy:
+            loss = loss + self.stage.cross_entropy * cross_entropy(logits, targets)
         return loss
 
     @torch.no_grad()
@@ -61,17 +59,11 @@ class SequenceLoss(nn.Module):
         logits = self.model(x).to(self._log_priors[0].dtype)
         counted = targets != IGNORE
         frames = int(counted.sum())
-        with self._exact():
-            loss, _ = self.mmi(logits, targets)
-            if self.stage.cross_entropy:
-                loss = loss + self.stage.cross_entropy * cross_entropy(logits, targets)
+        loss, _ = self.mmi(logits, targets)
+        if self.stage.cross_entropy:
+            loss = loss + self.stage.cross_entropy * cross_entropy(logits, targets)
         correct = ((logits.argmax(-1) == targets) & counted).sum()
         return FrameScore(loss=float(loss) * frames, correct=int(correct), frames=frames)
-
-    def _exact(self) -> AbstractContextManager[object]:
-        """Sums over paths keep the type of the logits: under autocast, bf16 is the network's alone.
-        A processor has no sparse products in bf16."""
-        return torch.autocast(self._log_priors[0].device.type, enabled=False)
 
     def mmi(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The mean loss of a frame, and its gradient with respect to the logits."""
@@ -80,8 +72,10 @@ class SequenceLoss(nn.Module):
         scale, lengths = self.stage.acoustic_scale, (targets != IGNORE).sum(1)
         frames = lengths.sum().clamp(min=1)
         scores = scale * (logits - self._log_priors[0])
-        said = numerator_sum(scores, targets, lengths, tolerance=self.stage.tolerance)
-        could = self._sum(scores, lengths)
+        # under autocast bf16 is the network's alone; a processor has no sparse products in it
+        with torch.autocast(logits.device.type, enabled=False):
+            said = numerator_sum(scores, targets, lengths, tolerance=self.stage.tolerance)
+            could = self._sum(scores, lengths)
         loss = (could.log_likelihood - said.log_likelihood).sum() / (scale * frames)
         return loss, (could.shares - said.shares) / frames
 
