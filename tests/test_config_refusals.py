@@ -53,6 +53,15 @@ GROUPED = {"strategy": "hadpsgd", "learners": 4, "super_learner": 2}
         ({"egs": {"tempos": [1, True]}}, "tempos should be a number",
          {"egs": {"tempos": [1, 1.1]}}),
         ({"egs": {"misfit": float("inf")}}, "should be a finite number", {"egs": {"misfit": 99}}),
+        # what computes with them would end in an error of NumPy, or of memory
+        ({"alignment": {"kind": "mono", "gaussians": 10**20}}, "gaussians should be at most",
+         {"alignment": {"kind": "mono", "gaussians": 2**31 - 1}}),
+        ({"scoring": {"lm_weights": [9, 10**400]}}, "lm_weights", {"scoring": {"lm_weights": [9]}}),
+        ({"seed": 10**20}, "seed should be at most 2147483647", {"seed": 2**31 - 1}),
+        ({"lm": {"neural": {"cells": 10**6}}}, "should be less than or equal to 65536",
+         {"lm": {"neural": {"cells": 65_536}}}),
+        ({"training": {"threads": 10**6}}, "should be less than or equal to 4096",
+         {"training": {"threads": 4096}}),
         # chosen among once all is trained and decoded
         ({"scoring": {"lm_weights": [9, 0]}}, "should be greater than 0",
          {"scoring": {"lm_weights": [9, 0.1]}}),

@@ -70,6 +70,11 @@ def test_a_stage_says_which_package_is_missing() -> None:
     assert ran.stderr.count("\n") == 1 and "pip install 'hadpsgd[pipeline]'" in ran.stderr
 
 
+def test_the_command_says_which_version_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"hadpsgd {metadata.version('hadpsgd')}\n"
+
+
 def test_a_module_of_ours_that_is_missing_is_no_users_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

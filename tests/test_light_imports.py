@@ -34,3 +34,9 @@ def test_what_a_stage_does_not_use_is_not_loaded(stages: list[str], heavy: list[
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_model_that_mlflow_has_is_compared_without_torch() -> None:
+    """`hadpsgd track` is called six times by the demo."""
+    code = "import sys, hadpsgd.tracking.store; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

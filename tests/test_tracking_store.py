@@ -30,9 +30,10 @@ from hadpsgd.errors import UserError
 from hadpsgd.reports import compare
 from hadpsgd.reports.command import write
 from hadpsgd.reports.findings import Findings
+from hadpsgd.scoring.bundle import export as bundle_export
 from hadpsgd.scoring.bundle.export import Run
+from hadpsgd.tracking import store as store_module
 from hadpsgd.tracking.events import Begin, Event, Finish, Metrics, Params, Point, Tags
-from hadpsgd.tracking.models import registry
 from hadpsgd.tracking.recorder import Connection, Recorder
 from hadpsgd.tracking.spool import keys_waiting
 from hadpsgd.tracking.store import NotStoredError, Store
@@ -251,13 +252,13 @@ def test_a_model_that_the_store_refuses(
     def lost(*_: object) -> None:
         raise MlflowException("API request failed: Max retries exceeded")
 
-    monkeypatch.setattr(registry, "register", refuse)
+    monkeypatch.setattr(store_module, "register", refuse)
     capsys.readouterr()
     sync(config, None, run="single")
     error = capsys.readouterr().err
     assert "demo-single: the model is not registered (" in error and error.count("\n") == 1
     assert not keys_waiting(mlflow_folder / "tracking")
-    monkeypatch.setattr(registry, "register", lost)
+    monkeypatch.setattr(store_module, "register", lost)
     sync(config, None, run="single")
     assert keys_waiting(mlflow_folder / "tracking")
 
@@ -288,7 +289,7 @@ def test_a_model_has_the_settings_of_its_scores(
         beams.append(run.config.decoding.beam)
         raise UserError("no bundle")
 
-    monkeypatch.setattr(registry, "export", export)
+    monkeypatch.setattr(bundle_export, "export", export)
     sync(config, None, run="single")
     decoding = config.decoding.model_copy(update={"beam": config.decoding.beam + 5})
     again = config.model_copy(update={"decoding": decoding})

@@ -193,6 +193,11 @@ def main(argv: list[str] | None = None) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(overview())
         return 0 if arguments else USER_ERROR
+    if arguments == ["--version"]:
+        from importlib import metadata
+
+        print(f"hadpsgd {metadata.version('hadpsgd')}")
+        return 0
     stage, *rest = arguments
     script = stage == "launch" and "".join(rest[:1]).partition("=")[0] == "--learners"
     if stage in STOPPABLE and not script:

@@ -25,6 +25,8 @@ from typing_extensions import override
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
 
+LARGEST: Final = 2**31 - 1
+"""No key that counts something takes more: what computes with it holds such numbers in 32 bits."""
 DECIDES_NOTHING: Final[dict[str, Any]] = {"decides": "nothing"}
 """`json_schema_extra` of a key that decides no bit of any result: processes, thresholds, places.
 No fingerprint has it, so that a change of it makes nothing again."""
@@ -49,12 +51,14 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _numbers(cls, given: Any) -> Any:
-        """`misfit: yes` is not 1."""
+        """`misfit: yes` is not 1; and nothing is counted in more than 32 bits."""
         for name, value in given.items() if isinstance(given, dict) else ():
             kind = cls.model_fields[name].annotation if name in cls.model_fields else None
             number = _may_be(kind, int, float) and not _may_be(kind, bool)
             if number and _truth(value):
                 raise ValueError(f"{name} should be a number, not yes or no")
+            if number and not _may_be(kind, float) and _excess(value):
+                raise ValueError(f"{name} should be at most {LARGEST}")
         return given
 
     @classmethod
@@ -106,6 +110,12 @@ def _docstrings(module: str) -> dict[str, dict[str, str]]:
 def _truth(value: Any) -> bool:
     """Whether it, or what it lists, is true or false."""
     return any(isinstance(each, bool) for each in (value if isinstance(value, list) else [value]))
+
+
+def _excess(value: Any) -> bool:
+    """Whether it, or what it lists, is too large a whole number."""
+    listed = value if isinstance(value, list) else [value]
+    return any(isinstance(each, int) and abs(each) > LARGEST for each in listed)
 
 
 def _may_be(kind: Any, *others: type) -> bool:

@@ -12,9 +12,9 @@ from hadpsgd.config.base import DECIDES_NOTHING, Section
 class NeuralLm(Section):
     """A recurrent language model, trained on the n-gram's text, that rescores n-best lists."""
 
-    layers: int = Field(1, ge=1)
+    layers: int = Field(1, ge=1, le=100)
     """LSTM layers."""
-    cells: int = Field(256, ge=1)
+    cells: int = Field(256, ge=1, le=65_536)
     """Cells of a layer, and dimension of embedded words."""
     tied: bool = True
     """One matrix for embedding and output."""
@@ -31,16 +31,16 @@ class NeuralLm(Section):
     """Limit to the gradient's norm; 0: none."""
     strategy: Literal["adpsgd", "rand", "d1d", "dpsgd", "ssgd"] = "adpsgd"
     """How several learners train."""
-    learners: int = Field(1, ge=1)
+    learners: int = Field(1, ge=1, le=256)
     """Processes that train, on one host."""
     max_oov: float = Field(0.2, ge=0, le=1, json_schema_extra=DECIDES_NOTHING)
     """Share of a text's running words that n-gram and lexicon may lack; more (as in a text of
     another case) stops the training before it begins."""
-    threads: int = Field(1, ge=1)
+    threads: int = Field(1, ge=1, le=4096)
     """Cores of a learner; and of what scores with the model."""
     device: Literal["auto", "cpu", "cuda"] = "cpu"
     """Where it is trained. Lists are always scored by the CPU."""
-    nbest: int = Field(100, ge=2)
+    nbest: int = Field(100, ge=2, le=100_000)
     """Word sequences of an utterance that are scored: so many best ones under the least, the middle
     and the greatest of `scoring.lm_weights`."""
     weights: list[Annotated[float, Field(ge=0, le=1)]] = Field([0.0, 0.5, 0.75, 0.9], min_length=1)

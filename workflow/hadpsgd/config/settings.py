@@ -13,11 +13,11 @@ from hadpsgd.config.spec_augment import SpecAugment
 class Model(Section):
     """Bidirectional LSTM, linear projection, softmax over tied HMM states."""
 
-    layers: int = Field(6, ge=1)
+    layers: int = Field(6, ge=1, le=100)
     """Bidirectional LSTM layers."""
-    cells: int = Field(512, ge=1)
+    cells: int = Field(512, ge=1, le=65_536)
     """LSTM cells per direction."""
-    projection: int = Field(256, ge=1)
+    projection: int = Field(256, ge=1, le=65_536)
     """Units of the linear projection before the softmax."""
     dropout: float = Field(0.0, ge=0, lt=1)
     """Dropout between layers."""
@@ -80,7 +80,7 @@ class Settings(Section):
     """A gradient that is NaN or infinite stops the run, or is left out (and counted)."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto takes a GPU where there is one. CPU and GPU give other bits: results record which."""
-    threads: int = Field(0, ge=0)
+    threads: int = Field(0, ge=0, le=4096)
     """Threads of a learner, which decide bits; 0 takes cores / learners of the host, at least 1."""
     readers: int = Field(1, ge=1, le=64, json_schema_extra=DECIDES_NOTHING)
     """Threads of a learner that read its examples; one gives several 100,000 frames a second."""

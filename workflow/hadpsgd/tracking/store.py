@@ -27,6 +27,7 @@ from hadpsgd.tracking.events import (
     Point,
     Tags,
 )
+from hadpsgd.tracking.models.registry import register
 from hadpsgd.tracking.uri import database_file, first_use, knock, redacted, set_environment
 
 KEY_TAG = "hadpsgd.key"
@@ -275,8 +276,6 @@ class Store:
 
     def _model(self, run_id: str, event: Model) -> None:
         from mlflow.exceptions import MlflowException
-
-        from hadpsgd.tracking.models.registry import register  # imports torch
 
         path = Path(event.path)
         if not path.is_file():  # as of an artifact

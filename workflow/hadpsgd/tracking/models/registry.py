@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, TypeAdapter
 
@@ -15,11 +15,12 @@ from hadpsgd import config
 from hadpsgd.config import Config, fingerprint
 from hadpsgd.errors import UserError
 from hadpsgd.files import sha256
-from hadpsgd.scoring.bundle.export import Run, export
 from hadpsgd.tracking.checksums import checksum, checksums, combined
-from hadpsgd.tracking.models import champion, kinds, versions
+from hadpsgd.tracking.models import champion, versions
 from hadpsgd.tracking.models.champion import MODEL_TAG
-from hadpsgd.tracking.models.kinds import Kind
+
+if TYPE_CHECKING:
+    from hadpsgd.tracking.models.kinds import Kind
 
 Settings = Mapping[str, Any]
 """Sections of a config by name."""
@@ -94,6 +95,9 @@ def _config(folder: Path, settings: Settings) -> Config:
 @contextmanager
 def _kind(model: Path, folder: Path, settings: Settings) -> Iterator[Kind]:
     """A bundle where one can be made, else the network alone, and why on standard error."""
+    from hadpsgd.scoring.bundle.export import Run, export  # torch: not for a model that is known
+    from hadpsgd.tracking.models import kinds
+
     with tempfile.TemporaryDirectory(prefix="hadpsgd-") as work:
         bundle = Path(work) / "bundle"
         try:
