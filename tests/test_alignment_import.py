@@ -97,7 +97,7 @@ def _no_archives(folder: Path) -> None:
     ("spoil", "message"),
     [
         (_cut, "ali.1.gz"),
-        (_other_ids, "transition-ids up to 99999"),
+        (_other_ids, "to 99999, and final.mdl has 1 to "),
         (_other_phones, "phone AA_B is None here and"),
         (_other_numbers, "phone AA_B is"),
         (lambda folder: _other_tree(folder, 2), "the tree has 6 pdf-ids and final.mdl 424"),

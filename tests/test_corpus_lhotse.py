@@ -136,7 +136,11 @@ def test_silence_is_counted(manifests: Manifests, capsys: pytest.CaptureFixture[
         ({"duration": "long"}, "s.jsonl:2: no number `duration` here"),
         ({"id": "s 2"}, "s.jsonl:2: white space in 'bob-s 2'"),
         ({"id": "s1", "speaker": "ann"}, "s.jsonl:2: a second supervision s1"),
-        ({"start": 60.0}, "is beyond the end of recording"),
+        ({"start": 60.0}, "s.jsonl:2: supervision s2: 60 to 61 s of recording call (5 s)"),
+        ({"start": -1.0}, "s.jsonl:2: supervision s2: -1 to 0 s of recording call"),
+        ({"duration": 0.0}, "s.jsonl:2: supervision s2: 2 to 2 s of recording call"),
+        ({"start": float("nan")}, "s.jsonl:2: no number `start` here"),
+        ({"duration": float("inf")}, "s.jsonl:2: no number `duration` here"),
     ],
 )
 def test_bad_supervisions_are_named(
@@ -152,7 +156,7 @@ def test_bad_supervisions_are_named(
     ("source", "what"),
     [
         ({"type": "command"}, "recording call is of the kind 'command'"),
-        ({"source": "nowhere.wav"}, "missing audio file"),
+        ({"source": "nowhere.wav"}, "r.jsonl.gz:1: recording call: missing audio file"),
     ],
 )
 def test_audio_that_cannot_be_read(

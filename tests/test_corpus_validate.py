@@ -241,6 +241,41 @@ def test_length_unknown_to_the_writer_of_a_pipe(data: Path) -> None:
     assert not faults(data)
 
 
+def test_truncated_output_of_a_command(data: Path) -> None:
+    """But for a little, which a program that changes the speed guesses wrong in the header."""
+    scp, audio = data / "wav.scp", wav(data)
+    for missing, wrong in ((100, False), (160_000, True)):
+        lines = [f"call-{c} head -c -{missing} {audio} |" for c in "AB"]
+        write_lines(scp, lines)
+        found = faults(data, allow_pipes=True)
+        told = "the output of the command is truncated: 160000 of 320000 bytes are missing"
+        assert all(told in fault for fault in found) and bool(found) == wrong
+
+
+def test_truncated_flac(data: Path) -> None:
+    place = wav(data).with_name("call.flac")
+    noise = np.random.default_rng(1).normal(0, 0.1, 10 * RATE)
+    soundfile.write(place, noise, RATE, format="FLAC", subtype="PCM_16")
+    write_lines(data / "wav.scp", ["call-A audio/call.flac", "call-B audio/call.flac"])
+    assert not faults(data)
+    content = place.read_bytes()
+    place.write_bytes(content[: len(content) // 2])
+    assert all("audio" in fault and "call.flac" in fault for fault in faults(data))
+    assert len(faults(data)) == 2
+
+
+@pytest.mark.parametrize("times", ["nan 4.99", "0 nan", "0 inf", "inf -1", "-1 4.99"])
+def test_times_that_are_no_numbers(data: Path, times: str) -> None:
+    replace_line(data / "segments", "bob-2 call-B 5 9.99", f"bob-2 call-B {times}")
+    assert any(f"utterance 'bob-2': bad segment 'call-B {times}'" in f for f in faults(data))
+
+
+def test_a_recording_without_samples(data: Path) -> None:
+    soundfile.write(wav(data), np.zeros((0, 2), dtype=np.int16), RATE)
+    assert all("has no samples" in fault for fault in faults(data))
+    assert faults(data)
+
+
 def test_truncated_sphere(data: Path) -> None:
     place = wav(data).with_name("call.sph")
     soundfile.write(place, tone(10), RATE, format="NIST", subtype="PCM_16")

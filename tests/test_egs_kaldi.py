@@ -128,7 +128,7 @@ class TestKaldi:
         assert "utterances have no alignment" in refused(good[:100])
         assert "Alignments of another data set?" in refused([("x-" + u, v) for u, v in good])
         error = refused([*good[:3], (name, ids + 2000), *good[4:]])
-        assert f"utterance {name}: transition-ids up to" in error
+        assert f"utterance {name}: transition-ids from" in error
         (ali / "ali.1.gz").unlink()
         assert self.run(tmp_path, ali=str(ali)) == 2
         assert "no ali.*.gz" in capsys.readouterr().err

@@ -271,6 +271,16 @@ class TestBadInput:
         error = self.run(data, capsys)
         assert "s-2" in error and "truncated" in error
 
+    @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+    def test_samples_that_are_no_numbers(
+        self, data: Path, capsys: pytest.CaptureFixture[str], value: float
+    ) -> None:
+        samples = noise(1.0) / 32768
+        samples[1234] = value
+        soundfile.write(data / "s-2.wav", samples, 8000, subtype="FLOAT")
+        error = self.run(data, capsys)
+        assert "s-2.wav: sample 1234 is not a finite number" in error
+
     def test_wrong_rate(self, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
         soundfile.write(data / "s-1.wav", noise(1.0) / 32768, 16000, subtype="PCM_16")
         error = self.run(data, capsys)

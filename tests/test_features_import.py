@@ -140,6 +140,12 @@ def test_what_does_not_fit_is_one_line(
     cut = tmp_path / "cut.ark"
     cut.write_bytes((an4 / "mfcc/mfcc_test.ark").read_bytes()[:100_000])
     assert "the file ends in the middle" in refused("logmel", feats=str(cut))
+    values = np.ones((50, 40), np.float32)
+    values[20, 3] = np.nan
+    name = next(iter(kaldi_io.read_scp(Path("data/test/feats.scp"))))
+    kaldi_io.write_archive(tmp_path / "nan.ark", [(name, values)], tmp_path / "nan.scp")
+    told = f"{tmp_path}/nan.scp: {name} has a value that is not a finite number"
+    assert told in refused("logmel", feats=str(tmp_path / "nan.scp"))
     assert "is there twice" in refused("ivector", ivectors=str(twice(tmp_path)), per="speaker")
     assert "give feats, or trans and model" in refused("fmllr", trans="exp/tri3b_ali")
     assert run(tmp_path, "mfcc", {}) == 2

@@ -58,7 +58,8 @@ def read_alignments(folder: Path) -> tuple[TransitionModel, Iterator[tuple[str, 
             for utterance, ids in iterate(path, "ints"):
                 if len(ids) and not 1 <= ids.min() <= ids.max() <= model.num_ids:
                     raise UserError(
-                        f"transition-ids up to {ids.max()}, and final.mdl has {model.num_ids}",
+                        f"transition-ids from {ids.min()} to {ids.max()}, "
+                        f"and final.mdl has 1 to {model.num_ids}",
                         where=f"{path}, utterance {utterance}",
                         fix="The alignments were made with another model",
                     )

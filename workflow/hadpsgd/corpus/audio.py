@@ -10,6 +10,7 @@ import struct
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import soundfile
@@ -19,6 +20,9 @@ from hadpsgd.errors import UserError
 INT16 = 32768.0
 # lengths that a program writing to a pipe leaves in the header
 _UNKNOWN_LENGTH = (0, 0x7FFFFFFF, 0x7FFFF000, 0x7FFFF024, 0xFFFFFFFF)
+_ESTIMATED = 0.01
+"""Of the length: by so much the header of a program may be wrong that writes it before the audio
+(sox, where it changes the speed)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +53,11 @@ def open_audio(location: str, *, allow_pipes: bool = False) -> soundfile.SoundFi
         UserError: no such file, not audio, truncated, or a command that failed or is not allowed.
     """
     if is_pipe(location):
-        return _open(io.BytesIO(_run_pipe(location, allow_pipes)), location)
+        content = _run_pipe(location, allow_pipes)
+        cut = _truncation(io.BytesIO(content), len(content), allowed=_ESTIMATED)
+        if cut:
+            raise UserError(f"the output of the command is truncated: {cut}", where=location)
+        return _open(io.BytesIO(content), location)
     path = Path(location)
     if not path.is_file():
         raise UserError("missing audio file", where=location, fix="Correct wav.scp")
@@ -59,7 +67,8 @@ def open_audio(location: str, *, allow_pipes: bool = False) -> soundfile.SoundFi
             where=location,
             fix="Unpack it: sph2pipe -f wav NAME.sph NAME.wav; or call sph2pipe in wav.scp",
         )
-    cut = _truncation(path)
+    with path.open("rb") as stream:
+        cut = _truncation(stream, path.stat().st_size)
     if cut:
         raise UserError(f"truncated audio: {cut}", where=location, fix="Copy it again")
     return _open(location, location)
@@ -72,6 +81,8 @@ def info(location: str, *, allow_pipes: bool = False) -> AudioInfo:
         UserError: as `open_audio`.
     """
     with open_audio(location, allow_pipes=allow_pipes) as stream:
+        if stream.format == "FLAC" and stream.frames:  # only its end tells whether it is whole
+            read(stream, channel=0, start=stream.frames - 1)
         return AudioInfo(rate=stream.samplerate, channels=stream.channels, frames=stream.frames)
 
 
@@ -81,7 +92,8 @@ def read(
     """Samples [start, end) of one channel, float32 [samples] in the range of int16.
 
     Raises:
-        UserError: the file holds fewer samples than its header says, or is damaged.
+        UserError: the file holds fewer samples than its header says, is damaged, or has samples
+            that are no finite numbers.
     """
     end = stream.frames if end is None else end
     try:
@@ -92,6 +104,10 @@ def read(
     if len(samples) != end - start:
         found = f"{start + len(samples)} samples instead of {end}"
         raise UserError(f"truncated audio: {found}", where=stream.name, fix="Copy it again")
+    if not np.isfinite(samples).all():
+        first = int(np.flatnonzero(~np.isfinite(samples))[0]) + start
+        what = f"sample {first} is not a finite number"
+        raise UserError(what, where=stream.name, fix="Make the file again")
     return samples * np.float32(INT16)
 
 
@@ -133,19 +149,20 @@ def _is_shortened(path: Path) -> bool:
     return head.startswith(b"NIST_1A") and b"embedded-shorten" in head.split(b"end_head")[0]
 
 
-def _truncation(path: Path) -> str:
-    """What is missing from a WAV or Sphere file whose header promises more; else ''."""
-    with path.open("rb") as stream:
-        head = stream.read(1024)
-        size = path.stat().st_size
-        if head[:4] == b"RIFF" and head[8:12] == b"WAVE":
-            return _wav_truncation(stream, size)
-        if head[:7] == b"NIST_1A":
-            return _sphere_truncation(head, size)
+def _truncation(stream: BinaryIO, size: int, *, allowed: float = 0.0) -> str:
+    """What is missing from WAV or Sphere whose header promises more; else ''.
+
+    `allowed`: a share that may be missing.
+    """
+    head = stream.read(1024)
+    if head[:4] == b"RIFF" and head[8:12] == b"WAVE":
+        return _wav_truncation(stream, size, allowed)
+    if head[:7] == b"NIST_1A":
+        return _sphere_truncation(head, size, allowed)
     return "empty file" if not size else ""
 
 
-def _wav_truncation(stream: io.BufferedReader, size: int) -> str:
+def _wav_truncation(stream: BinaryIO, size: int, allowed: float) -> str:
     position = 12
     while position + 8 <= size:
         stream.seek(position)
@@ -153,14 +170,12 @@ def _wav_truncation(stream: io.BufferedReader, size: int) -> str:
         position += 8
         if name == b"data":
             missing = position + length - size
-            if length in _UNKNOWN_LENGTH or missing <= 0:
-                return ""
-            return f"{missing} of {length} bytes are missing"
+            return "" if length in _UNKNOWN_LENGTH else _missing(missing, length, allowed)
         position += length + length % 2
     return "no data chunk"
 
 
-def _sphere_truncation(head: bytes, size: int) -> str:
+def _sphere_truncation(head: bytes, size: int, allowed: float) -> str:
     fields = {}
     for line in head.decode("ascii", errors="replace").splitlines():
         parts = line.split(maxsplit=2)
@@ -172,5 +187,8 @@ def _sphere_truncation(head: bytes, size: int) -> str:
         length = int(fields["sample_count"]) * bytes_each
     except (KeyError, ValueError, IndexError):
         return "no complete Sphere header"
-    missing = header + length - size
-    return f"{missing} of {length} bytes are missing" if missing > 0 else ""
+    return _missing(header + length - size, length, allowed)
+
+
+def _missing(missing: int, length: int, allowed: float) -> str:
+    return f"{missing} of {length} bytes are missing" if missing > allowed * length else ""

@@ -237,6 +237,9 @@ def sample_range(utterance: Utterance, *, frames: int, rate: int, where: object)
     """
     start = int(utterance.start * rate)
     end = frames if utterance.end is None else int(utterance.end * rate)
+    if not frames:
+        what = f"recording {utterance.recording} has no samples"
+        raise UserError(what, where=where, fix="Remove it, or copy it again")
     if start >= frames or end >= frames + int(MAX_OVERSHOOT * rate) > frames:
         raise UserError(
             f"segment {start / rate:.2f}-{end / rate:.2f} s is beyond the end of recording "

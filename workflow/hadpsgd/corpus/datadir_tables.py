@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -113,7 +114,8 @@ class TablesReader:
             try:
                 recording, start, end, *channel = value.split()
                 begin, stop = float(start), float(end)
-                if len(channel) > 1 or begin < 0 or (stop <= begin and stop != -1):
+                whole = 0 <= begin < stop < math.inf or (0 <= begin < math.inf and stop == -1)
+                if len(channel) > 1 or not whole:  # nor nan
                     raise ValueError
                 number = int(channel[0]) if channel else None
             except ValueError:

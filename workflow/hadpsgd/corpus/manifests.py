@@ -7,16 +7,19 @@ Formats: lhotse's Recording (sources with channels), SupervisionSegment and Mono
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hadpsgd.config.lhotse import Manifests
-from hadpsgd.corpus.datadir import DataDir, Utterance
+from hadpsgd.corpus.datadir import MAX_OVERSHOOT, DataDir, Utterance
 from hadpsgd.corpus.stm import lines_of
 from hadpsgd.errors import UserError
 
+_BEFORE = 0.005
+"""Seconds by which a supervision may begin before its recording does: sums of floats, rounding."""
 _ROUND = 6
 """Decimals of a second; lhotse's sums of floats have more."""
 
@@ -82,6 +85,8 @@ class _Set:
     def __init__(self, made: Read) -> None:
         self.made = made
         self._channels: dict[str, dict[int, tuple[str, int]]] = {}
+        self._seconds: dict[str, float] = {}
+        self._where: dict[str, str] = {}
 
     def recording(self, item: dict[str, Any], where: str) -> None:
         name = _get(item, "id", str, where)
@@ -91,6 +96,9 @@ class _Set:
             what = f"recording {name} is changed on the fly (transforms)"
             raise UserError(what, where=where, fix="Save the audio: lhotse's save_audios")
         self._channels[name] = found = {}
+        self._where[name] = where
+        if "duration" in item:
+            self._seconds[name] = _number(item, "duration", where)
         for source in _get(item, "sources", list, where):
             kind = _get(source, "type", str, where)
             if kind != "file":
@@ -120,6 +128,7 @@ class _Set:
             what = f"no recording '{recording}'" + (f" with channel {channel}" if known else "")
             raise UserError(f"supervision {name}: {what}", where=where)
         begin, seconds = offset + _number(item, "start", where), _number(item, "duration", where)
+        self._check_times(name, recording, where, begin=begin, seconds=seconds)
         side = recording if len(known) == 1 else f"{recording}-{_letter(channel)}"
         speaker = str(item.get("speaker") or side)
         utterance = name if name.startswith(speaker) else f"{speaker}-{name}"
@@ -133,6 +142,9 @@ class _Set:
             self.made.silent.append(utterance)
             return
         place, index = known[channel]
+        if side not in data.recordings and not Path(place).is_file():
+            what = f"recording {recording}: missing audio file {place}"
+            raise UserError(what, where=self._where[recording], fix="Correct `source`")
         data.recordings[side] = place
         if len(known) > 1:
             data.channels[side] = recording, _letter(channel)
@@ -148,6 +160,15 @@ class _Set:
             channel=index,
         )
 
+    def _check_times(
+        self, name: str, recording: str, where: str, *, begin: float, seconds: float
+    ) -> None:
+        length = self._seconds.get(recording, math.inf)
+        if seconds <= 0 or begin < -_BEFORE or begin + seconds > length + MAX_OVERSHOOT:
+            of = f" of recording {recording}" + (f" ({length:g} s)" if length < math.inf else "")
+            what = f"supervision {name}: {begin:g} to {begin + seconds:g} s{of}"
+            raise UserError(what, where=where, fix="Correct `start` and `duration`, or remove it")
+
 
 def _letter(channel: int) -> str:
     return "AB"[channel] if channel < 2 else str(channel + 1)
@@ -162,6 +183,6 @@ def _get(item: dict[str, Any], key: str, kind: type[Any], where: str) -> Any:
 
 def _number(item: dict[str, Any], key: str, where: str) -> float:
     value = item.get(key)
-    if not isinstance(value, int | float):
+    if not isinstance(value, int | float) or not math.isfinite(value):
         raise UserError(f"no number `{key}` here", where=where)
     return float(value)

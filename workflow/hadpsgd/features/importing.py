@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
 from numpy.typing import NDArray
 
 from hadpsgd.config.imports import FeatureImport, IvectorImport
@@ -75,6 +76,9 @@ def take(
             if array.shape[-1] != width:
                 what = f"{key} has {array.shape[-1]} dimensions, those before {width}"
                 raise UserError(what, where=source.place)
+            if not np.isfinite(array).all():
+                what = f"{key} has a value that is not a finite number"
+                raise UserError(what, where=source.place, fix="Make its features again")
             if key in found:
                 raise UserError(f"{key} is there twice", where=source.place)
             found.add(key)
