@@ -81,6 +81,21 @@ def test_the_command_line_refuses_in_one_line(
     path.write_bytes(b"name: caf\xe9\n")
     assert main(["config", str(path)]) == 2
     assert "not UTF-8" in capsys.readouterr().err
+    for text, told in (
+        ("seed: 1\nname: x\nseed: 2\n", ":3: not YAML: the key 'seed' stands here a second time"),
+        ("model:\n  cells: 1\n  cells: 2\n", ":3: not YAML: the key 'cells' stands here"),
+        ("name: 2024-13-45\n", "a value that cannot be read (month must be in 1..12)"),
+        ("name: !!int abc\n", "a value that cannot be read"),
+        ("name: " + "[" * 3000, "brackets within brackets"),
+        ("seed: " + "9" * 5000, "a value that cannot be read"),
+    ):
+        path.write_text(text)
+        assert main(["config", str(path)]) == 2
+        said = capsys.readouterr().err
+        assert told in said and said.count("\n") == 1, said
+    path.write_bytes(b"\xef\xbb\xbfname: x\ncorpus: {kind: builtin}\n")
+    assert main(["config", str(path)]) == 0
+    capsys.readouterr()
     assert main(["nonsense"]) == 2
     assert "unknown stage 'nonsense'" in capsys.readouterr().err
 

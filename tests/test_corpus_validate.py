@@ -276,6 +276,15 @@ def test_a_recording_without_samples(data: Path) -> None:
     assert faults(data)
 
 
+def test_a_byte_order_mark_is_named(data: Path) -> None:
+    for name in ("text", "wav.scp", "utt2spk"):
+        path = data / name
+        content = path.read_bytes()
+        path.write_bytes(b"\xef\xbb\xbf" + content)
+        assert [f for f in faults(data) if f"{name}:1: a byte order mark" in f] == faults(data)
+        path.write_bytes(content)
+
+
 def test_truncated_sphere(data: Path) -> None:
     place = wav(data).with_name("call.sph")
     soundfile.write(place, tone(10), RATE, format="NIST", subtype="PCM_16")

@@ -330,6 +330,50 @@ def test_the_command_and_its_files(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "sentences.jsonl:1: damaged" in capsys.readouterr().err
 
 
+def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
+    """Windows' editors write one."""
+    mark = b"\xef\xbb\xbf"
+    (tmp_path / "a.stm").write_bytes(mark + b"r1 A ann 0.0 2.0 HELLO\n")
+    (tmp_path / "a.ctm").write_bytes(mark + b"r1 A 0.5 0.2 HELLO\n")
+    (tmp_path / "a.glm").write_bytes(mark + b";; rules\n[HI] => [HELLO]\n")
+    assert stm.read(tmp_path / "a.stm")[0].file == "r1"
+    assert formats.read_ctm(tmp_path / "a.ctm")[0].file == "r1"
+    assert rules_of(tmp_path / "a.glm", "ctm").filter("hi") == "HELLO"
+
+
+@pytest.mark.parametrize("time", ["nan", "inf", "-inf", "1e999"])
+def test_times_that_are_no_numbers_are_refused(tmp_path: Path, time: str) -> None:
+    path = tmp_path / "a"
+    for line in (f"r1 A ann {time} 2.0 HELLO", f"r1 A ann 0.0 {time} HELLO"):
+        path.write_text(line + "\n")
+        with pytest.raises(UserError, match="a:1: not `file channel speaker begin end text`"):
+            stm.read(path)
+    for line in (f"r1 A {time} 0.2 HELLO", f"r1 A 0.0 {time} HELLO"):
+        path.write_text(line + "\n")
+        with pytest.raises(UserError, match="a:1: not `file channel begin duration word`"):
+            formats.read_ctm(path)
+
+
+def test_a_glm_that_begins_with_a_rule(tmp_path: Path) -> None:
+    """Its first word would be the mark of comments."""
+    (tmp_path / "glm").write_text("[HI] => [HELLO]\n[A] => [B]\n")
+    with pytest.raises(UserError, match="glm:1: the first line says how comments begin"):
+        rules_of(tmp_path / "glm", "ctm")
+
+
+def test_scorings_that_do_not_belong_together(tmp_path: Path) -> None:
+    """Of other speakers, after a change of utt2spk, or with a sentence twice."""
+    edits = nist.align_texts("a", "b", Options())
+    one = [Sentence(name=f"u{i}", speaker=f"s{i % 3}", edits=edits) for i in range(6)]
+    other = [replace(one[0], speaker="s9"), *one[1:]]
+    for compared in (mapsswe, bootstrap_difference):
+        with pytest.raises(ValueError, match="the speaker of u0 is not the same"):
+            compared(one, other)
+    sentences.write(tmp_path / sentences.FILE, [*one, one[0]])
+    with pytest.raises(UserError, match=f"{sentences.FILE}:7: damaged .u0 a second time"):
+        sentences.read(tmp_path)
+
+
 @pytest.mark.usefixtures("rules")
 def test_a_data_directory_brings_its_stm_and_glm(tmp_path: Path) -> None:
     (tmp_path / "utt2spk").write_text("a-1 a\n")

@@ -158,7 +158,7 @@ Alignment = Annotated[Mono | Ladder | KaldiAlignment, Field(discriminator="kind"
 class Egs(Section):
     """Training examples: subsequences of frames with their pdf-ids."""
 
-    frames: int = Field(21, ge=1)
+    frames: int = Field(21, ge=1, le=100_000)
     """Frames of a subsequence."""
     shift: int = Field(0, ge=0)
     """Frames from the start of a training subsequence to that of the next; 0 is `frames`, so that

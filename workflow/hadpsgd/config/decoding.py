@@ -106,9 +106,9 @@ class Lm(Section):
 class Graph(Section):
     """The decoding graph HCLG."""
 
-    self_loop_scale: float = Field(0.1, ge=0)
+    self_loop_scale: float = Field(0.1, ge=0, le=1000)
     """Scale of self-loop probabilities (Kaldi's --self-loop-scale)."""
-    transition_scale: float = Field(1.0, ge=0)
+    transition_scale: float = Field(1.0, ge=0, le=1000)
     """Scale of the other transition probabilities."""
     pronunciation_probabilities: bool = Field(False, json_schema_extra=DECIDES_IF_GIVEN)
     """Learn from the alignment of the training speech how likely each pronunciation of a word is,
@@ -121,16 +121,16 @@ class Graph(Section):
     spelled_cost: float = 0.0
     """Added to the cost (nats) of every word that is spelled; less than 0 finds more new words, and
     takes more known ones for new. Only with lm.pieces."""
-    spelling_scale: float = Field(1.0, gt=0)
+    spelling_scale: float = Field(1.0, gt=0, le=1000)
     """Scale of the costs of pieces inside such a word. Only with lm.pieces."""
 
 
 class Decoding(Section):
     """Search."""
 
-    beam: float = Field(13.0, gt=0)
+    beam: float = Field(13.0, gt=0, le=1000)
     """Paths that cost this much more (nats) than the best one at a frame are given up."""
-    lattice_beam: float = Field(6.0, gt=0)
+    lattice_beam: float = Field(6.0, gt=0, le=1000)
     """Paths that cost this much more (nats) than the best one over the utterance leave the
     lattice."""
     max_active: int = Field(7000, ge=100)
@@ -138,7 +138,7 @@ class Decoding(Section):
     one_best: bool = False
     """Search the best path alone, faster. There is nothing to choose from then: lattice_beam,
     scoring.lm_weights, word_penalties and minimum_bayes_risk change no word."""
-    acoustic_scale: float = Field(0.1, gt=0)
+    acoustic_scale: float = Field(0.1, gt=0, le=1000)
     """Acoustic scale of the search; scoring rescales its lattices."""
     device: Literal["auto", "cpu", "cuda"] = "cpu"
     """Where the network runs in decoding, realignment and error analysis; every process loads it.
@@ -154,11 +154,13 @@ class Decoding(Section):
 class Scoring(Section):
     """Choice of scale and penalty on the development set, then word error rates."""
 
-    lm_weights: list[Annotated[float, Field(gt=0)]] = Field(
+    lm_weights: list[Annotated[float, Field(ge=0.01, le=1000)]] = Field(
         [float(w) for w in range(7, 18)], min_length=1
     )
     """Language model weights (inverse acoustic scales) tried on the development set."""
-    word_penalties: list[float] = Field([0.0, 0.5, 1.0], min_length=1)
+    word_penalties: list[Annotated[float, Field(ge=-1000, le=1000)]] = Field(
+        [0.0, 0.5, 1.0], min_length=1
+    )
     """Word insertion penalties (nats a word) tried on the development set."""
     dropped_words: list[str] = Field(
         ["!SIL", "<SIL>", "<UNK>", "[NOISE]", "[LAUGHTER]", "[VOCALIZED-NOISE]"]

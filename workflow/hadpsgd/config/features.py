@@ -23,25 +23,25 @@ class Logmel(Section):
     """Upper edge, in Hz; zero or less is counted from the Nyquist frequency."""
     delta_order: int = Field(2, ge=0, le=3)
     """Orders of deltas appended (2: delta and delta-delta)."""
-    delta_window: int = Field(2, ge=1)
+    delta_window: int = Field(2, ge=1, le=100)
     """Half-width of the regression window of the deltas, in frames."""
 
 
 class Mfcc(Section):
     """MFCC (Kaldi's compute-mfcc-feats), the input of the GMMs."""
 
-    cepstra: int = Field(13, ge=5)
+    cepstra: int = Field(13, ge=5, le=128)
     """Cepstral coefficients."""
-    bins: int = Field(23, ge=8)
+    bins: int = Field(23, ge=8, le=128)
     """Mel bins."""
 
 
 class Features(Section):
     """Features and the list that is fused into the model's input."""
 
-    sample_rate: int = Field(8000, ge=8000)
+    sample_rate: int = Field(8000, ge=8000, le=384_000)
     """Hz. Audio at another rate is refused (the an4 corpus is resampled when it is prepared)."""
-    dither: float = Field(0.0, ge=0)
+    dither: float = Field(0.0, ge=0, le=32_768)
     """Standard deviation of noise added to every sample (of 16 bits); 0 adds none."""
     logmel: Logmel = Logmel()
     mfcc: Mfcc = Mfcc()

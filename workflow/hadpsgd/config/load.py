@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from hadpsgd.config.base import deciding
 from hadpsgd.config.removed import REMOVED
 from hadpsgd.config.schema import Config
+from hadpsgd.config.yaml_text import parsed
 from hadpsgd.errors import UserError
 
 
@@ -27,7 +28,7 @@ def load(path: Path | str) -> Config:
     """
     path = Path(path)
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = parsed(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise UserError(
             "no such config", where=path, fix="Examples lie in the folder config/"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from hadpsgd.config.alignment import Alignment, Egs, Mono
 from hadpsgd.config.base import DECIDES_NOTHING, PathText, Section, off_default
@@ -45,6 +45,13 @@ class Config(Section):
     tracking: Tracking = Field(Tracking(), json_schema_extra=DECIDES_NOTHING)
     site: SiteOrFile = Field(Site(), json_schema_extra=DECIDES_NOTHING)
     """Facts of the machines, or the file that holds them; profiles name one."""
+
+    @field_validator("results")
+    @classmethod
+    def _a_folder(cls, path: str) -> str:
+        if not path or not path.isprintable() or {"{", "}"} & set(path):
+            raise ValueError("no folder that Snakemake can write to: leave out { and }")
+        return path
 
     @model_validator(mode="after")
     def _test_names(self) -> Config:

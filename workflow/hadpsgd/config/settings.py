@@ -30,7 +30,7 @@ class Model(Section):
 class LearningRate(Section):
     """The papers' rule: linear scaling, warm-up, annealing by 1/sqrt(2) an epoch."""
 
-    base: float = Field(0.1, gt=0)
+    base: float = Field(0.1, gt=0, le=1e6)
     """Learning rate at `base_batch`."""
     base_batch: int = Field(256, ge=1)
     """Batch (subsequences) at which `base` holds; larger batches scale it linearly."""
@@ -57,7 +57,7 @@ class Settings(Section):
     """Momentum of SGD. The papers do not state theirs; 0.9 is ours."""
     nesterov: bool = False
     """Nesterov's form of the momentum."""
-    weight_decay: float = Field(0.0, ge=0)
+    weight_decay: float = Field(0.0, ge=0, le=1e6)
     """Factor on the weights that is added to the gradient (an L2 penalty)."""
     clip_norm: float = Field(0.0, ge=0)
     """Clip the gradient to this norm; 0 does not."""

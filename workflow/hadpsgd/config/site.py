@@ -10,6 +10,7 @@ import yaml
 from pydantic import BeforeValidator, Field
 
 from hadpsgd.config.base import Section, expand
+from hadpsgd.config.yaml_text import parsed
 
 
 class Site(Section):
@@ -37,7 +38,7 @@ class Site(Section):
     """How gradients and averages of all weights go between GPUs: NCCL, which wants one for each
     learner, or by the hosts' memory and gloo, which learners of one GPU can use. What a
     super-learner mixes goes by the hosts' memory in any case."""
-    rendezvous_seconds: float = Field(300.0, gt=0)
+    rendezvous_seconds: float = Field(300.0, gt=0, le=1e6)
     """Seconds that ranks wait for each other, at the start and in a silent exchange."""
 
 
@@ -51,7 +52,7 @@ def read_site(given: Any) -> Any:
         return given
     path = Path(expand(given))
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = parsed(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ValueError(f"{error.strerror or error}: a file with the site's facts") from None
     except (UnicodeDecodeError, yaml.YAMLError) as error:

@@ -12,11 +12,11 @@ from hadpsgd.config.base import Section
 class SpecAugment(Section):
     """SpecAugment's masks, drawn anew for each example in each epoch (docs/small-data.md)."""
 
-    frequency_masks: int = Field(0, ge=0)
+    frequency_masks: int = Field(0, ge=0, le=100)
     """Masks over neighbouring mel bins of logmel, with their deltas; 0 makes none."""
     frequency_width: int = Field(8, ge=1)
     """Widest of them, in mel bins; widths are drawn evenly from 0 to it."""
-    time_masks: int = Field(0, ge=0)
+    time_masks: int = Field(0, ge=0, le=1000)
     """Masks over neighbouring frames of logmel and fmllr; 0 makes none."""
     time_width: int = Field(4, ge=1)
     """Widest of them, in frames; widths are drawn evenly from 0 to it."""

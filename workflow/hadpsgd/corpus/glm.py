@@ -98,11 +98,14 @@ def read(path: Path, kind: Kind) -> Glm:
         UserError: the file is missing or empty, or a line is no rule; names the line.
     """
     try:
-        lines = read_whole(path).decode("utf-8", errors="surrogateescape").splitlines()
+        lines = read_whole(path).decode("utf-8-sig", errors="surrogateescape").splitlines()
     except FileNotFoundError:
         raise UserError("no such GLM", where=path) from None
     if not lines:
         raise UserError("an empty GLM", where=path)
+    if "=>" in lines[0].split(";;")[0]:
+        what = "the first line says how comments begin, and this one is a rule"
+        raise UserError(what, where=f"{path}:1", fix="Write a line `;; rules` above it")
     comment = lines[0].split()[0] if lines[0].strip() else ";;"
     rules: list[Rule] = []
     settings: dict[str, str] = {}

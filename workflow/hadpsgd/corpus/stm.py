@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from bisect import bisect_right
@@ -59,7 +60,7 @@ def lines_of(path: Path) -> list[str]:
         UserError: there is none, or it is not UTF-8.
     """
     try:
-        text = read_whole(path).decode("utf-8").replace("\r\n", "\n")
+        text = read_whole(path).decode("utf-8-sig").replace("\r\n", "\n")
     except FileNotFoundError:
         raise UserError("no such file", where=path) from None
     except UnicodeDecodeError:
@@ -113,6 +114,8 @@ def parsed(line: str, *, where: str) -> Segment:
     try:
         file, channel, speaker, begin, end = fields[:5]
         times = float(begin), float(end)
+        if not all(map(math.isfinite, times)):
+            raise ValueError
     except ValueError:
         raise UserError("not `file channel speaker begin end text`", where=where) from None
     if times[1] < times[0]:

@@ -6,6 +6,7 @@ first, `list.append` collects them all.
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -43,6 +44,10 @@ def read_table(path: Path, report: Report = raise_fault, *, empty: str = "") -> 
     if b"\r" in raw:
         line = raw[: raw.index(b"\r")].count(b"\n") + 1
         report(UserError("CRLF line ends", where=f"{path}:{line}", fix="Convert it: dos2unix"))
+    if raw.startswith(codecs.BOM_UTF8):
+        fix = "Save it without: sed -i '1s/^\\xef\\xbb\\xbf//'"
+        report(UserError("a byte order mark before the first word", where=f"{path}:1", fix=fix))
+        raw = raw.removeprefix(codecs.BOM_UTF8)
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:

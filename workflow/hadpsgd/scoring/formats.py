@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -99,6 +100,8 @@ def _ctm_word(fields: list[str], where: str) -> TimedWord:
             word=word,
             confidence=confidence,
         )
+        if not math.isfinite(made.begin + made.duration):
+            raise ValueError
     except ValueError:
         raise UserError("not `file channel begin duration word`", where=where) from None
     if made.duration < 0:

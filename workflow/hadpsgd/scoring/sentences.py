@@ -44,7 +44,8 @@ def read(path: Path) -> list[Sentence]:
         UserError: the file is missing, empty or damaged; names the line.
     """
     path = path / FILE if path.is_dir() else path
-    sentences = []
+    sentences: list[Sentence] = []
+    names: set[str] = set()
     try:
         # of bytes: that of a string also splits at characters that may stand inside a line
         lines = path.read_bytes().splitlines()
@@ -52,7 +53,11 @@ def read(path: Path) -> list[Sentence]:
         raise UserError("missing", where=path, fix="`hadpsgd score` writes it") from None
     for number, line in enumerate(lines, 1):
         try:
-            sentences.append(_sentence(json.loads(line.decode("utf-8"))))
+            sentence = _sentence(json.loads(line.decode("utf-8")))
+            if sentence.name in names:
+                raise ValueError(f"{sentence.name} a second time")
+            names.add(sentence.name)
+            sentences.append(sentence)
         except (ValueError, KeyError, TypeError) as error:
             fix = "Score again"
             raise UserError(f"damaged ({error})", where=f"{path}:{number}", fix=fix) from None
@@ -71,6 +76,8 @@ def _sentence(row: dict[str, Any]) -> Sentence:
     edits = [_of(Edit, edit) for edit in row["edits"]]
     if strange := {edit.kind for edit in edits}.difference("CSDI"):
         raise ValueError(f"no kind of edit: {strange.pop()}")
+    if not (isinstance(row["name"], str) and isinstance(row["speaker"], str)):
+        raise TypeError("name and speaker are no texts")
     return Sentence(
         name=row["name"],
         speaker=row["speaker"],

@@ -93,6 +93,9 @@ def _matched(runs: Row) -> list[tuple[Sentence, ...]]:
     names = {sentence.name for sentence in first}
     if any(other.keys() != names for other in others):
         raise ValueError("the runs were scored on different sets")
+    for sentence in first:
+        if any(other[sentence.name].speaker != sentence.speaker for other in others):
+            raise ValueError(f"the speaker of {sentence.name} is not the same: score both again")
     return [(s, *(other[s.name] for other in others)) for s in first]
 
 

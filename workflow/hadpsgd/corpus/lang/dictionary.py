@@ -88,7 +88,7 @@ def _ends(path: Path) -> Ends:
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     try:
-        text = read_whole(path).decode("utf-8")
+        text = read_whole(path).decode("utf-8-sig")
     except FileNotFoundError:
         raise UserError(
             "no such file", where=path, fix="A dict folder is laid out as Kaldi's data/local/dict"
