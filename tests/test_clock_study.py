@@ -68,7 +68,14 @@ def test_simulate_prints_a_row_for_each_strategy(
         (["--runs", "rand", "--come-back", "1:3"], "who comes back has died before"),
         (["--runs", "hadpsgd", "--die", "1:3", "2:3"], "somebody has to live"),
         (["--seconds", "0"], "--seconds is above 0"),
-        (["--compute", "0"], "above 0"),
+        (["--compute", "0"], "--compute is 1e-06 s at least"),
+        (["--compute", "1e-300"], "--compute is 1e-06 s at least"),
+        (["--seconds", "inf"], "--seconds is 1e+09 at most"),
+        (["--rate", "nan"], "--rate is 1e+09 at most"),
+        (["--momentum", "nan"], "--momentum is 1e+09 at most"),
+        (["--deviation", "1e300"], "--deviation is 1e+09 at most"),
+        (["--seed", "1" + "0" * 23], "--seed is 1e+09 at most"),
+        (["--pace", "0"], "--pace is above 0"),
     ],
 )
 def test_simulate_refuses(

@@ -163,6 +163,7 @@ def test_other_rates_are_refused(tmp_path: Path) -> None:
         ("corpus: {kind: builtin, speakers: 2}", [], "'corpus.speakers' (2): "),
         ("corpus: {kind: builtin, speaker: 9}", [], "did you mean 'speakers'?"),
         ("seed: 1", ["--jobs", "0"], "--jobs 0: at least one process is needed"),
+        ("seed: 1", ["--jobs", "9" * 20], f"--jobs {'9' * 20}: at most 4096 processes"),
     ],
 )
 def test_command_on_bad_input(

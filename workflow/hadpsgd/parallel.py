@@ -23,6 +23,10 @@ _AHEAD = 3
 _function: Callable[[Any], Any]
 
 
+MOST = 4096
+"""Processes of one command."""
+
+
 def add_jobs(parser: argparse.ArgumentParser, what: str = "processes") -> None:
     """The argument --jobs of a command: what a rule reserves as its threads."""
     parser.add_argument("--jobs", type=_at_least_one, default=1, help=f"{what} (1)")
@@ -31,6 +35,8 @@ def add_jobs(parser: argparse.ArgumentParser, what: str = "processes") -> None:
 def _at_least_one(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise UserError(f"--jobs {text}: at least one process is needed")
+    if len(text) > 9 or int(text) > MOST:
+        raise UserError(f"--jobs {text[:20]}: at most {MOST} processes")
     return int(text)
 
 

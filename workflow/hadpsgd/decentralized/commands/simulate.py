@@ -35,6 +35,10 @@ RUNS = (
 )
 
 
+LEAST, MOST = 1e-6, 1e9
+"""Seconds of a gradient, and any number of the options."""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     parser.add_argument(
@@ -109,6 +113,22 @@ def factors(pairs: list[str], option: str, count: int) -> dict[int, float]:
     return found
 
 
+def check_numbers(args: argparse.Namespace) -> None:
+    """Nothing is computed for ever, or overflows.
+
+    Raises:
+        UserError: a number that no simulation ends with.
+    """
+    for name in ("seconds", "gigabits", "model_mib", "batch", "super_learner", "pace"):
+        if not getattr(args, name) > 0:
+            raise UserError(f"--{name.replace('_', '-')} is above 0")
+    if not args.compute >= LEAST:
+        raise UserError(f"--compute is {LEAST:g} s at least")
+    for name, number in vars(args).items():
+        if isinstance(number, int | float) and not abs(number) <= MOST:  # nor nan
+            raise UserError(f"--{name.replace('_', '-')} is {MOST:g} at most")
+
+
 def told(seconds: float | None) -> str:
     """How long it took the others to go on without one that died."""
     if seconds is None:
@@ -120,9 +140,7 @@ def told(seconds: float | None) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
-    for name in ("seconds", "gigabits", "model_mib", "batch", "super_learner"):
-        if not getattr(args, name) > 0:
-            raise UserError(f"--{name.replace('_', '-')} is above 0")
+    check_numbers(args)
     contest = study.Contest(
         learners=args.learners,
         seconds=args.seconds,
