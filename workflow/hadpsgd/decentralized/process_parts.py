@@ -15,7 +15,8 @@ from hadpsgd.decentralized.elastic.membership import Membership
 from hadpsgd.decentralized.elastic.parts import ElasticParts
 from hadpsgd.decentralized.elastic.reunion import group_name
 from hadpsgd.decentralized.network import sockets
-from hadpsgd.decentralized.network.collectives import Averaging, Group
+from hadpsgd.decentralized.network.averaging import Averaging
+from hadpsgd.decentralized.network.collectives import Group
 from hadpsgd.decentralized.network.injectors import Injection
 from hadpsgd.decentralized.network.rendezvous import Meeting, keep, process_group
 from hadpsgd.decentralized.network.rounding import message_like
@@ -73,6 +74,7 @@ def groups(
         by_host=by_host,
         connections=connections if by_host or not on_gpu else (),
         vital=not reduces,
+        seconds=meeting.timeout.total_seconds(),
     )
     second = alone
     if strategy.mixes and strategy.synchronous:

@@ -14,7 +14,8 @@ from hadpsgd.decentralized.agreement import LEAVE_SECONDS
 from hadpsgd.decentralized.core.buffers import ALIGN
 from hadpsgd.decentralized.core.engine import Report
 from hadpsgd.decentralized.network import rendezvous
-from hadpsgd.decentralized.network.collectives import Averaging, Group
+from hadpsgd.decentralized.network.averaging import Averaging
+from hadpsgd.decentralized.network.collectives import Group
 from hadpsgd.decentralized.network.rendezvous import Meeting
 from hadpsgd.decentralized.pool import Pool
 from hadpsgd.decentralized.share import Share, sampler_of

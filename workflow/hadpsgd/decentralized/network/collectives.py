@@ -1,9 +1,4 @@
-"""Averages over the ranks of a group, bit for bit the same on every rank and in every run.
-
-An allreduce's order of summation is the backend's secret. Here every rank receives its shard of
-everybody's values, sums them in the order of the ranks and hands the mean out again: the bytes of
-a ring allreduce, 2 (N-1)/N of the buffer sent by each rank, and an order that a replay can repeat.
-"""
+"""Messages among the ranks of a group, of which averages are made (`averaging`)."""
 
 from __future__ import annotations
 
@@ -16,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hadpsgd.decentralized.core.engine import LostMemberError
-from hadpsgd.decentralized.core.sums import mean_of
+from hadpsgd.decentralized.network import sockets
 from hadpsgd.decentralized.network.sockets import Names
 from hadpsgd.decentralized.network.waiting import Waiter, Watch
 
@@ -57,6 +52,8 @@ class Begun:
             raise self._error
 
 
+SILENCE_SECONDS = 1800.0
+
 Works = list[Begun]
 """What was begun, to be waited for."""
 
@@ -93,6 +90,7 @@ class Group:
 
     Ranks on CPUs send each other messages. gloo's collectives pass each through a thread of their
     own and back, which takes twice as long on one host, and one after the other between hosts.
+    On one host they can share memory (`near`).
     Ranks on GPUs use NCCL, or, `by_host`, do what ranks on CPUs do with copies in the hosts'
     memory. NCCL wants one communicator at a time, used by one thread, and no two ranks on a GPU.
 
@@ -104,6 +102,7 @@ class Group:
         connections: of the group, if they are looked after: waits end when one of them does, with
             `LostMemberError`. `abandon` closes them.
         vital: but then the process ends, which cannot go on without any of the others.
+        seconds: of silence after which a rank near by is given up.
     """
 
     def __init__(
@@ -115,6 +114,7 @@ class Group:
         by_host: bool = False,
         connections: Collection[tuple[int, Names]] = (),
         vital: bool = False,
+        seconds: float = SILENCE_SECONDS,
     ) -> None:
         self.group = group
         kind = Watch if vital else Waiter
@@ -123,7 +123,13 @@ class Group:
         self.by_host = by_host
         self.size = dist.get_world_size(group) if group is not None else size
         self.rank = dist.get_rank(group) if group is not None else 0
+        self.seconds = seconds
         self.bytes_sent = 0
+        """What other ranks got, in memory that they share, too."""
+        self.lives = 0
+        """How often the group was renewed: what was agreed before holds no more."""
+        self.leaving: list[Callable[[], object]] = []
+        """What `abandon` does besides."""
         self._tags = 0
         self._copy: Tensor | None = None
         self._begun: deque[Begun] = deque()
@@ -146,6 +152,8 @@ class Group:
         if self.waiter is not None:
             self.waiter.end()
             self.waiter = None
+        while self.leaving:
+            self.leaving.pop()()
         self._begun.clear()
 
     def renew(
@@ -153,6 +161,11 @@ class Group:
     ) -> None:
         """Another group of as many ranks, after `abandon`."""
         self.group, self.waiter = group, Waiter(connections)
+        self.lives += 1
+
+    def broken(self) -> bool:
+        """Whether one of the connections has ended, as far as they are looked after."""
+        return self.waiter is not None and sockets.any_closed(self.waiter.connections)
 
     def run(self, collectives: Callable[[], None]) -> None:
         """torch's own collectives, one after the other, each waited for.
@@ -165,6 +178,18 @@ class Group:
                 self.waiter.run(collectives)
             else:
                 collectives()
+
+    def all_tell(self, numbers: Sequence[int], tag: int) -> list[list[int]]:
+        """As many numbers of every rank, on CPUs; blocks.
+
+        Raises:
+            LostMemberError: a rank is gone.
+        """
+        rows = torch.zeros(self.size, len(numbers), dtype=torch.int64)
+        rows[self.rank] = torch.tensor(numbers)
+        wait(self._receive(rows, tag) + self._send([rows[self.rank]] * self.size, tag))
+        found: list[list[int]] = rows.tolist()
+        return found
 
     def new_tag(self) -> int:
         """For messages that must not be taken for others; all ranks ask in one order."""
@@ -230,51 +255,3 @@ class Group:
             self._begun.popleft()
         self._begun.append(Begun(work, self.waiter))
         return self._begun[-1]
-
-
-class Averaging:
-    """The mean of one buffer over a group, in place, again and again.
-
-    `start`, `spread` and `wait` are its three parts; other work may go on between them. The
-    buffer's length is a multiple of the group's size.
-    """
-
-    def __init__(self, group: Group, buffer: Tensor) -> None:
-        self.group = group
-        self.buffer = buffer
-        self._exchanged = group.exchanged(buffer)
-        self.rows = torch.empty_like(self._exchanged).view(group.size, -1)
-        """[group, elements / group]: after `start`, every rank's values of this rank's shard."""
-        self._shard = torch.empty_like(self.rows[0])
-        self._tags = group.new_tag(), group.new_tag()
-
-    def start(self) -> None:
-        """Begin to send every rank its shard."""
-        if self._exchanged is not self.buffer:
-            self._exchanged.copy_(self.buffer)
-        self._coming, self._going = self.group.begin_scatter(
-            self.rows, self._exchanged, self._tags[0]
-        )
-
-    def spread(self) -> None:
-        """Sum the own shard, begin to hand it out.
-
-        Others' means may come into shards that are on their way still: a rank sends its mean when
-        it has this rank's shard whole.
-        """
-        wait(self._coming)
-        mean_of(self.rows, self._shard)
-        self._coming = self.group.begin_gather(self._exchanged, self._shard, self._tags[1])
-
-    def wait(self) -> None:
-        """Until `buffer` holds the mean."""
-        wait(self._coming + self._going)
-        if self._exchanged is not self.buffer:
-            self.buffer.copy_(self._exchanged)
-
-    def run(self) -> None:
-        """All three."""
-        if self.group.size > 1:
-            self.start()
-            self.spread()
-            self.wait()

@@ -11,7 +11,9 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from hadpsgd.decentralized.core.buffers import ALIGN, Flat, Slot
-from hadpsgd.decentralized.network.collectives import Averaging, Group
+from hadpsgd.decentralized.network.averaging import Averaging
+from hadpsgd.decentralized.network.collectives import Group
+from hadpsgd.decentralized.network.near import Neighbours
 from hadpsgd.errors import UserError
 
 BUCKET_BYTES = 8 * 2**20
@@ -54,7 +56,8 @@ class Reducer:
     def _fill(self, flat: Flat) -> None:
         edges = bucket_edges(flat, self.group.size, apart=self.group.apart)
         parts = [slice(a, b) for a, b in zip(edges[-2::-1], edges[:0:-1], strict=True)]
-        self._buckets = [Averaging(self.group, flat.with_control[part]) for part in parts]
+        near = Neighbours(self.group)
+        self._buckets = [Averaging(self.group, flat.with_control[part], near) for part in parts]
         offset = flat.control.numel()
         for slot in flat.slots:
             self._owners[slot.parameter] = [
@@ -105,9 +108,9 @@ class Reducer:
         """Members of the group whose last gradient was not finite; every member must ask."""
         if not self.active:
             return [0]
-        bad = torch.zeros(self.group.size, device=self._buckets[0].rows.device)
+        bad = torch.zeros(self.group.size, device=self._buckets[0].rows()[0].device)
         for bucket in self._buckets:
-            bad += (~bucket.rows.isfinite().all(dim=1)).float()
+            bad += torch.stack([~row.isfinite().all() for row in bucket.rows()]).float()
         self.group.run(lambda: dist.all_reduce(bad, group=self.group.group))
         return bad.nonzero().flatten().tolist()
 
