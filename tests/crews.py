@@ -30,7 +30,7 @@ from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.core.sums import mean_of
 from hadpsgd.decentralized.elastic.helpers import Helper, Word, lets_in, may_help
 from hadpsgd.decentralized.elastic.membership import Membership
-from hadpsgd.decentralized.network import rendezvous
+from hadpsgd.decentralized.network import rendezvous, tcp
 from hadpsgd.decentralized.network.link import Link
 from hadpsgd.decentralized.record.entries import Entry
 from hadpsgd.decentralized.record.reading import events_of, read
@@ -81,6 +81,7 @@ class Plan:
     deaf: bool = False
     """Whether a first member that is alone takes part in no change before its own news."""
     die_after_bytes: int = 0
+    die_after_takes: int = 0
     """A process kills itself when it has sent so much, in the middle of a message."""
 
     @property
@@ -91,6 +92,10 @@ class Plan:
     def members(self, node: int) -> range:
         """Ranks of a super-learner."""
         return range(node * self.size, (node + 1) * self.size)
+
+
+DOOMS = [{"die_after_bytes": 1}, {"die_after_bytes": 3001}, {"die_after_takes": 5}]
+"""In the first message, in the midst of weights, and with weights that it has just copied."""
 
 
 @dataclass
@@ -118,6 +123,8 @@ def learner(rank: int, plan: Plan) -> Done | None:  # noqa: ARG001
     signal.signal(LOSE_CONNECTIONS, lambda *_: lose_connections())
     if plan.die_after_bytes:
         die_in_mid_message(plan.die_after_bytes)
+    if plan.die_after_takes:
+        die_while_taking(plan.die_after_takes)
     if plan.deaf:
         be_deaf_alone()
     meeting = rendezvous.meet(
@@ -288,7 +295,8 @@ def be_deaf_alone() -> None:
 
 
 def die_in_mid_message(after: int) -> None:
-    """kill -9 from inside when the links have sent so many bytes."""
+    """kill -9 from inside when the links have sent so many bytes, weights among them."""
+    tcp.shelf_of = lambda *_, **__: None  # type: ignore[assignment]
     sent = 0
     send = Link.send
 
@@ -302,6 +310,22 @@ def die_in_mid_message(after: int) -> None:
         return n
 
     Link.send = counting  # type: ignore[method-assign,assignment]
+
+
+def die_while_taking(after: int) -> None:
+    """kill -9 from inside with so many snapshots copied, the last of which nobody knows of."""
+    taken = 0
+    take = Link.take_weights
+
+    def counting(link: Link, into: memoryview) -> bool:
+        nonlocal taken
+        there = take(link, into)
+        taken += 1
+        if taken >= after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return there
+
+    Link.take_weights = counting  # type: ignore[method-assign,assignment]
 
 
 def serve(rank: int, port: int) -> None:  # noqa: ARG001

@@ -23,7 +23,7 @@ from hadpsgd.decentralized.core.note import Note
 from hadpsgd.decentralized.core.pieces import Pieces
 from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.elastic.decision import Decision, Report
-from hadpsgd.decentralized.network import link
+from hadpsgd.decentralized.network import link, tcp
 from hadpsgd.decentralized.network.connections import Address
 from hadpsgd.decentralized.network.tcp import TcpTransport
 from hadpsgd.decentralized.topology.schedules import SCHEDULES
@@ -313,10 +313,13 @@ def exchange_rounds(
         transport.close()
 
 
+@pytest.mark.parametrize("by", ["memory", "messages"])
 @pytest.mark.parametrize("schedule", list(SCHEDULES))
 def test_snapshots_larger_than_every_buffer_arrive(
-    schedule: str, monkeypatch: pytest.MonkeyPatch
+    schedule: str, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if by == "messages":
+        monkeypatch.setattr(tcp, "shelf_of", lambda *_, **__: None)
     monkeypatch.setattr(link, "BUFFER_BYTES", 2**18)
     exchange_rounds(transports(5, 400_000)[0], schedule, 3, lambda: None)
 

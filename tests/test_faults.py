@@ -13,6 +13,7 @@ import dense
 import numpy as np
 import pytest
 from crews import (
+    DOOMS,
     LOSE_CONNECTIONS,
     Crew,
     Plan,
@@ -47,17 +48,20 @@ def under_way(plan: Plan, crews: list[Crew]) -> Crew:
 
 
 @pytest.mark.parametrize("schedule", ["ring", "random-ring", "pairwise"])
-@pytest.mark.parametrize("after", [0, 3000, 20_000])
+@pytest.mark.parametrize(
+    "doom",
+    [*DOOMS, {"die_after_bytes": 20_001}],
+    ids=lambda doom: "-".join(map(str, *doom.items())),
+)
 def test_death_in_mid_exchange(
-    schedule: str, after: int, tmp_path: Path, crews: list[Crew]
+    schedule: str, doom: dict[str, int], tmp_path: Path, crews: list[Crew]
 ) -> None:
     """The ring heals within 5 s; the survivors finish."""
     plan = Plan(tmp_path, learners=5, schedule=schedule)
     crew = Crew(plan)
     crews.append(crew)
     for rank in range(5):
-        doomed = Plan(**{**plan.__dict__, "die_after_bytes": 1 + after})
-        crew.start(rank, doomed if rank == 2 else plan)
+        crew.start(rank, replace(plan, **doom) if rank == 2 else plan)
     results = crew.results()
     assert crew.done[2].code == -signal.SIGKILL
     assert sorted(results) == [0, 1, 3, 4]

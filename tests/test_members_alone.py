@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from crews import (
+    DOOMS,
     LOSE_CONNECTIONS,
     PATIENCE,
     Crew,
@@ -168,14 +169,16 @@ def test_of_three_the_second_helps_the_first_until_the_end_and_without_it_all_en
     check_bits(nodes, replayed(plan)[0])
 
 
-@pytest.mark.parametrize("after", [0, 3000])
-def test_a_member_dies_in_mid_exchange(after: int, tmp_path: Path, crews: list[Crew]) -> None:
+@pytest.mark.parametrize("doom", DOOMS)
+def test_a_member_dies_in_mid_exchange(
+    doom: dict[str, int], tmp_path: Path, crews: list[Crew]
+) -> None:
     """What is broken off counts on both sides or on none, or the first member ends, too."""
     plan = Plan(tmp_path, learners=8, size=2, steps=60, reduces=True)
     crew = Crew(plan)
     crews.append(crew)
     for rank in range(8):
-        crew.start(rank, replace(plan, die_after_bytes=1 + after) if rank == 3 else plan)
+        crew.start(rank, replace(plan, **doom) if rank == 3 else plan)
     crew.wait(list(range(8)))
     assert crew.done[3].code == -signal.SIGKILL
     results = {rank: o.value for rank, o in crew.done.items() if o.value is not None}

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from crews import Crew, Plan, check, check_bits, of_nodes, records, replayed
+from crews import DOOMS, Crew, Plan, check, check_bits, of_nodes, records, replayed
 
 from hadpsgd.decentralized.core.events import Join
 
@@ -48,14 +48,16 @@ def test_a_super_learner_leaves_and_another_joins(tmp_path: Path, crews: list[Cr
     assert sum(isinstance(event, Join) for event in records(plan)[2]) == 1
 
 
-@pytest.mark.parametrize("after", [0, 3000])
-def test_a_member_dies_in_mid_exchange(after: int, tmp_path: Path, crews: list[Crew]) -> None:
+@pytest.mark.parametrize("doom", DOOMS)
+def test_a_member_dies_in_mid_exchange(
+    doom: dict[str, int], tmp_path: Path, crews: list[Crew]
+) -> None:
     """With others or with its colleague: what is broken off counts for all members or for none."""
     plan = Plan(tmp_path, learners=8, size=2, steps=40)
     crew = Crew(plan)
     crews.append(crew)
     for rank in range(8):
-        crew.start(rank, replace(plan, die_after_bytes=1 + after) if rank == 2 else plan)
+        crew.start(rank, replace(plan, **doom) if rank == 2 else plan)
     crew.wait(list(range(8)))
     assert crew.done[2].code == -signal.SIGKILL and crew.done[3].error
     results = {rank: o.value for rank, o in crew.done.items() if o.value is not None}

@@ -138,6 +138,8 @@ class ProcessParts(ElasticParts):
                 host=self.meeting.host,
                 timeout=self.meeting.timeout.total_seconds(),
                 pin=shard.is_cuda,
+                # members of a super-learner send each other shards of mixes
+                room=shard.nbytes if self.place.size > 1 else 0,
                 delay=self._delay,
             )
             self.meeting.wait_for_all("address")

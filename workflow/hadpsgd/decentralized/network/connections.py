@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 
 from hadpsgd.decentralized.network.link import Link
+from hadpsgd.decentralized.network.shelf import Shelf
 from hadpsgd.decentralized.network.wire import Header, Kind
 
 Address = tuple[str, int]
@@ -30,6 +31,7 @@ class Connections:
         publish: makes this rank's address known.
         lookup: a rank's address, None if not known yet.
         host: the address to listen at.
+        shelf: what partners on the host may read.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class Connections:
         publish: Callable[[Address], None],
         lookup: Callable[[int], Address | None],
         host: str,
+        shelf: Shelf | None = None,
     ) -> None:
         self.rank = rank
         self.epoch = 0
@@ -45,6 +48,7 @@ class Connections:
         self._early: list[Link] = []
         self._asked: dict[int, float] = {}
         self._lookup = lookup
+        self._shelf = shelf
         self._selector = selectors.DefaultSelector()
         self._listener = socket.create_server((host, 0), backlog=256)
         self._listener.setblocking(False)
@@ -140,7 +144,7 @@ class Connections:
         link = Link(sock, peer=j, epoch=self.epoch)
         hello = Header(kind=Kind.HELLO, sender=self.rank, epoch=self.epoch)
         link.outbox.append(memoryview(hello.pack()))
-        self.links[j] = link
+        self._begin(j, link)
         return link
 
     def _accept(self) -> None:
@@ -169,7 +173,12 @@ class Connections:
         elif link.epoch < self.epoch or link.peer is None:
             self._close(link)
         else:
-            self.links[link.peer] = link
+            self._begin(link.peer, link)
+
+    def _begin(self, j: int, link: Link) -> None:
+        self.links[j] = link
+        if self._shelf is not None:
+            link.show(self._shelf, self.rank)
 
     def _watch(self, link: Link) -> None:
         wanted = link.wanted

@@ -1,14 +1,19 @@
-"""One connection between two learners: non-blocking, nothing copied."""
+"""One connection between two learners: non-blocking, nothing copied.
+
+Its two ends show each other their memory (`shelf`), which works on one host.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import selectors
 import socket
 from collections import deque
 
 from hadpsgd.decentralized.network.queueing import BUFFER_BYTES, Queue
-from hadpsgd.decentralized.network.wire import SIZE, Header
+from hadpsgd.decentralized.network.shelf import Shelf, Shown
+from hadpsgd.decentralized.network.wire import SHELVES, SIZE, Header, Kind
 
 KEEPALIVE = (("TCP_KEEPIDLE", 1), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", 3))
 """A host that vanishes is noticed after about four seconds."""
@@ -34,6 +39,9 @@ class Link:
         """Events that the selector waits for."""
         self.ended = False
         """Whether the partner closed it, or died."""
+        self.seen = False
+        """Whether the partner reads this learner's shelf."""
+        self._shown: Shown | None = None
         self._queue = Queue(sock)
         self._head = bytearray(SIZE)
         self._got = 0
@@ -74,11 +82,16 @@ class Link:
 
     def read_header(self) -> bool:
         """Whether a header is there."""
-        if self.header is None:
+        while self.header is None:
             self._got += self._receive(memoryview(self._head)[self._got :])
-            if self._got == SIZE:
-                self.header, self._got = Header.unpack(self._head), 0
-        return self.header is not None
+            if self._got < SIZE:
+                return False
+            header, self._got = Header.unpack(self._head), 0
+            if header.kind in SHELVES:
+                self._hear_of_shelf(header)
+            else:
+                self.header = header
+        return True
 
     def read_weights(self) -> bool:
         """Whether the weights have arrived whole."""
@@ -88,6 +101,41 @@ class Link:
                 return False
             self.target = self.target[n:]
         return True
+
+    def show(self, shelf: Shelf, rank: int) -> None:
+        """Let the partner read it, if it can."""
+        process, descriptor, number = shelf.description
+        message = Header(
+            kind=Kind.SHELF,
+            sender=rank,
+            round=process,
+            turn=descriptor,
+            at=number,
+            nbytes=shelf.nbytes,
+        )
+        self.outbox.append(memoryview(message.pack()))
+
+    def take_weights(self, into: memoryview) -> bool:
+        """What the header says lies in the partner's memory; False if the partner has gone on."""
+        assert self.header is not None
+        header, shown = self.header, self._shown
+        taken = (
+            shown is not None
+            and len(into) == header.nbytes
+            and shown.take(into, at=header.at, turn=header.turn)
+        )
+        self.ended |= not taken
+        return taken
+
+    def _hear_of_shelf(self, header: Header) -> None:
+        if header.kind is Kind.SEEN:
+            self.seen = True
+            return
+        with contextlib.suppress(OSError):
+            self._shown = Shown((header.round, header.turn, header.at), header.nbytes)
+            seen = Header(kind=Kind.SEEN, sender=header.sender)
+            self.outbox.append(memoryview(seen.pack()))
+            self.send()
 
     def _receive(self, into: memoryview) -> int:
         try:

@@ -1,7 +1,8 @@
 """Exchange of snapshots over TCP: one thread, any number of partners at once, nothing polled.
 
 A snapshot is read from the socket only in its round, into a buffer that is kept: whoever is early
-waits in the kernel's buffers.
+waits in the kernel's buffers. Where two are on one host, only the place of a snapshot is sent: it
+lies in memory that both see (`shelf`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from torch import Tensor
 from hadpsgd.decentralized.core.note import Note
 from hadpsgd.decentralized.network.connections import Address, Connections
 from hadpsgd.decentralized.network.link import Link
+from hadpsgd.decentralized.network.round import Round
+from hadpsgd.decentralized.network.shelf import shelf_of
 from hadpsgd.decentralized.network.transport import Arrival, UnsettledError
 from hadpsgd.decentralized.network.wire import TALK, Header, Kind
 
@@ -23,41 +26,6 @@ LOOK_UP_SECONDS = 0.25
 """How often a silent exchange looks whether it was interrupted."""
 DELAY_SECONDS = 0.002
 """How exactly injected delays are kept."""
-
-
-class _Round:
-    """How far an exchange is."""
-
-    def __init__(
-        self,
-        number: int,
-        receives: Sequence[int],
-        sends: Sequence[int],
-        *,
-        payload: Mapping[int, Tensor],
-        buffers: Sequence[Tensor],
-    ) -> None:
-        self.number = number
-        self.payload = payload
-        self.nbytes = max((tensor.nbytes for tensor in payload.values()), default=0)
-        self.begin = time.monotonic()
-        self.receives, self.sends = set(receives), set(sends)
-        self.partners = sorted(self.receives | self.sends)
-        self.open = set(self.partners)
-        """Partners with whom the exchange is not settled."""
-        self.buffers = dict(zip(receives, buffers, strict=False))
-        self.unsent = set(sends)
-        self.arrived: dict[int, Arrival] = {}
-        self.acknowledged: set[int] = set()
-
-    def flushed(self, j: int, *, done: bool) -> None:
-        """All that there was to say to partner `j` is said."""
-        settled = j not in self.unsent and (
-            (j in self.arrived or j not in self.receives)
-            and (j in self.acknowledged or j not in self.sends)
-        )
-        if done and settled:
-            self.open.discard(j)
 
 
 class TcpTransport:
@@ -70,7 +38,8 @@ class TcpTransport:
         lookup: a rank's address, None if not known yet.
         host: the address to listen at.
         timeout: seconds of silence in an exchange until its partners are given up.
-        pin: keep snapshots in pinned memory.
+        pin: keep snapshots in pinned memory, which others cannot see.
+        room: bytes of what is sent besides snapshots that others on the host can see.
         delay: (partner, bytes) -> seconds that a message is made to need.
     """
 
@@ -84,6 +53,7 @@ class TcpTransport:
         host: str = "127.0.0.1",
         timeout: float = 600.0,
         pin: bool = False,
+        room: int = 0,
         delay: Callable[[int, int], float] | None = None,
     ) -> None:
         self.rank = rank
@@ -95,9 +65,10 @@ class TcpTransport:
         self.meanwhile: Callable[[], None] = lambda: None
         """Called during an exchange whenever something may have come."""
         self._unsaid: defaultdict[int, list[Header]] = defaultdict(list)
-        self._connections = Connections(rank, publish, lookup, host)
+        self._shelf = None if pin else shelf_of(like, room=room)
+        self._connections = Connections(rank, publish, lookup, host, self._shelf)
         self._make: Callable[[], Tensor] = lambda: torch.empty_like(like, pin_memory=pin)
-        self._snapshot = self._make()
+        self._snapshot = self._make() if self._shelf is None else self._shelf.snapshot
         self._incoming: list[Tensor] = []
         self.wake = self._connections.wake
         self.wait = self._connections.events
@@ -105,7 +76,12 @@ class TcpTransport:
         self.reach = self._connections.to
         self.ended = self._connections.ended
         self.lives = self._connections.lives
-        self.close = self._connections.close
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self._connections.close()
+        if self._shelf is not None:
+            self._shelf.close()
 
     def outgoing(self) -> Tensor:
         """The buffer of the next snapshot."""
@@ -115,7 +91,7 @@ class TcpTransport:
         """Whether somebody that has begun that round or a later one is at the door."""
         return any(
             link.header is not None
-            and link.header.kind in (Kind.WEIGHTS, Kind.BEGIN)
+            and link.header.kind in (Kind.WEIGHTS, Kind.PLACED, Kind.BEGIN)
             and link.header.round >= round_
             for link in list(self._connections.links.values())
         )
@@ -137,24 +113,33 @@ class TcpTransport:
         """
         if not isinstance(payload, Mapping):
             payload = dict.fromkeys(sends, self._snapshot if payload is None else payload)
-        current = _Round(
+        current = Round(
             round_,
             receives,
             sends,
             payload=payload,
             buffers=self._buffers(len(receives)) if into is None else into,
         )
+        try:
+            self._settle(current, note)
+        finally:
+            if self._shelf is not None:
+                self._shelf.clear()
+        # in the order asked for, so that sums over them are always the same
+        return {j: current.arrived[j] for j in receives}
+
+    def _settle(self, current: Round, note: Note) -> None:
+        """Until all partners have what they are to have."""
         deadline = time.monotonic() + self.timeout
         while True:
             lost = {j for j in sorted(current.open) if not self._proceed(current, j, note)}
             if not current.open:
-                # in the order asked for, so that sums over them are always the same
-                return {j: current.arrived[j] for j in receives}
+                return
             if time.monotonic() > deadline:
                 lost = set(current.open)
             if lost or self.interrupted():
                 raise UnsettledError(
-                    rank=self.rank, round_=round_, arrived=current.arrived, lost=lost
+                    rank=self.rank, round_=current.number, arrived=current.arrived, lost=lost
                 )
             self._connections.events(LOOK_UP_SECONDS if self._delay is None else DELAY_SECONDS)
             self.meanwhile()
@@ -234,7 +219,7 @@ class TcpTransport:
             heard[j], link.header = link.header.note, None
         return not link.ended or j in heard
 
-    def _proceed(self, current: _Round, j: int, note: Note) -> bool:
+    def _proceed(self, current: Round, j: int, note: Note) -> bool:
         """Do with partner `j` what can be done now; False if it is lost."""
         if self._delay is not None:
             size = current.nbytes * (1 + current.partners.index(j))
@@ -248,22 +233,32 @@ class TcpTransport:
             return True
         if j in current.unsent:
             current.unsent.discard(j)
-            payload = _bytes(current.payload[j])
-            header = Header(
-                kind=Kind.WEIGHTS,
-                sender=self.rank,
-                round=current.number,
-                nbytes=len(payload),
-                note=note,
-            )
-            link.outbox += [memoryview(header.pack()), payload]
-            self.bytes_sent += len(payload)
+            self._send(current, j, link, note)
         self._take(current, j, link)
         link.send()
         current.flushed(j, done=not link.outbox)
         return not (link.ended and j in current.open)
 
-    def _take(self, current: _Round, j: int, link: Link) -> None:
+    def _send(self, current: Round, j: int, link: Link, note: Note) -> None:
+        """A snapshot, or where it lies if the partner can see it."""
+        payload = current.payload[j]
+        shelf = self._shelf if link.seen else None
+        at = None if shelf is None else shelf.place(payload)
+        header = Header(
+            kind=Kind.WEIGHTS if at is None else Kind.PLACED,
+            sender=self.rank,
+            round=current.number,
+            nbytes=payload.nbytes,
+            at=at or 0,
+            turn=0 if shelf is None else shelf.turn,
+            note=note,
+        )
+        link.outbox.append(memoryview(header.pack()))
+        if at is None:
+            link.outbox.append(_bytes(payload))
+        self.bytes_sent += payload.nbytes
+
+    def _take(self, current: Round, j: int, link: Link) -> None:
         """Deal with what came from partner `j` as far as this round goes."""
         while (
             link.header is not None
@@ -273,9 +268,7 @@ class TcpTransport:
             if link.header.kind is Kind.RECEIVED:
                 current.acknowledged.add(j)
             else:
-                if link.target is None:
-                    link.target = _bytes(current.buffers[j])
-                if not link.read_weights():
+                if not self._receive(link, _bytes(current.buffers[j])):
                     return
                 current.arrived[j] = Arrival(current.buffers[j], link.header.note)
                 self.bytes_received += link.header.nbytes
@@ -283,6 +276,16 @@ class TcpTransport:
                 link.outbox.append(memoryview(received.pack()))
             link.header = link.target = None
             link.read_header()
+
+    @staticmethod
+    def _receive(link: Link, into: memoryview) -> bool:
+        """Whether the weights of the link's header are there."""
+        assert link.header is not None
+        if link.header.kind is Kind.PLACED:
+            return link.take_weights(into)
+        if link.target is None:
+            link.target = into
+        return link.read_weights()
 
     def _buffers(self, count: int) -> list[Tensor]:
         while len(self._incoming) < count:

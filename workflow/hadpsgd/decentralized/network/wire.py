@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from hadpsgd.decentralized.core.note import Note
 
-_FORMAT = struct.Struct("<4sBxHIQQQQqq32s")
+_FORMAT = struct.Struct("<4sBxHIQQQQQQqq32s")
 _MAGIC = b"hADP"
 SIZE = _FORMAT.size
 
@@ -36,10 +36,19 @@ class Kind(IntEnum):
     """I begin no exchange before the pause of the note's number; what it tells is in the note."""
     FINISHED = 10
     """My last gradient is applied."""
+    SHELF = 11
+    """You may read my memory: process (`round`), descriptor (`turn`), number (`at`), bytes."""
+    SEEN = 12
+    """I do."""
+    PLACED = 13
+    """A snapshot for a round, which lies at `at` in my memory in this `turn`."""
 
 
 TALK = frozenset({Kind.ASK, Kind.AGREED, Kind.REFUSED, Kind.READY, Kind.QUIET, Kind.FINISHED})
 """Messages by which two learners find each other; they belong to no round under way."""
+
+SHELVES = frozenset({Kind.SHELF, Kind.SEEN})
+"""Messages between the two ends of a connection."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +59,8 @@ class Header:
     sender: int
     round: int = 0
     nbytes: int = 0
+    at: int = 0
+    turn: int = 0
     epoch: int = 0
     """Membership that the sender knows."""
     note: Note = field(default_factory=Note)
@@ -64,6 +75,8 @@ class Header:
             self.epoch,
             self.round,
             self.nbytes,
+            self.at,
+            self.turn,
             note.version,
             note.steps,
             note.pause,
@@ -74,9 +87,8 @@ class Header:
     @classmethod
     def unpack(cls, data: bytes | bytearray) -> Header:
         """Inverse of `pack`; raises ConnectionError for anything else."""
-        magic, kind, sender, epoch, round_, nbytes, version, steps, pause, stop, finished = (
-            _FORMAT.unpack(data)
-        )
+        magic, kind, sender, epoch, round_, nbytes, at, turn, *told = _FORMAT.unpack(data)
+        version, steps, pause, stop, finished = told
         if magic != _MAGIC or kind not in Kind.__members__.values():
             raise ConnectionError("not a message of a learner")
         note = Note(
@@ -87,5 +99,12 @@ class Header:
             finished=int.from_bytes(finished, "little"),
         )
         return cls(
-            kind=Kind(kind), sender=sender, round=round_, nbytes=nbytes, epoch=epoch, note=note
+            kind=Kind(kind),
+            sender=sender,
+            round=round_,
+            nbytes=nbytes,
+            at=at,
+            turn=turn,
+            epoch=epoch,
+            note=note,
         )
