@@ -83,6 +83,15 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, content: list[Entr
     assert read(path, RING) == content
 
 
+def test_who_died_before_its_first_event_has_a_record(tmp_path: Path) -> None:
+    """Or no replay of the others' would begin."""
+    path = tmp_path / "node-2.bin"
+    recorder = write(path, [Update(step=0, read=0, rate=0.5)])
+    assert read(path, RING) == []
+    recorder.flush()
+    assert len(read(path, RING)) == 1
+
+
 def test_is_compact(tmp_path: Path) -> None:
     events: list[Event] = []
     for step in range(1000):

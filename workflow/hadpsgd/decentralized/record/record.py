@@ -88,14 +88,15 @@ class Recorder:
         """Whether the file is there to go on with."""
 
     def begin(self) -> None:
-        """A new file."""
+        """A new file. It says at once what it is: this process may end before its first event."""
         self.begun = True
+        header = json.dumps(self.header).encode() + b"\n"
         if self.lives is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_bytes(b"")
+            self.path.write_bytes(header)
         else:
-            self.path = new_file(self._first, b"")
-        self._buffer += json.dumps(self.header).encode() + b"\n"
+            self.path = new_file(self._first, header)
+        self._length = len(header)
 
     def state(self) -> dict[str, Any]:
         """What `resume` needs, for a checkpoint: all is written, for good, when this returns."""
