@@ -236,6 +236,19 @@ def test_memory_that_is_not_there_is_not_read() -> None:
     theirs.sock.close()
 
 
+def test_who_has_another_address_is_shown_nothing() -> None:
+    """As another host's, or one in a network namespace of its own, whose links may be slow."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        client = socket.create_connection(server.getsockname(), source_address=("127.0.0.2", 0))
+        links = Link(client, peer=0), Link(server.accept()[0], peer=1)
+    shelf = Shelf(torch.zeros(4))
+    for each in links:
+        each.show(shelf, 1)
+        assert not each.outbox
+        each.sock.close()
+    shelf.close()
+
+
 def by_files(rank: int, folder: Path) -> int:
     """A learner that finds the other one by a file; the bytes of its connection's last rounds."""
 
