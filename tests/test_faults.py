@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import dense
 import numpy as np
@@ -54,7 +55,7 @@ def under_way(plan: Plan, crews: list[Crew]) -> Crew:
     ids=lambda doom: "-".join(map(str, *doom.items())),
 )
 def test_death_in_mid_exchange(
-    schedule: str, doom: dict[str, int], tmp_path: Path, crews: list[Crew]
+    schedule: str, doom: dict[str, Any], tmp_path: Path, crews: list[Crew]
 ) -> None:
     """The ring heals within 5 s; the survivors finish."""
     plan = Plan(tmp_path, learners=5, schedule=schedule)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -171,7 +172,7 @@ def test_of_three_the_second_helps_the_first_until_the_end_and_without_it_all_en
 
 @pytest.mark.parametrize("doom", DOOMS)
 def test_a_member_dies_in_mid_exchange(
-    doom: dict[str, int], tmp_path: Path, crews: list[Crew]
+    doom: dict[str, Any], tmp_path: Path, crews: list[Crew]
 ) -> None:
     """What is broken off counts on both sides or on none, or the first member ends, too."""
     plan = Plan(tmp_path, learners=8, size=2, steps=60, reduces=True)

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from crews import DOOMS, Crew, Plan, check, check_bits, of_nodes, records, replayed
@@ -50,7 +51,7 @@ def test_a_super_learner_leaves_and_another_joins(tmp_path: Path, crews: list[Cr
 
 @pytest.mark.parametrize("doom", DOOMS)
 def test_a_member_dies_in_mid_exchange(
-    doom: dict[str, int], tmp_path: Path, crews: list[Crew]
+    doom: dict[str, Any], tmp_path: Path, crews: list[Crew]
 ) -> None:
     """With others or with its colleague: what is broken off counts for all members or for none."""
     plan = Plan(tmp_path, learners=8, size=2, steps=40)
