@@ -23,6 +23,7 @@ from tracking_data import write_results
 
 from hadpsgd.config import load, run_key, write_resolved
 from hadpsgd.errors import UserError
+from hadpsgd.starting import plans
 from hadpsgd.training.job import checkpoint_folder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -179,6 +180,14 @@ def test_a_wrong_tracking_uri_stops_the_workflow() -> None:
     )
     assert ran.returncode != 0
     assert "not a tracking URI: './mlruns'; give sqlite:///FILE" in ran.stdout + ran.stderr
+
+
+def test_results_below_a_file_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place in ("file", "file/more"):
+        with pytest.raises(UserError, match="file: `results` lies below a file"):
+            plans(tmp_path / place / "tiny")
+    plans(tmp_path / "new" / "tiny")
 
 
 def test_read_only_results_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,14 @@ def before_start(workflow: Any, do: Callable[[], None]) -> None:
 
 
 def plans(out: Path) -> None:
-    """Say, as the Snakefile is read, that what is to be made is found out from here on."""
+    """Say, as the Snakefile is read, that what is to be made is found out from here on.
+
+    Raises:
+        UserError: nothing can lie there.
+    """
+    there = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
+    if not there.is_dir():
+        raise UserError("`results` lies below a file", where=there, fix="Name a folder")
     _seen.setdefault(out, look(out / WORKFLOW_LOCK))
 
 
