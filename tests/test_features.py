@@ -271,6 +271,17 @@ class TestBadInput:
         error = self.run(data, capsys)
         assert "s-2" in error and "truncated" in error
 
+    def test_silence_is_named(self, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        """Digital silence, and a constant that some recorders write in its place."""
+        for value in (0, 7):
+            silent = np.full(8000, value, dtype=np.int16)
+            soundfile.write(data / "s-2.wav", silent, 8000, subtype="PCM_16")
+            assert self.run(data, capsys) == ""
+        arguments = ["--config", f"{data.parent}/c.yaml", "--stream", "logmel"]
+        main(["features", *arguments, "--data", str(data), "--out", f"{data.parent}/out"])
+        told = f"warning: {data}: 1 of 2 utterances hold no sound: s-2"
+        assert told in capsys.readouterr().err
+
     @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
     def test_samples_that_are_no_numbers(
         self, data: Path, capsys: pytest.CaptureFixture[str], value: float

@@ -11,6 +11,11 @@ from hadpsgd.errors import UserError
 _NAMED = 5
 
 
+def named(names: Collection[str]) -> str:
+    """The first ones."""
+    return ", ".join(islice(names, _NAMED)) + (" ..." if len(names) > _NAMED else "")
+
+
 def check_skipped(
     skipped: Collection[str], *, total: int, limit: float, what: str, where: object, fix: str
 ) -> None:
@@ -29,9 +34,7 @@ def check_skipped(
     """
     if not skipped:
         return
-    more = " ..." if len(skipped) > _NAMED else ""
-    names = ", ".join(islice(skipped, _NAMED))
-    line = f"{len(skipped)} of {total} {what}: {names}{more}"
+    line = f"{len(skipped)} of {total} {what}: {named(skipped)}"
     if len(skipped) > limit * total:
         raise UserError(line, where=where, fix=fix)
     print(f"{where}: skipped: {line}", file=sys.stderr)

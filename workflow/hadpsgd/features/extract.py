@@ -7,6 +7,7 @@ take the place of ours, and 2000 hours of logmel take 115 GB instead of 346.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from hadpsgd.files import atomic_file
 from hadpsgd.kaldi_io import Writer, write_archive
 from hadpsgd.parallel import map_in_order
 from hadpsgd.progress import Progress
-from hadpsgd.skipped import check_skipped
+from hadpsgd.skipped import check_skipped, named
 
 EXTRACTORS: dict[str, type[Logmel] | type[Mfcc]] = {"logmel": Logmel, "mfcc": Mfcc}
 
@@ -33,8 +34,8 @@ EXTRACTORS: dict[str, type[Logmel] | type[Mfcc]] = {"logmel": Logmel, "mfcc": Mf
 # what memory goes by
 _PIECE, _TIMES, _SECONDS = 32, 8, 300.0
 
-Computed = tuple[str, int, Matrix]
-"""Utterance, its samples, its features."""
+Computed = tuple[str, int, bool, Matrix]
+"""Utterance, its samples, whether there is any sound in them, its features."""
 
 
 @dataclass(kw_only=True)
@@ -46,6 +47,8 @@ class Summary:
     samples: int = 0
     skipped: list[str] = field(default_factory=list)
     """Utterances shorter than a window."""
+    silent: list[str] = field(default_factory=list)
+    """Utterances without any sound: all samples are alike."""
 
     def speed(self, seconds: float, *, sample_rate: int) -> str:
         """How much audio was read in so many seconds."""
@@ -98,7 +101,9 @@ def worker(
         found = []
         for utterance in piece:
             samples = read_audio(audio, utterance)
-            found.append((utterance.id, len(samples), extractor(samples, utterance.id)))
+            features = extractor(samples, utterance.id)
+            sound = bool((samples[1:] != samples[:-1]).any())
+            found.append((utterance.id, len(samples), sound, features))
         return found
 
     return compute
@@ -126,8 +131,10 @@ def extract(stream: str, config: Config, data: DataDir, out: Path, jobs: int) ->
         writer = stack.enter_context(Writer(ark=out / "feats.ark", scp=out / "feats.scp"))
         tasks = map_in_order(partial(worker, stream, config, data), pieces(data), jobs)
         for piece in tasks:
-            for utterance, samples, features in piece:
+            for utterance, samples, sound, features in piece:
                 summary.samples += samples
+                if not sound:
+                    summary.silent.append(utterance)
                 if not len(features):
                     summary.skipped.append(utterance)
                     continue
@@ -147,6 +154,9 @@ def extract(stream: str, config: Config, data: DataDir, out: Path, jobs: int) ->
         )
         if not summary.utterances:
             raise UserError("no utterance", where=data.path)
+    if summary.silent:  # transcripts of theirs fit nothing
+        what = f"{len(summary.silent)} of {len(data)} utterances hold no sound"
+        print(f"warning: {data.path}: {what}: {named(summary.silent)}", file=sys.stderr)
     write_archive(out / "cmvn.ark", speakers.items(), out / "cmvn.scp")
     progress.end()
     return summary
