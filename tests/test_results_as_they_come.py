@@ -176,7 +176,7 @@ def test_a_kill_and_a_run_that_fails_leave_the_others_results(small: Small, tmp_
 
     The first is in MLflow by then, and in the table that is printed; its errors are analysed.
     """
-    broken = {"name": "broken", "model": {"cells": 10**12}}  # more than any memory holds
+    broken = {"name": "broken", "model": {"cells": 10**6}}  # more than any memory holds
     place = with_runs(small, tmp_path / "copy", SYNCHRONOUS, broken)
     scored = place.out / "tracked" / f"{place.key(GOOD)}.scores.json"
     running = subprocess.Popen(

@@ -15,9 +15,9 @@ class Model(Section):
 
     layers: int = Field(6, ge=1, le=100)
     """Bidirectional LSTM layers."""
-    cells: int = Field(512, ge=1, le=65_536)
+    cells: int = Field(512, ge=1, le=2**20)
     """LSTM cells per direction."""
-    projection: int = Field(256, ge=1, le=65_536)
+    projection: int = Field(256, ge=1, le=2**20)
     """Units of the linear projection before the softmax."""
     dropout: float = Field(0.0, ge=0, lt=1)
     """Dropout between layers."""
