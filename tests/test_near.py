@@ -170,7 +170,7 @@ def test_another_process_memory_is_known_by_its_number() -> None:
     try:
         process, descriptor, number = segment.description
         segment.memory[:2] = b"ab"
-        other = mapped(process, descriptor, number, nbytes=4096)
+        other = mapped((process, descriptor, number), nbytes=4096)
         assert other[:2] == b"ab"
         other[0:1] = b"c"
         assert segment.memory[:2] == b"cb"
@@ -181,13 +181,13 @@ def test_another_process_memory_is_known_by_its_number() -> None:
             (2**22 + 1, descriptor, number),
         ):
             with pytest.raises(OSError):
-                mapped(*wrong, nbytes=4096)
+                mapped(wrong, nbytes=4096)
         with pytest.raises(OSError):  # less than is said
-            mapped(process, descriptor, number, nbytes=8192)
+            mapped((process, descriptor, number), nbytes=8192)
     finally:
         segment.close()
     with pytest.raises(OSError):
-        mapped(process, descriptor, number, nbytes=4096)
+        mapped((process, descriptor, number), nbytes=4096)
     assert segment.memory[:2] == b"cb"
 
 

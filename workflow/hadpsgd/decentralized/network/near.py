@@ -51,7 +51,7 @@ class Neighbours:
             if own is None:
                 raise OSError
             return [
-                own.memory if r == rank else mapped(*row, nbytes=nbytes)
+                own.memory if r == rank else mapped((row[0], row[1], row[2]), nbytes=nbytes)
                 for r, row in enumerate(rows)
             ]
 

@@ -13,7 +13,9 @@ from pathlib import Path
 
 Memory = mmap.mmap
 FIELDS = 3
-"""Numbers that say which memory it is: process, descriptor, and one drawn at random."""
+"""Numbers of a description."""
+Description = tuple[int, int, int]
+"""Which memory it is: process, descriptor, and a number drawn at random."""
 
 
 class Segment:
@@ -42,12 +44,13 @@ class Segment:
         os.close(self._file)
 
 
-def mapped(process: int, descriptor: int, number: int, *, nbytes: int) -> Memory:
+def mapped(description: Description, *, nbytes: int) -> Memory:
     """Another process' memory, by its description.
 
     Raises:
         OSError: it is not there, as on another host or in another container.
     """
+    process, descriptor, number = description
     path = Path(f"/proc/{process}/fd/{descriptor}")
     if path.readlink() != Path(f"/memfd:{_name(number)} (deleted)"):
         raise FileNotFoundError(f"{path} is something else")

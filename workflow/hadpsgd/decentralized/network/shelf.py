@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hadpsgd.decentralized.network.segment import Segment, mapped
+from hadpsgd.decentralized.network.segment import Description, Segment, mapped
 
 _LINE = 64
 """Bytes of the head, and what snapshots lie at multiples of."""
@@ -46,7 +46,7 @@ class Shelf:
         self.clear()
 
     @property
-    def description(self) -> tuple[int, int, int]:
+    def description(self) -> Description:
         """By which others find it."""
         return self._segment.description
 
@@ -84,8 +84,8 @@ class Shown:
         OSError: it is not there, as on another host or in another container.
     """
 
-    def __init__(self, description: tuple[int, int, int], nbytes: int) -> None:
-        self._bytes = np.frombuffer(mapped(*description, nbytes=nbytes), np.uint8)
+    def __init__(self, description: Description, nbytes: int) -> None:
+        self._bytes = np.frombuffer(mapped(description, nbytes=nbytes), np.uint8)
         self._bytes.flags.writeable = False
         self._head = self._bytes[:8].view(np.uint64)
 
