@@ -182,7 +182,7 @@ def test_damaged_examples_are_noticed_before_training(
     command += ["--egs", str(egs / "train"), "--dev-egs", str(egs / "dev")]
     assert main(command) == 2
     assert "examples.0001.npy: damaged shard" in capsys.readouterr().err
-    config.write_text(config.read_text() + "egs: {verify: false}\ntracking: {uri: none}\n")
+    config.write_text(config.read_text() + "egs: {verify: false}\n")
     assert main(command) == 0
 
 
