@@ -31,7 +31,7 @@ def with_deltas(data: DataDir, folder: Path) -> None:
     """Logmel, deltas appended, written."""
     with Writer(ark=folder / "deltas.ark", scp=folder / "deltas.scp") as writer:
         for piece in map_in_order(lambda: worker("logmel", CONFIG, data), pieces(data), 1):
-            for utterance, _, features in piece:
+            for utterance, _, _, features in piece:
                 writer.write(utterance, add_deltas(features))
 
 
