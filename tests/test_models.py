@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -194,6 +196,31 @@ def test_other_pickles_are_refused(tmp_path: Path) -> None:
         load_model(path)
     torch.save(nn.Linear(2, 2), path)
     with pytest.raises(UserError, match="not a trained model"):
+        load_model(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "spoil", "told"),
+    [
+        ("log_priors", lambda priors: priors[:-1], "no log_priors of 11 pdf-ids"),
+        ("log_priors", lambda priors: priors.tolist(), "no log_priors of 11 pdf-ids"),
+        ("log_priors", lambda priors: priors - torch.inf, "log_priors that are no finite numbers"),
+        (
+            "state_dict",
+            lambda state: {name: value.double() for name, value in state.items()},
+            "weights in torch.float64",
+        ),
+    ],
+)
+def test_parts_that_do_not_fit_are_named(
+    tmp_path: Path, key: str, spoil: Callable[[Any], object], told: str
+) -> None:
+    """As a model is read, not frames later."""
+    path = tmp_path / "final.pt"
+    save_model(path, small(), meta_of())
+    content = torch.load(path, weights_only=True)
+    torch.save(content | {key: spoil(content[key])}, path)
+    with pytest.raises(UserError, match=rf"final\.pt: not a trained model \({told}"):
         load_model(path)
 
 

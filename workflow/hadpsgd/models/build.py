@@ -157,4 +157,11 @@ def _parse(content: dict[str, Any]) -> tuple[BLSTM, ModelMeta]:
         meta.model_config, input_dim=meta.input_dim, num_pdfs=meta.num_pdfs, device="meta"
     )
     model.load_state_dict(content["state_dict"], assign=True)
+    if strange := {value.dtype for value in model.state_dict().values()} - {torch.float32}:
+        raise ValueError(f"weights in {strange.pop()}")
+    priors = meta.log_priors
+    if not isinstance(priors, Tensor) or priors.shape != (meta.num_pdfs,):
+        raise ValueError(f"no log_priors of {meta.num_pdfs} pdf-ids")
+    if not priors.isfinite().all():
+        raise ValueError("log_priors that are no finite numbers")
     return model, meta
