@@ -204,7 +204,11 @@ def test_other_pickles_are_refused(tmp_path: Path) -> None:
     [
         ("log_priors", lambda priors: priors[:-1], "no log_priors of 11 pdf-ids"),
         ("log_priors", lambda priors: priors.tolist(), "no log_priors of 11 pdf-ids"),
-        ("log_priors", lambda priors: priors - torch.inf, "log_priors that are no finite numbers"),
+        (
+            "log_priors",
+            lambda priors: priors - torch.inf,
+            "log_priors whose shares do not add up to 1",
+        ),
         (
             "state_dict",
             lambda state: {name: value.double() for name, value in state.items()},

@@ -162,6 +162,6 @@ def _parse(content: dict[str, Any]) -> tuple[BLSTM, ModelMeta]:
     priors = meta.log_priors
     if not isinstance(priors, Tensor) or priors.shape != (meta.num_pdfs,):
         raise ValueError(f"no log_priors of {meta.num_pdfs} pdf-ids")
-    if not priors.isfinite().all():
-        raise ValueError("log_priors that are no finite numbers")
+    if not abs(float(priors.double().exp().sum()) - 1) < 0.01:  # nor nan
+        raise ValueError("log_priors whose shares do not add up to 1")
     return model, meta
