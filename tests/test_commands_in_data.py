@@ -415,7 +415,7 @@ class TestShell:
     def test_every_path_is_quoted(self) -> None:
         """`{input.data}` would be several words, or a command; `{input.data:q}` is one word."""
         options = (
-            "lists|neural|launch|held_out|perturbed|stage|initial|first_pass|spelling|transform|trans|"
+            "lists|launch|held_out|perturbed|stage|initial|first_pass|spelling|transform|trans|"
             "ivectors"
         )
         bare = re.compile(

@@ -20,9 +20,9 @@ from hadpsgd.errors import UserError
 INT16 = 32768.0
 # lengths that a program writing to a pipe leaves in the header
 _UNKNOWN_LENGTH = (0, 0x7FFFFFFF, 0x7FFFF000, 0x7FFFF024, 0xFFFFFFFF)
-_ESTIMATED = 0.01
-"""Of the length: by so much the header of a program may be wrong that writes it before the audio
-(sox, where it changes the speed)."""
+_GUESSED = 0.01, 8192
+"""Of the length, or bytes: by so much a header may be wrong that a program writes before the audio.
+sox guesses the length of MP3: an encoder's delay too long, 0.07 s of 8 kHz."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ def open_audio(location: str, *, allow_pipes: bool = False) -> soundfile.SoundFi
     """
     if is_pipe(location):
         content = _run_pipe(location, allow_pipes)
-        cut = _truncation(io.BytesIO(content), len(content), allowed=_ESTIMATED)
+        cut = _truncation(io.BytesIO(content), len(content), guessed=True)
         if cut:
             raise UserError(f"the output of the command is truncated: {cut}", where=location)
         return _open(io.BytesIO(content), location)
@@ -149,20 +149,20 @@ def _is_shortened(path: Path) -> bool:
     return head.startswith(b"NIST_1A") and b"embedded-shorten" in head.split(b"end_head")[0]
 
 
-def _truncation(stream: BinaryIO, size: int, *, allowed: float = 0.0) -> str:
+def _truncation(stream: BinaryIO, size: int, *, guessed: bool = False) -> str:
     """What is missing from WAV or Sphere whose header promises more; else ''.
 
-    `allowed`: a share that may be missing.
+    `guessed`: the header was written before the audio.
     """
     head = stream.read(1024)
     if head[:4] == b"RIFF" and head[8:12] == b"WAVE":
-        return _wav_truncation(stream, size, allowed)
+        return _wav_truncation(stream, size, guessed=guessed)
     if head[:7] == b"NIST_1A":
-        return _sphere_truncation(head, size, allowed)
+        return _sphere_truncation(head, size, guessed=guessed)
     return "empty file" if not size else ""
 
 
-def _wav_truncation(stream: BinaryIO, size: int, allowed: float) -> str:
+def _wav_truncation(stream: BinaryIO, size: int, *, guessed: bool) -> str:
     position = 12
     while position + 8 <= size:
         stream.seek(position)
@@ -170,12 +170,12 @@ def _wav_truncation(stream: BinaryIO, size: int, allowed: float) -> str:
         position += 8
         if name == b"data":
             missing = position + length - size
-            return "" if length in _UNKNOWN_LENGTH else _missing(missing, length, allowed)
+            return "" if length in _UNKNOWN_LENGTH else _lack(missing, of=length, guessed=guessed)
         position += length + length % 2
     return "no data chunk"
 
 
-def _sphere_truncation(head: bytes, size: int, allowed: float) -> str:
+def _sphere_truncation(head: bytes, size: int, *, guessed: bool) -> str:
     fields = {}
     for line in head.decode("ascii", errors="replace").splitlines():
         parts = line.split(maxsplit=2)
@@ -187,8 +187,10 @@ def _sphere_truncation(head: bytes, size: int, allowed: float) -> str:
         length = int(fields["sample_count"]) * bytes_each
     except (KeyError, ValueError, IndexError):
         return "no complete Sphere header"
-    return _missing(header + length - size, length, allowed)
+    return _lack(header + length - size, of=length, guessed=guessed)
 
 
-def _missing(missing: int, length: int, allowed: float) -> str:
-    return f"{missing} of {length} bytes are missing" if missing > allowed * length else ""
+def _lack(missing: int, *, of: int, guessed: bool) -> str:
+    share, least = _GUESSED
+    allowed = max(share * of, least) if guessed else 0
+    return f"{missing} of {of} bytes are missing" if missing > allowed else ""
