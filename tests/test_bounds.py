@@ -127,9 +127,9 @@ def test_topology_prints_a_table(capsys: pytest.CaptureFixture[str], tmp_path: P
     ("arguments", "message"),
     [
         (["--schedule", "star"], "unknown mixing schedule 'star'"),
-        (["--learners", "1"], "at least 2 learners"),
-        (["--target", "2"], "--target lies between 0 and 1"),
-        (["--bytes", "0"], "--bytes is 1 or more"),
+        (["--learners", "1"], "--learners is a whole number from 2 to 1024, not 1"),
+        (["--target", "2"], "--target is a number from 1e-09 to 0.999, not 2"),
+        (["--bytes", "0"], "--bytes is a whole number from 1 to 1024, not 0"),
     ],
 )
 def test_topology_refuses(

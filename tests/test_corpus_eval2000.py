@@ -171,7 +171,7 @@ def test_a_share_that_may_be_missing(data: Path, capsys: pytest.CaptureFixture[s
     lexicon = str(data.parents[1] / "lexicon.txt")
     check = ["validate", str(data), "--lexicon", lexicon, "--case", "lower", "--max-oov"]
     assert [main([*check, share]) for share in ("0.05", "0.1", "2")] == [2, 0, 2]
-    assert "--max-oov 2 is no share" in capsys.readouterr().err
+    assert "--max-oov is a number from 0 to 1, not 2" in capsys.readouterr().err
 
 
 def test_a_word_that_the_lexicon_has_as_it_is_stays(data: Path, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from hadpsgd.gmm import model as models
 from hadpsgd.gmm.data import Lang
 from hadpsgd.gmm.phone_segments import segments
 from hadpsgd.kaldi_io import Writer
+from hadpsgd.numeric import whole
 
 Scorer = Callable[[str, NDArray[np.int32]], float]
 
@@ -39,7 +40,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="folder of MFCC and CMVN: likelihoods are computed where there is no scores.txt "
         "(needs --data, and final.mat, splice_opts and trans.* of the alignment folder)",
     )
-    parser.add_argument("--text-grids", type=int, default=20, help="how many to write (20)")
+    parser.add_argument(
+        "--text-grids",
+        type=whole("--text-grids", least=0),
+        default=20,
+        help="how many to write (20)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -13,13 +13,20 @@ from hadpsgd.corpus.parts import EVERY
 from hadpsgd.corpus.summary import table
 from hadpsgd.corpus.validate import Checks, validate
 from hadpsgd.errors import UserError
+from hadpsgd.numeric import real, whole
+from hadpsgd.parallel import MOST
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     parser.add_argument("data", nargs="+", type=Path, help="Kaldi data directories")
     parser.add_argument("--lexicon", type=Path, help="lexicon.txt: name the words it lacks")
-    parser.add_argument("--sample-rate", type=int, default=8000, help="Hz (default 8000)")
+    parser.add_argument(
+        "--sample-rate",
+        type=whole("--sample-rate", most=1_000_000),
+        default=8000,
+        help="Hz (default 8000)",
+    )
     parser.add_argument(
         "--allow-pipes", action="store_true", help="run the commands in wav.scp (data you trust)"
     )
@@ -27,20 +34,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--case", choices=get_args(Kind), default="as-is", help="how words are taken that it lacks"
     )
     parser.add_argument(
-        "--max-oov", type=float, default=0.0, help="share of running words that it may lack (0)"
+        "--max-oov",
+        type=real("--max-oov", most=1),
+        default=0.0,
+        help="share of running words that it may lack (0)",
     )
     parser.add_argument(
         "--recordings", nargs="+", default=EVERY, help="a part: wildcards of file names (sw_*)"
     )
-    parser.add_argument("--threads", type=int, default=2, help="recordings looked at together")
+    parser.add_argument(
+        "--threads",
+        type=whole("--threads", most=MOST),
+        default=2,
+        help="recordings looked at together",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Faults go to standard error, one a line; the counts to standard output."""
-    if args.threads < 1:
-        raise UserError(f"--threads {args.threads}: at least one is needed")
-    if not 0 <= args.max_oov <= 1:
-        raise UserError(f"--max-oov {args.max_oov:g} is no share from 0 to 1")
     faults: list[UserError] = []
     lexicon = read_lexicon(args.lexicon, faults.append) if args.lexicon else None
     checks = Checks(

@@ -14,6 +14,7 @@ from hadpsgd.decoding.gmm import GmmScorer, gmm_scale
 from hadpsgd.decoding.lattice import Scaling
 from hadpsgd.gmm.adaptation import MIN_COUNT
 from hadpsgd.gmm.data import Lang
+from hadpsgd.numeric import real
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +30,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trans", type=Path, help="transforms that the lattices were made with: to go on from"
     )
-    parser.add_argument("--acoustic-scale", type=float, help="instead of the config's")
+    parser.add_argument(
+        "--acoustic-scale",
+        type=real("--acoustic-scale", most=1000, above=True),
+        help="instead of the config's",
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder of trans.1")
 
 

@@ -9,6 +9,7 @@ from hadpsgd import config
 from hadpsgd.decoding.decode import Work, decode
 from hadpsgd.decoding.gmm import GmmScorer, gmm_scale
 from hadpsgd.decoding.search import Searcher
+from hadpsgd.numeric import real
 from hadpsgd.parallel import add_jobs
 
 
@@ -30,7 +31,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="folder of FMLLR transforms; without it final.alimdl decodes, where there is one",
     )
-    parser.add_argument("--acoustic-scale", type=float, help="instead of the config's")
+    parser.add_argument(
+        "--acoustic-scale",
+        type=real("--acoustic-scale", most=1000, above=True),
+        help="instead of the config's",
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder of lattices to write")
     add_jobs(parser)
 

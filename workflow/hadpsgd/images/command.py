@@ -7,8 +7,12 @@ from pathlib import Path
 
 from hadpsgd.images.recipe import Recipe
 from hadpsgd.images.training import Settings, train
+from hadpsgd.numeric import whole
 
 RECIPE, SETTINGS = Recipe(), Settings(data=Path(), out=Path())
+
+MOST = 4096
+"""Pixels of a side, processes, learners of a super-learner."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -18,17 +22,32 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, required=True, help="folder for checkpoints, metrics and final.pt")
     add("--model", default=SETTINGS.model, help="a classifier of torchvision (resnet50)")
     add("--strategy", default="adpsgd", help="as the library's: adpsgd, rand, d1d, ..., hadpsgd")
-    add("--super-learner", type=int, default=1, help="learners of a super-learner, for hadpsgd")
+    add(
+        "--super-learner",
+        type=whole("--super-learner", most=MOST),
+        default=1,
+        help="learners of a super-learner, for hadpsgd",
+    )
     add("--among", default="adpsgd", help="strategy among super-learners, for hadpsgd")
     add("--schedule", help="who mixes with whom; the strategy's own if not given")
     add(
         "--average-every",
-        type=int,
+        type=whole("--average-every"),
         default=8,
         help="steps between rounds, for local, diloco and noloco",
     )
-    add("--batch", type=int, default=RECIPE.batch, help="images of a learner's step (32)")
-    add("--epochs", type=int, default=RECIPE.epochs, help="passes over the pictures (90)")
+    add(
+        "--batch",
+        type=whole("--batch"),
+        default=RECIPE.batch,
+        help="images of a learner's step (32)",
+    )
+    add(
+        "--epochs",
+        type=whole("--epochs"),
+        default=RECIPE.epochs,
+        help="passes over the pictures (90)",
+    )
     add("--base-rate", type=float, default=RECIPE.base_rate, help="for 256 images a step (0.1)")
     add("--warm-up", type=float, default=RECIPE.warm_up, help="epochs of warm-up (5)")
     add(
@@ -42,22 +61,37 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--nesterov", action="store_true", help="Nesterov's form of momentum")
     add("--weight-decay", type=float, default=RECIPE.weight_decay, help="of weights (0.0001)")
     add("--decay-all", action="store_true", help="decay biases and BatchNorm's coefficients, too")
-    add("--size", type=int, default=SETTINGS.size, help="pixels of an image's side (224)")
-    add("--seed", type=int, default=SETTINGS.seed, help="of weights, order and pieces (0)")
+    add(
+        "--size",
+        type=whole("--size", most=MOST),
+        default=SETTINGS.size,
+        help="pixels of an image's side (224)",
+    )
+    add(
+        "--seed",
+        type=whole("--seed", least=0),
+        default=SETTINGS.seed,
+        help="of weights, order and pieces (0)",
+    )
     add("--bf16", action="store_true", help="forward and backward in bfloat16 where that is safe")
     add(
         "--statistics-batches",
-        type=int,
+        type=whole("--statistics-batches", least=0),
         default=SETTINGS.statistics_batches,
         help="batches for the final network's BatchNorm; 0: the mean of the learners' (200)",
     )
     add(
         "--save-every",
-        type=int,
+        type=whole("--save-every", least=0),
         default=0,
         help="steps between checkpoints, for synchronous strategies; 0: an epoch (0)",
     )
-    add("--workers", type=int, default=SETTINGS.workers, help="processes that load images (4)")
+    add(
+        "--workers",
+        type=whole("--workers", least=0, most=MOST),
+        default=SETTINGS.workers,
+        help="processes that load images (4)",
+    )
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute (auto)")
 
 

@@ -18,6 +18,7 @@ from hadpsgd.lm import arpa, backoff, first_pass, perplexity, train
 from hadpsgd.lm.mix import mix_tuned
 from hadpsgd.lm.prune import prune
 from hadpsgd.lm.vocabulary import Vocabulary
+from hadpsgd.numeric import whole
 from hadpsgd.texts import is_arpa
 
 
@@ -30,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the ARPA and report")
     parser.add_argument(
         "--memory",
-        type=int,
+        type=whole("--memory", most=10**9),
         help="MB that training may take (default: what is free); where that is not enough, it"
         " says so at once; lmplz sorts in four fifths of it",
     )

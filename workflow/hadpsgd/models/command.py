@@ -10,8 +10,11 @@ from hadpsgd.config import load, settings_of
 from hadpsgd.errors import UserError
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.models.build import load_model
+from hadpsgd.numeric import whole
 
 PAPER_PDFS = 32_000
+WIDEST, MOST_PDFS = 100_000, 1_000_000
+"""Inputs and outputs that a network may have."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -21,9 +24,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--model", type=Path, help="trained model (final.pt)")
     parser.add_argument("--run-id", "--run", dest="run", help="of the config; the first without it")
     parser.add_argument("--egs", type=Path, help="examples that give input and outputs")
-    parser.add_argument("--input-dim", type=int, default=260, help="without --egs (default 260)")
     parser.add_argument(
-        "--num-pdfs", type=int, default=PAPER_PDFS, help=f"without --egs (default {PAPER_PDFS})"
+        "--input-dim",
+        type=whole("--input-dim", most=WIDEST),
+        default=260,
+        help="without --egs (default 260)",
+    )
+    parser.add_argument(
+        "--num-pdfs",
+        type=whole("--num-pdfs", most=MOST_PDFS),
+        default=PAPER_PDFS,
+        help=f"without --egs (default {PAPER_PDFS})",
     )
 
 

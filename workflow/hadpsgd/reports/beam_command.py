@@ -14,8 +14,8 @@ from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.decoding.decode import Work, decode
 from hadpsgd.decoding.network import NetworkScorer, add_device
 from hadpsgd.decoding.search import Searcher
-from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
+from hadpsgd.numeric import real
 from hadpsgd.parallel import add_jobs
 from hadpsgd.reports.beam_curve import draw
 from hadpsgd.reports.curves import write_png
@@ -58,7 +58,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--streams", type=Path, required=True, help="folder of <stream>/<set>/")
     parser.add_argument("--tuned", type=Path, required=True, help="tuned.json of the dev set")
     parser.add_argument(
-        "--beams", type=float, nargs="+", default=[4, 6, 8, 10, 12, 14], help="4 6 8 10 12 14"
+        "--beams",
+        type=real("--beams", most=1000, above=True),
+        nargs="+",
+        default=[4, 6, 8, 10, 12, 14],
+        help="4 6 8 10 12 14",
     )
     add_jobs(parser)
     add_device(parser)
@@ -67,8 +71,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Decode and score the set with every beam; write OUT/curve.png and OUT/curve.json."""
-    if any(beam <= 0 for beam in args.beams):
-        raise UserError("--beams: a beam is above 0")
     config = load(args.config)
     setting = read_tuned(args.tuned)
     points = []

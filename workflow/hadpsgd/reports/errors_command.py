@@ -13,9 +13,9 @@ from hadpsgd.corpus.datadir import AudioReader, DataDir
 from hadpsgd.corpus.lang.joined import joined
 from hadpsgd.decoding.network import NetworkScorer, add_device
 from hadpsgd.decoding.reference import ReferenceGraph
-from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
 from hadpsgd.models.build import why_diverged
+from hadpsgd.numeric import real, whole
 from hadpsgd.parallel import add_jobs
 from hadpsgd.reports.causes import CAUSES, Judge, causes, found_costs, utterances_of
 from hadpsgd.reports.confusions import TOP
@@ -41,11 +41,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--decode", type=Path, required=True, help="folder of <set>/")
     parser.add_argument("--score", type=Path, required=True, help="folder of tuned.json, <set>/")
     parser.add_argument(
-        "--listed", type=int, default=LISTED, help="wrong sentences of each set to list"
+        "--listed",
+        type=whole("--listed", least=0),
+        default=LISTED,
+        help="wrong sentences of each set to list",
     )
     parser.add_argument(
         "--audio-minutes",
-        type=float,
+        type=real("--audio-minutes"),
         default=MINUTES,
         help="audio of each set that the page has: of confusions, then of the worst sentences",
     )
@@ -56,9 +59,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write OUT/index.html, which needs no other file, and OUT/errors.json."""
-    for name, value in (("listed", args.listed), ("audio-minutes", args.audio_minutes)):
-        if not value >= 0:
-            raise UserError(f"--{name} {value} is below 0")
     config = load(args.config)
     if why := why_diverged(args.model):
         with atomic_folder(args.out) as folder:

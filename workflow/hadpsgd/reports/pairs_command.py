@@ -13,6 +13,7 @@ from hadpsgd.corpus import audio
 from hadpsgd.corpus.datadir import AudioReader, DataDir
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
+from hadpsgd.numeric import real, whole
 from hadpsgd.reports.confusions import TOP
 from hadpsgd.reports.errors import LISTED, MINUTES
 from hadpsgd.reports.html import render
@@ -36,19 +37,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--config", type=Path, help="takes sets and allow_pipes from there")
     parser.add_argument(
-        "--listed", type=int, default=LISTED, help="wrong sentences of each set to list"
+        "--listed",
+        type=whole("--listed", least=0),
+        default=LISTED,
+        help="wrong sentences of each set to list",
     )
     parser.add_argument(
-        "--audio-minutes", type=float, default=MINUTES, help="audio of each set that the page has"
+        "--audio-minutes",
+        type=real("--audio-minutes"),
+        default=MINUTES,
+        help="audio of each set that the page has",
     )
     parser.add_argument("--out", type=Path, required=True, help="page (HTML) to write")
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the page, which needs no other file."""
-    for name, value in (("listed", args.listed), ("audio-minutes", args.audio_minutes)):
-        if not value >= 0:
-            raise UserError(f"--{name} {value} is below 0")
     config = load(args.config) if args.config else None
     folders = (args.first, args.second)
     alone = (args.first / sentences.FILE).is_file() or diverged.told(args.first)

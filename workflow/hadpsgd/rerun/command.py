@@ -29,6 +29,8 @@ from hadpsgd.config.tracking import Tracking
 from hadpsgd.config.training import Run
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
+from hadpsgd.numeric import whole
+from hadpsgd.parallel import MOST
 from hadpsgd.rerun import comparison
 from hadpsgd.rerun.comparison import Item
 from hadpsgd.rerun.linked import link
@@ -55,7 +57,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"store of MLflow run ids; {VARIABLE} without it",
     )
     parser.add_argument("--out", type=Path, help="results folder of the rerun; reruns/KEY without")
-    parser.add_argument("--cores", type=int, default=os.cpu_count(), help="of the workflow (all)")
+    parser.add_argument(
+        "--cores",
+        type=whole("--cores", most=MOST),
+        default=os.cpu_count(),
+        help="of the workflow (all)",
+    )
     parser.add_argument(
         "--anyway", action="store_true", help="go on where code or data are not those of then"
     )

@@ -9,12 +9,13 @@ from pathlib import Path
 from hadpsgd import config
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.decoding.nbest import nbest
-from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
+from hadpsgd.numeric import whole
 from hadpsgd.scoring.command import read_tuned
 from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.hypotheses import Words, lattices
 
+MOST_WANTED = 100_000
 _MORE = 4  # sequences looked at for each one wanted, as dropped words make them equal
 
 
@@ -24,7 +25,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--decode", type=Path, required=True, help="folder of its lattices")
     parser.add_argument("--data", type=Path, required=True, help="Kaldi data directory of the set")
     parser.add_argument("--tuned", type=Path, required=True, help="tuned.json of the dev set")
-    parser.add_argument("--count", type=int, default=10, help="at most so many (10)")
+    count = whole("--count", most=MOST_WANTED)
+    parser.add_argument("--count", type=count, default=10, help="at most so many (10)")
     parser.add_argument(
         "--out", type=Path, required=True, help="folder of the word sequences to write"
     )
@@ -36,8 +38,6 @@ def run(args: argparse.Namespace) -> int:
     Costs are negative log probabilities, acoustic ones not scaled. Sequences that differ only in
     words that scoring drops (silence) are one.
     """
-    if args.count < 1:
-        raise UserError(f"--count {args.count} is below 1")
     settings = config.load(args.config).scoring
     data = DataDir.read(args.data, audio=False, text=False)
     words = Words.read(args.decode, Filters.of(settings))

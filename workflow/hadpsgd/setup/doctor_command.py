@@ -11,6 +11,7 @@ from pathlib import Path
 from hadpsgd.config import Config, load
 from hadpsgd.config.tracking import Tracking
 from hadpsgd.errors import UserError
+from hadpsgd.numeric import real
 from hadpsgd.setup import cluster, machine, places
 from hadpsgd.setup.findings import Finding
 from hadpsgd.setup.need import bytes_needed, hours_known
@@ -26,14 +27,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, help="config that is to run")
     parser.add_argument("--cluster", choices=list(PROFILES), default="local", help="where")
     parser.add_argument(
-        "--hours", type=float, help="of all speech, for the disk (else the config's)"
+        "--hours",
+        type=real("--hours", above=True),
+        help="of all speech, for the disk (else the config's)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Print findings as they come; returns 1 where one is a failure."""
-    if args.hours is not None and args.hours <= 0:
-        raise UserError(f"--hours {args.hours:g}: more than 0 is needed")
     config = load(args.config) if args.config else None
     counts: Counter[str] = Counter()
     for finding in _findings(config, args.cluster, args.hours):

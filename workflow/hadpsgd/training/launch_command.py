@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from hadpsgd.config import load, run_of
+from hadpsgd.numeric import whole
 from hadpsgd.training import command
 from hadpsgd.training.hosts import run_node
 from hadpsgd.training.launch import launch
@@ -16,7 +17,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     command.configure(parser)
     parser.add_argument("--logs", type=Path, help="folder of the ranks' logs; OUT/logs without it")
-    parser.add_argument("--restarts", type=int, default=10, help="failed ranks to start again (10)")
+    parser.add_argument(
+        "--restarts",
+        type=whole("--restarts", least=0),
+        default=10,
+        help="failed ranks to start again (10)",
+    )
     parser.add_argument(
         "--wait", action="store_true", help="wait for another launch of the run; refused without"
     )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hadpsgd.errors import UserError
+from hadpsgd.numeric import real
 from hadpsgd.tracking import edges, system
 from hadpsgd.tracking.metrics_file import GrowingFile
 from hadpsgd.tracking.pace import Pace
@@ -40,7 +41,8 @@ COLUMNS = (
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     parser.add_argument("--out", type=Path, required=True, help="folder of the run's metrics.jsonl")
-    parser.add_argument("--seconds", type=float, default=2.0, help="between two looks")
+    seconds = real("--seconds", least=0.01, most=86_400)
+    parser.add_argument("--seconds", type=seconds, default=2.0, help="between two looks")
     parser.add_argument("--once", action="store_true", help="one look, then end")
 
 

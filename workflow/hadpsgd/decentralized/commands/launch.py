@@ -15,6 +15,7 @@ import torch.distributed as dist
 from hadpsgd.decentralized.core.place import share_of_cores
 from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.errors import UserError
+from hadpsgd.numeric import whole
 
 FORWARDED = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
 GRACE_SECONDS = 15.0
@@ -26,7 +27,13 @@ KILLED = 128
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
-    parser.add_argument("--learners", type=int, required=True, metavar="N", help="processes")
+    parser.add_argument(
+        "--learners",
+        type=whole("--learners", most=4096),
+        required=True,
+        metavar="N",
+        help="processes",
+    )
     parser.add_argument(
         "script",
         nargs=argparse.REMAINDER,
@@ -42,9 +49,9 @@ def run(args: argparse.Namespace) -> int:
         UserError: nothing to start, or it cannot be started.
     """
     command = args.script[1:] if args.script[:1] == ["--"] else args.script
-    if not command or args.learners < 1:
+    if not command:
         raise UserError(
-            "a script and at least one learner are needed",
+            "a script is needed",
             fix="hadpsgd launch --learners 8 train.py",
         )
     if command[0].endswith(".py"):

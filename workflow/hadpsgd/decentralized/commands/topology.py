@@ -11,11 +11,15 @@ from hadpsgd.columns import format_table
 from hadpsgd.decentralized.topology import bounds, validation
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
 from hadpsgd.decentralized.topology.schedules import SCHEDULES, create
-from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_file
+from hadpsgd.numeric import real, whole
 
 PAPER_PARAMETERS = 43_154_944
 """Parameters of the papers' acoustic model."""
+MOST_LEARNERS, MOST_ROUNDS = 1024, 10_000
+"""Matrices of learners by learners are looked at, one for each round."""
+LEAST = 1e-9
+"""Below it consensus of many learners is rounding."""
 HEADER = (
     "schedule",
     "learners",
@@ -42,27 +46,46 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--learners",
         nargs="+",
-        type=int,
+        type=whole("--learners", least=2, most=MOST_LEARNERS),
         metavar="L",
         default=[8, 16, 32, 64],
         help="numbers of learners (8 16 32 64)",
     )
-    parser.add_argument("--seed", type=int, default=1, help="seed of random schedules")
     parser.add_argument(
-        "--parameters", type=int, default=PAPER_PARAMETERS, help="parameters of the model"
+        "--seed", type=whole("--seed", least=0), default=1, help="seed of random schedules"
     )
-    parser.add_argument("--bytes", type=int, default=4, help="bytes of a parameter on the link")
     parser.add_argument(
-        "--target", type=float, default=1e-3, help="consensus wanted, of 1 at first"
+        "--parameters",
+        type=whole("--parameters", most=10**15),
+        default=PAPER_PARAMETERS,
+        help="parameters of the model",
     )
-    parser.add_argument("--show", type=int, metavar="K", help="list who takes whom in K rounds")
+    parser.add_argument(
+        "--bytes",
+        type=whole("--bytes", most=1024),
+        default=4,
+        help="bytes of a parameter on the link",
+    )
+    parser.add_argument(
+        "--target",
+        type=real("--target", least=LEAST, most=0.999),
+        default=1e-3,
+        help="consensus wanted, of 1 at first",
+    )
+    parser.add_argument(
+        "--show",
+        type=whole("--show", most=MOST_ROUNDS),
+        metavar="K",
+        help="list who takes whom in K rounds",
+    )
     parser.add_argument("--plot", type=Path, metavar="PNG", help="consensus against rounds")
-    parser.add_argument("--rounds", type=int, default=100, help="rounds in the plot")
+    parser.add_argument(
+        "--rounds", type=whole("--rounds", most=MOST_ROUNDS), default=100, help="rounds in the plot"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
-    _check(args)
     schedules = [
         create(name, learners=count, seed=args.seed)
         for name in args.schedule
@@ -78,14 +101,6 @@ def run(args: argparse.Namespace) -> int:
     if args.plot:
         plot(schedules, args.rounds, args.plot)
     return 0
-
-
-def _check(args: argparse.Namespace) -> None:
-    for name in ("parameters", "bytes", "rounds"):
-        if getattr(args, name) < 1:
-            raise UserError(f"--{name} is 1 or more, not {getattr(args, name)}")
-    if not 0 < args.target < 1:
-        raise UserError(f"--target lies between 0 and 1, not {args.target:g}")
 
 
 def _row(schedule: MixingSchedule, args: argparse.Namespace) -> list[str]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
 from hadpsgd.decentralized.topology.schedules import RandomRing, Ring
+from hadpsgd.errors import UserError
 
 SAMPLES = 10
 """Sequences of a random schedule over which consensus is averaged."""
@@ -153,7 +154,9 @@ def _rounds_periodic(matrices: list[np.ndarray], product: np.ndarray, target: fl
     while distance(powers[-1]) > target:
         powers.append(powers[-1] @ powers[-1])
         if len(powers) * math.log(2) > math.log(MOST_ROUNDS):
-            raise ArithmeticError(f"no consensus within {MOST_ROUNDS} periods")
+            what = f"no consensus of {target:g} within {MOST_ROUNDS} periods"
+            where = f"{len(product)} learners"
+            raise UserError(what, where=where, fix="Ask for less, or take another schedule")
     done, periods = np.eye(len(product)), 0
     for exponent in reversed(range(len(powers))):
         further = done @ powers[exponent]
