@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from hadpsgd.config import Config
+from hadpsgd.config.base import LARGEST
 from hadpsgd.config.neural_lm import NeuralLm
 from hadpsgd.decoding.lattice import Scaling
 from hadpsgd.errors import UserError
@@ -40,11 +41,20 @@ class ListSettings:
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
             weights = tuple(map(float, found["lm_weights"]))
-            return cls(int(found["nbest"]), weights, float(found["word_penalty"]))
+            read = cls(int(found["nbest"]), weights, float(found["word_penalty"]))
+            if not read.whole:
+                raise ValueError("numbers that no list is made with")
+            return read
         except FileNotFoundError:
             raise UserError("missing", where=path) from None
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise UserError(f"damaged ({error})", where=path) from None
+
+    @property
+    def whole(self) -> bool:
+        """Whether a config may say so."""
+        weighed = bool(self.lm_weights) and all(0 < weight <= 1000 for weight in self.lm_weights)
+        return weighed and 1 <= self.nbest <= LARGEST and abs(self.word_penalty) <= 1000
 
     @property
     def scalings(self) -> list[Scaling]:

@@ -42,11 +42,15 @@ def read(folder: Path) -> Backoff:
             ]
             if len({len(part) for part in parts}) > 1:
                 raise ValueError(f"{length}-grams of different numbers")
+            if [part.dtype.kind for part in parts] != ["i", "f", "f"]:
+                raise ValueError(f"{length}-grams of other types")
             model.orders.append(Order(*parts))
     except FileNotFoundError as error:
         raise UserError("missing", where=error.filename, fix=_FIX) from None
     except DAMAGED_ARRAYS as error:
         raise UserError(f"a damaged language model ({error})", where=folder, fix=_FIX) from None
-    if not model.orders or len(model.orders[0].keys) != len(model.words):
+    # a word that stands there twice has one id
+    sizes = {len(model.words), len(model.ids)}
+    if not model.orders or {len(model.orders[0].keys)} != sizes:
         raise UserError("a damaged language model", where=folder, fix=_FIX)
     return model

@@ -89,7 +89,10 @@ def load(path: Path, device: torch.device | None = None) -> tuple[LstmLm, Words]
     try:
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         words = Words(tuple(content["words"]), content["other"])
-        model = LstmLm(len(words), Shape(**content["shape"]))
+        shape = Shape(**content["shape"])
+        if fault := words.fault or _misfit(content["weights"], shape, len(words)):
+            raise UserError(f"no neural language model ({fault})", where=path)
+        model = LstmLm(len(words), shape)
         model.load_state_dict(content["weights"])
         finite = all(bool(weight.isfinite().all()) for weight in model.parameters())
     except FileNotFoundError:
@@ -100,3 +103,12 @@ def load(path: Path, device: torch.device | None = None) -> tuple[LstmLm, Words]
     if not finite:
         raise UserError("weights that are not finite", where=path, fix="Train it again")
     return model.to(device or torch.device("cpu")).eval(), words
+
+
+def _misfit(weights: dict[str, Tensor], shape: Shape, words: int) -> str:
+    """How the shape is not that of the weights: it is seen before memory is taken for it."""
+    embedded = tuple(weights["embedding.weight"].shape)
+    if embedded != (words, shape.cells):
+        return f"weights of {embedded} for {words} words and {shape.cells} cells"
+    layers = sum(name.startswith("lstm.weight_ih_l") for name in weights)
+    return f"weights of {layers} layers for {shape.layers}" if layers != shape.layers else ""

@@ -23,6 +23,17 @@ class Words:
     names: tuple[str, ...]
     other: str
 
+    @property
+    def fault(self) -> str:
+        """What no list of words has; empty where there is nothing."""
+        if not all(isinstance(name, str) for name in (*self.names, self.other)):
+            return "a word that is no text"
+        if self.names[:2] != (BOS, EOS):
+            return f"words that do not begin with {BOS} and {EOS}"
+        if len(self._numbers) != len(self):
+            return "a word that stands there twice"
+        return "" if self.other in self else f"no {self.other}, which stands for other words"
+
     @classmethod
     def of(cls, ngram: Iterable[str], vocabulary: Vocabulary) -> Words:
         """Those of an n-gram's words that the vocabulary has, too.

@@ -8,7 +8,7 @@ from pathlib import Path
 from hadpsgd import config
 from hadpsgd.config import Config
 from hadpsgd.errors import UserError
-from hadpsgd.scoring.bundle.manifest import Manifest
+from hadpsgd.scoring.bundle.manifest import FILE, Manifest
 from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.tune import Setting
 
@@ -38,7 +38,24 @@ class Bundle:
         for name in (CONFIG, MODEL):
             if name not in manifest.files:
                 raise UserError(f"a bundle without {name}", where=folder, fix="Export it again")
-        return cls(folder, manifest, config.load(folder / CONFIG))
+        opened = cls(folder, manifest, config.load(folder / CONFIG))
+        opened._check_config()
+        return opened
+
+    def _check_config(self) -> None:
+        """Features are computed as the config says: the manifest must say the same.
+
+        Raises:
+            UserError: it does not.
+        """
+        features = self.config.features
+        for what, told, set_ in (
+            ("sample_rate", self.manifest.sample_rate, features.sample_rate),
+            ("streams", self.manifest.streams, list(features.input)),
+        ):
+            if told != set_:
+                where, line = self.folder / FILE, f"{what} {told}, and {CONFIG} has {set_}"
+                raise UserError(line, where=where, fix="Export or copy the bundle again")
 
     @property
     def model(self) -> Path:

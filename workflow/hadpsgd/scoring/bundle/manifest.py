@@ -23,16 +23,16 @@ class _Part(BaseModel):
 class Stored(_Part):
     """A file of the bundle."""
 
-    bytes: int
+    bytes: int = Field(ge=0)
     sha256: str
 
 
 class Score(_Part):
     """Word errors of a set in the workflow."""
 
-    words: int
-    errors: int
-    wer: float | None
+    words: int = Field(ge=0)
+    errors: int = Field(ge=0)
+    wer: float | None = Field(ge=0, allow_inf_nan=False)
     """Percent; None of a set without words."""
 
 
@@ -46,11 +46,11 @@ class Manifest(_Part):
     """Key of the training run."""
     streams: list[str]
     """Feature streams of the network's input, in order."""
-    sample_rate: int
+    sample_rate: int = Field(ge=8000, le=384_000)
     """Hz at which it recognises; other audio is resampled."""
-    lm_weight: float = Field(gt=0, allow_inf_nan=False)
+    lm_weight: float = Field(gt=0, le=1000)
     """Weight of the language model (inverse acoustic scale) that dev chose."""
-    word_penalty: float = Field(allow_inf_nan=False)
+    word_penalty: float = Field(ge=-1000, le=1000)
     """Penalty a word that dev chose."""
     minimum_bayes_risk: bool = False
     """Whether words are those of least expected errors."""

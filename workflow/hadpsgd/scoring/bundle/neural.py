@@ -12,6 +12,7 @@ from hadpsgd.decoding.list_settings import ListSettings
 from hadpsgd.decoding.neural_lists import ListMaker
 from hadpsgd.errors import UserError
 from hadpsgd.lm import backoff, stored
+from hadpsgd.lm.arpa import BOS, EOS
 from hadpsgd.lm.neural import model
 from hadpsgd.lm.neural.mixture import Models
 
@@ -36,16 +37,26 @@ def write(folder: Path, *, lm: Path, tuned: Path) -> None:
     (folder / LISTS).write_text(json.dumps(settings) + "\n", encoding="utf-8")
 
 
-def maker(folder: Path, *, decoded: Path) -> ListMaker:
-    """What makes lists of a decoding folder's lattices.
+def read(folder: Path) -> tuple[Models, ListSettings]:
+    """What `write` wrote.
 
     Raises:
         UserError: a file is missing or damaged.
     """
     network, words = model.load(folder / model.FILE)
     settings = ListSettings.read(folder / LISTS)
+    ngram = stored.read(folder / NGRAM)
+    if lacking := {BOS, EOS} - ngram.ids.keys():
+        where = folder / NGRAM / stored.WORDS
+        raise UserError(f"no {min(lacking)}", where=where, fix="Export the bundle again")
+    return Models(ngram, network, words), settings
+
+
+def maker(folder: Path, *, decoded: Path) -> ListMaker:
+    """What makes lists of a decoding folder's lattices; raises as `read`."""
+    models, settings = read(folder)
     return ListMaker(
-        Models(stored.read(folder / NGRAM), network, words),
+        models,
         {number: name for name, number in read_symbols(decoded / "words.txt").items()},
         settings.scalings,
         settings.nbest,

@@ -73,13 +73,15 @@ class Recogniser:
         return Searcher(self.bundle.graph, self.config.decoding)
 
     def check(self) -> None:
-        """Load graph and network, to tell before any work what is wrong with them.
+        """Load graph and networks, to tell before any work what is wrong with them.
 
         Raises:
             UserError: one is damaged, or CUDA is asked for and missing.
         """
         device_of(self.device or self.config.decoding.device)
         load_model(self.bundle.model)
+        if self.bundle.setting.neural_weight:
+            neural.read(self.bundle.neural)
         _ = self.searcher
 
     @property
