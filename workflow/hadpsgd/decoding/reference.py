@@ -52,9 +52,13 @@ class ReferenceGraph:
         Raises:
             UserError: a file is missing or damaged.
         """
-        graph = arrays.to_const(arrays.read(folder / "HCLG.fst"))
+        path = folder / "HCLG.fst"
+        graph = arrays.read(path)
         transitions = Transitions.read(folder / "transitions.npz")
-        return cls(graph, transitions, tuple(sorted(free)), Rescorer.of_graph(folder))
+        transitions.check_graph(graph, path)
+        return cls(
+            arrays.to_const(graph), transitions, tuple(sorted(free)), Rescorer.of_graph(folder)
+        )
 
     def best_paths(
         self, said: Sequence[Said], scores: Sequence[Scores], scaling: Scaling

@@ -68,7 +68,7 @@ class Searcher:
         path = self.folder / "HCLG.fst"
         self.transitions = Transitions.read(self.folder / "transitions.npz")
         graph = arrays.read(path)
-        self.transitions.check(graph.arcs["ilabel"], path)
+        self.transitions.check_graph(graph, path)
         self.words = _different(graph.arcs["olabel"])
         if self.options.one_best:
             self._fst = kaldifst.StdConstFst(arrays.to_fst(graph))

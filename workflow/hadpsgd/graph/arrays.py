@@ -68,15 +68,37 @@ def read(path: Path) -> Arrays:
     try:
         kind, arc_type, values, at = _header(content)
         if arc_type != "standard" or kind not in (_CONST, "vector"):
-            raise ValueError(f"an FST of type {kind} with {arc_type} arcs")
-        if kind == _CONST:
-            return _read_const(content, values, at)
-    except (ValueError, struct.error) as error:
+            raise ValueError(f"an FST of type {kind!r} with {arc_type!r} arcs")
+        found = _read_const(content, values, at) if kind == _CONST else _read_vector(path)
+    except (ValueError, RuntimeError, MemoryError, struct.error) as error:
         reason = f"not a graph, or cut short ({error})"
         raise UserError(reason, where=path, fix="Make it again") from None
+    if fault := _fault(found):
+        raise UserError(f"a damaged graph ({fault})", where=path, fix="Make it again")
+    return found
+
+
+def _fault(graph: Arrays) -> str:
+    """What no graph has; empty where there is nothing. A search would read beside its arrays."""
+    states, arcs = len(graph.final), graph.arcs
+    if not (0 <= graph.start < states or (graph.start == -1 and not states)):
+        return f"start state {graph.start} of {states}"
+    if graph.first[0] != 0 or (np.diff(graph.first) < 0).any():
+        return "arcs of a state that do not follow those of the one before"
+    for name, most in (("next", states - 1), ("ilabel", None), ("olabel", None)):
+        low, high = arcs[name].min(initial=0), arcs[name].max(initial=0)
+        if low < 0 or (most is not None and len(arcs) and high > most):
+            return f"an arc whose {name} is {low if low < 0 else high}"
+    costs = (arcs["weight"], graph.final)
+    if not all(len(each) == 0 or each.min() > -np.inf for each in costs):  # nor nan
+        return "a cost that is no number"
+    return ""
+
+
+def _read_vector(path: Path) -> Arrays:
     fst = kaldifst.StdVectorFst.read(str(path))
     if fst is None:
-        raise UserError("a damaged graph", where=path, fix="Make it again")
+        raise ValueError("states or arcs are missing")
     return from_fst(fst)
 
 
@@ -96,6 +118,8 @@ def _read_const(content: bytes, values: tuple[int, ...], at: int) -> Arrays:
     aligned = bool(flags & _ALIGNED) or version == _ALIGNED_VERSION
     if flags & 3:
         raise ValueError("it carries symbol tables")
+    if min(num_states, num_arcs) < 0:
+        raise ValueError(f"{num_states} states, {num_arcs} arcs")
     at = _align(at, aligned)
     states = np.frombuffer(content, _STATE, num_states, at)
     at = _align(at + states.nbytes, aligned)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hadpsgd.errors import UserError
 from hadpsgd.files import DAMAGED_ARRAYS
 from hadpsgd.gmm.transition_model import TransitionModel
+from hadpsgd.graph.arrays import Arrays
 
 
 @dataclass(frozen=True)
@@ -56,13 +57,37 @@ class Transitions:
             raise UserError(f"damaged ({error})", where=path, fix="Make the graph again") from None
         kinds = [array.dtype.kind for array in (read.pdf, read.phone, read.final, read.loop)]
         shapes = {array.shape for array in (read.pdf, read.phone, read.final, read.loop)}
-        if kinds != ["i", "i", "b", "b"] or shapes != {(len(read),)} or len(read) < 2:
+        fits = kinds == ["i", "i", "b", "b"] and shapes == {(len(read),)} and len(read) > 1
+        if not fits or min(read.pdf[1:].min(), read.phone[1:].min()) < 0:
             what = "damaged (not pdf-id, phone and kind of every transition-id)"
             raise UserError(what, where=path, fix="Make the graph again")
         return read
 
     def __len__(self) -> int:
         return self.pdf.size
+
+    def check_graph(self, graph: Arrays, where: object) -> None:
+        """Refuse a graph that is not over these transition-ids: that of another model, or a part
+        of one (L.fst, HCLGa.fst), which is searched for very long and says nothing.
+
+        Self-loops are added to a graph last. So they lead where they come from.
+
+        Raises:
+            UserError: it is not; says that `where` and the transitions do not fit.
+        """
+        ids = graph.arcs["ilabel"]
+        self.check(ids, where)
+        loops = self.loop[ids]
+        elsewhere = graph.sources[loops] != graph.arcs["next"][loops]
+        what = ""
+        if elsewhere.any():
+            wrong = ids[loops][elsewhere][0]
+            what = f"transition-id {wrong} leads to another state, and is a self-loop of the model"
+        elif len(ids) and self.loop.any() and not loops.any():
+            what = "no arc is one of the model's self-loops"
+        if what:
+            fix = "Is it HCLG.fst, of the model in transitions.npz? Make the graph again"
+            raise UserError(f"not a graph of this model: {what}", where=where, fix=fix)
 
     def check(self, ids: NDArray[np.integer], where: object) -> None:
         """Refuse transition-ids that these are not of.
