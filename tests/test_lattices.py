@@ -123,6 +123,10 @@ def test_damaged_archives_are_named(tmp_path: Path) -> None:
     (tmp_path / "lat.1.gz").write_bytes(b"no archive")
     with pytest.raises(UserError, match=r"lat\.1\.gz: damaged or no lattice archive"):
         list(lattice_io.read(tmp_path))
+    for part in (b"u1", b"u1 \0B"):  # what ends such archives has no text of its own
+        (tmp_path / "lat.1.gz").write_bytes(gzip.compress(part))
+        with pytest.raises(UserError, match=r"lat\.1\.gz.*no lattice archive \(cut short\)"):
+            list(lattice_io.read(tmp_path))
     (tmp_path / "lat.1.gz").unlink()
     with pytest.raises(UserError, match=r"no lat\.\*\.gz"):
         list(lattice_io.read(tmp_path))

@@ -97,6 +97,34 @@ def test_any_recognisers_ctm(
     assert re.search(r"overlapping\.ctm:2: .* overlaps 'long'", capsys.readouterr().err)
 
 
+def test_confidences_and_references_that_nothing_is_scored_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ctm, reference = tmp_path / "a.ctm", tmp_path / "a.stm"
+    call = ["score-ctm", "--stm", str(reference), "--ctm", str(ctm), "--out", str(tmp_path / "o")]
+
+    def refused() -> str:
+        assert main(call) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1
+        return said
+
+    reference.write_text("f a s 0 5 yes\n")
+    for confidence in ("1.5", "nan", "-3.2", "high"):
+        ctm.write_text(f"f a 0 1 yes {confidence}\n")
+        assert f"a.ctm:1: confidence {confidence} is not from 0 to 1" in refused()
+    ctm.write_text("f a 0 1 yes NA\n")
+    assert main(call) == 0
+    assert "a.ctm: 0.00 % of 1 words" in capsys.readouterr().err
+    for nothing in (
+        "f a s 0 5\n",
+        "f a s 0 5 IGNORE_TIME_SEGMENT_IN_SCORING\n",
+    ):
+        reference.write_text(nothing)
+        said = refused()
+        assert "a.stm: nothing to score" in said and "nan" not in said
+
+
 def test_rules(rules: Path) -> None:
     ref, hyp = rules_of(rules, "stm"), rules_of(rules, "ctm")
     assert ref.filter("yes uh huh") == "YES UHHUH"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+_UNSAID = {EOFError: "cut short", MemoryError: "more than memory holds"}
+
 
 class UserError(Exception):
     """What is wrong (file, line or utterance) and what to do, in one line.
@@ -14,3 +16,10 @@ class UserError(Exception):
         """`where` is the file, line or utterance; `fix` says what to do."""
         line = f"{where}: {what}" if where is not None else what
         super().__init__(f"{line}. {fix}" if fix else line)
+
+
+def reason(error: BaseException) -> str:
+    """What a library said of something damaged, as a part of one line: some errors have no text
+    (EOFError, MemoryError), others many lines."""
+    said = str(error).strip().splitlines()
+    return said[0].rstrip(".") if said else _UNSAID.get(type(error), type(error).__name__)

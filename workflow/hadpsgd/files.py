@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hadpsgd.errors import UserError
+from hadpsgd.errors import UserError, reason
 
 # a damaged head asks for a password, or for a packing that zipfile lacks: RuntimeError
 DAMAGED_ARRAYS = (
@@ -107,7 +107,7 @@ def read_whole(path: Path) -> bytes:
     try:
         return gzip.decompress(raw)
     except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"damaged gzip file ({error})", where=path) from None
+        raise UserError(f"damaged gzip file ({reason(error)})", where=path) from None
 
 
 def plain_or_gzipped(path: Path) -> Path:

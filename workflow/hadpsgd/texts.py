@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, TextIO, cast
 
-from hadpsgd.errors import UserError
+from hadpsgd.errors import UserError, reason
 
 _GZIP = b"\x1f\x8b"
 _WORD = re.compile(r"[^ \t\n\r\v\f]+")
@@ -91,6 +91,6 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     except UnicodeDecodeError:
         raise UserError("not UTF-8 text", where=path, fix="Convert it: iconv -t UTF-8") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"a damaged gzip archive ({error})", where=path) from None
+        raise UserError(f"a damaged gzip archive ({reason(error)})", where=path) from None
     except OSError as error:
         raise UserError(f"cannot be read ({error.strerror})", where=path) from None

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from hadpsgd.decoding import compact_io
 from hadpsgd.decoding.lattice import ARC, Lattice, topologically_sorted
-from hadpsgd.errors import UserError
+from hadpsgd.errors import UserError, reason
 
 _MAGIC = b"\xd6\xfd\xb2\x7e"
 _VECTOR, _LATTICE = b"vector", b"lattice4"
@@ -165,7 +165,7 @@ def _entries(path: Path, wanted: Container[str] | None) -> Iterator[tuple[str, L
                     yield utterance, None
         except (EOFError, ValueError, struct.error, zlib.error, gzip.BadGzipFile) as error:
             where = f"{path}, utterance {utterance}" if utterance else path
-            what = f"damaged or no lattice archive ({error or 'cut short'})"
+            what = f"damaged or no lattice archive ({reason(error)})"
             raise UserError(what, where=where, fix=_AGAIN) from None
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from hadpsgd.decoding.nbest_list import NbestList
-from hadpsgd.errors import UserError
+from hadpsgd.errors import UserError, reason
 from hadpsgd.files import atomic_file, sha256
 from hadpsgd.lm.neural.events import Events
 
@@ -98,7 +98,7 @@ def _lines(path: Path) -> Iterator[object]:
     except FileNotFoundError:
         raise UserError("missing", where=path, fix=_AGAIN) from None
     except (OSError, EOFError, zlib.error, ValueError) as error:
-        what = f"damaged ({error})"
+        what = f"damaged ({reason(error)})"
         raise UserError(what, where=f"{path}:{max(number, 1)}", fix=_AGAIN) from None
 
 

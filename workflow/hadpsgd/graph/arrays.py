@@ -11,7 +11,7 @@ import kaldifst
 import numpy as np
 from numpy.typing import NDArray
 
-from hadpsgd.errors import UserError
+from hadpsgd.errors import UserError, reason
 
 ARC = np.dtype([("ilabel", "<i4"), ("olabel", "<i4"), ("weight", "<f4"), ("next", "<i4")])
 _STATE = np.dtype(
@@ -71,8 +71,8 @@ def read(path: Path) -> Arrays:
             raise ValueError(f"an FST of type {kind!r} with {arc_type!r} arcs")
         found = _read_const(content, values, at) if kind == _CONST else _read_vector(path)
     except (ValueError, RuntimeError, MemoryError, struct.error) as error:
-        reason = f"not a graph, or cut short ({error})"
-        raise UserError(reason, where=path, fix="Make it again") from None
+        what = f"not a graph, or cut short ({reason(error)})"
+        raise UserError(what, where=path, fix="Make it again") from None
     if fault := _fault(found):
         raise UserError(f"a damaged graph ({fault})", where=path, fix="Make it again")
     return found

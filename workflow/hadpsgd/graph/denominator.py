@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hadpsgd.alignment.archives import read_alignments
-from hadpsgd.errors import UserError
+from hadpsgd.errors import UserError, reason
 from hadpsgd.files import DAMAGED_ARRAYS
 from hadpsgd.gmm import event_map
 from hadpsgd.gmm.event_map import Tree
@@ -68,7 +68,7 @@ class Denominator:
         except FileNotFoundError:
             raise UserError("missing", where=path, fix=_AGAIN) from None
         except DAMAGED_ARRAYS as error:
-            raise UserError(f"damaged ({error})", where=path, fix=_AGAIN) from None
+            raise UserError(f"damaged ({reason(error)})", where=path, fix=_AGAIN) from None
         states, arcs = len(read.pdf), len(read.source)
         if len(read.initial) != states or {len(read.target), len(read.probability)} != {arcs}:
             raise UserError("damaged (arrays do not fit)", where=path, fix=_AGAIN)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hadpsgd.errors import UserError
+from hadpsgd.errors import UserError, reason
 from hadpsgd.files import DAMAGED_ARRAYS
 from hadpsgd.gmm.transition_model import TransitionModel
 from hadpsgd.graph.arrays import Arrays
@@ -54,7 +54,9 @@ class Transitions:
         except FileNotFoundError:
             raise UserError("missing", where=path, fix="`hadpsgd graph` makes it") from None
         except DAMAGED_ARRAYS as error:
-            raise UserError(f"damaged ({error})", where=path, fix="Make the graph again") from None
+            raise UserError(
+                f"damaged ({reason(error)})", where=path, fix="Make the graph again"
+            ) from None
         kinds = [array.dtype.kind for array in (read.pdf, read.phone, read.final, read.loop)]
         shapes = {array.shape for array in (read.pdf, read.phone, read.final, read.loop)}
         fits = kinds == ["i", "i", "b", "b"] and shapes == {(len(read),)} and len(read) > 1

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from hadpsgd.errors import UserError
+from hadpsgd.errors import UserError, reason
 from hadpsgd.lm.blocks import FIX, Block, Ngram
 from hadpsgd.lm.contexts import Contexts
 from hadpsgd.progress import tracked
@@ -153,7 +153,7 @@ def opened(path: Path) -> Iterator[Arpa]:
     except UnicodeDecodeError:
         raise UserError("not UTF-8 text", where=path) from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"a damaged gzip archive ({error})", where=path) from None
+        raise UserError(f"a damaged gzip archive ({reason(error)})", where=path) from None
 
 
 def read(path: Path) -> Iterator[Ngram]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hadpsgd.errors import UserError
+from hadpsgd.errors import UserError, reason
 from hadpsgd.files import DAMAGED_ARRAYS
 from hadpsgd.lm.backoff import Backoff, Order
 
@@ -48,7 +48,9 @@ def read(folder: Path) -> Backoff:
     except FileNotFoundError as error:
         raise UserError("missing", where=error.filename, fix=_FIX) from None
     except DAMAGED_ARRAYS as error:
-        raise UserError(f"a damaged language model ({error})", where=folder, fix=_FIX) from None
+        raise UserError(
+            f"a damaged language model ({reason(error)})", where=folder, fix=_FIX
+        ) from None
     # a word that stands there twice has one id
     sizes = {len(model.words), len(model.ids)}
     if not model.orders or {len(model.orders[0].keys)} != sizes:

@@ -14,6 +14,7 @@ from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.decoding.decode import Work, decode
 from hadpsgd.decoding.network import NetworkScorer, add_device
 from hadpsgd.decoding.search import Searcher
+from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
 from hadpsgd.numeric import real
 from hadpsgd.parallel import add_jobs
@@ -98,7 +99,10 @@ def _point(config: Config, args: argparse.Namespace, setting: Setting, beam: flo
         words = Words.read(folder, Filters.of(config.scoring))
         found = hypothesise(folder, data, words, setting)
         scored = Reference.of(data, found.seconds, words.filters).score(found.words)
-    total, interval = nist.total(scored), bootstrap(scored, seed=config.seed)
+    total = nist.total(scored)
+    if not total.words:
+        raise UserError("references without any word", where=args.data, fix="Correct its text")
+    interval = bootstrap(scored, seed=config.seed)
     search = report["search_real_time_factor"]
     return Point(
         beam=beam,

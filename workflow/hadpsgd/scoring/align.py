@@ -180,6 +180,11 @@ class Counts:
         return self.sub + self.dele + self.ins
 
     @property
+    def rate(self) -> str:
+        """The word error rate as it is told."""
+        return f"{self.wer:.2f} % of {self.words} words" if self.words else "no words were said"
+
+    @property
     def wer(self) -> float:
         """Word error rate in percent; nan without words."""
         return 100.0 * self.errors / self.words if self.words else float("nan")

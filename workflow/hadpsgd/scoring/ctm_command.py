@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 
 from hadpsgd.config import load
+from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
-from hadpsgd.scoring import formats
+from hadpsgd.scoring import formats, nist
 from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.reference import Reference
 from hadpsgd.scoring.scored import Scored
@@ -33,6 +34,9 @@ def run(args: argparse.Namespace) -> int:
     filters = Filters.of(load(args.config).scoring) if args.config else Filters()
     words = list(filters.timed(formats.read_ctm(args.ctm)))
     scored = Scored.of(reference, words, nist_tools=args.nist_tools)
+    if not nist.total(scored.sentences).words:
+        what = "nothing to score: no words in segments that count"
+        raise UserError(what, where=args.stm, fix="Is it the reference?")
     with atomic_folder(args.out) as folder:
         scored.write(folder, {})
     scored.say(args.ctm.name)

@@ -47,7 +47,8 @@ def read_ctm(path: Path) -> list[TimedWord]:
     """Read a CTM file; words of a file and channel must be in order of time.
 
     Raises:
-        UserError: a line is not `file channel begin duration word [confidence]`, or words are out
+        UserError: a line is not `file channel begin duration word [confidence]` with a confidence
+            from 0 to 1, or words are out
             of order or overlap by more than 0.1 s.
     """
     words: list[TimedWord] = []
@@ -66,6 +67,7 @@ def read_ctm(path: Path) -> list[TimedWord]:
 
 
 _OVERLAP = 0.1  # seconds: systems round times
+_ROUNDING = 0.001  # of confidences that are sums of probabilities
 
 
 def _check_order(before: TimedWord | None, word: TimedWord, where: str) -> None:
@@ -91,7 +93,7 @@ def _ctm_word(fields: list[str], where: str) -> TimedWord:
         file, channel, begin, duration, word = fields[:5]
         if word.upper().startswith("<ALT"):
             return TimedWord(file=file, channel=channel, begin=0.0, duration=0.0, word=word)
-        confidence = float(fields[5]) if len(fields) > 5 and fields[5] != "NA" else None
+        confidence = _confidence(fields[5], where) if len(fields) > 5 else None
         made = TimedWord(
             file=file,
             channel=channel,
@@ -107,6 +109,19 @@ def _ctm_word(fields: list[str], where: str) -> TimedWord:
     if made.duration < 0:
         raise UserError("a negative duration", where=where)
     return made
+
+
+def _confidence(text: str, where: str) -> float | None:
+    if text == "NA":
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0.0 <= value <= 1.0 + _ROUNDING:
+        fix = "Give probabilities, or NA where there are none"
+        raise UserError(f"confidence {text} is not from 0 to 1", where=where, fix=fix)
+    return min(value, 1.0)
 
 
 def write_lines(

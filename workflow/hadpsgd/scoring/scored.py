@@ -57,8 +57,7 @@ class Scored:
         """The word error rate on stderr; and where NIST's tools do not agree."""
         total = nist.total(self.sentences)
         print(
-            f"{name}: {total.wer:.2f} % of {total.words} words"
-            f" ({total.sub} sub, {total.dele} del, {total.ins} ins)",
+            f"{name}: {total.rate} ({total.sub} sub, {total.dele} del, {total.ins} ins)",
             file=sys.stderr,
         )
         _say(self.checked)

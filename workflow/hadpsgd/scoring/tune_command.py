@@ -45,6 +45,9 @@ def run(args: argparse.Namespace) -> int:
     tried = settings_of(settings, neural.weights if neural else (0.0,))
     lists = list_files.read_of(args.lists, decode=args.decode) if args.lists else None
     counts = tune(args.decode, data, words, tried, lists)
+    if not any(count.words for count in counts):
+        what = "references without any word, so that no setting is better than another"
+        raise UserError(what, where=args.data, fix="Correct its text or stm")
     best = choose(tried, counts)
     table = [
         {
@@ -65,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     more = f", neural weight {chosen.neural_weight:g}" if neural else ""
     print(
         f"language model weight {chosen.lm_weight:g}, word penalty {chosen.word_penalty:g}{more}:"
-        f" {counts[best].wer:.2f} % of {counts[best].words} words",
+        f" {counts[best].rate}",
         file=sys.stderr,
     )
     for edge in edges(tried, chosen):
