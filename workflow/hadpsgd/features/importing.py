@@ -19,6 +19,7 @@ from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.corpus.names import original
 from hadpsgd.errors import UserError
 from hadpsgd.features.cmvn import SpeakerStatistics
+from hadpsgd.features.coverage import check_coverage
 from hadpsgd.features.ivector.extract import NAMES, PERIOD
 from hadpsgd.files import atomic_file, write_text
 from hadpsgd.kaldi_io import Kind, Scp, Writer, iterate, resolved, write_archive
@@ -100,8 +101,8 @@ def import_features(
     """Write feats.scp, cmvn.scp, utt2num_frames of a set from Kaldi's.
 
     Raises:
-        UserError: features are broken; more than a share `limit` of the utterances have none; a
-            speaker has no statistics.
+        UserError: features are broken; more than a share `limit` of the utterances have none, or
+            such of another length; a speaker has no statistics.
     """
     speaker_of = {utterance.id: utterance.speaker for utterance in data}
     wanted = list(speaker_of)
@@ -118,6 +119,7 @@ def import_features(
         where=source.place,
         fix=_OTHER,
     )
+    check_coverage(counts, data, limit=limit, where=source.place)
     write_text(out / "utt2num_frames", "".join(f"{u} {counts[u]}\n" for u in sorted(found)))
     if not options.cmvn:
         write_archive(out / "cmvn.ark", sums.items(), out / "cmvn.scp")
