@@ -167,6 +167,22 @@ def test_audio_that_cannot_be_read(
     assert what in capsys.readouterr().err
 
 
+def test_recordings_of_another_rate_are_named_by_their_manifest(
+    manifests: Manifests, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not by the folder in which the set was being made, which is gone."""
+    audio = manifests.recording["sources"][0]["source"]
+    soundfile.write(audio, np.zeros((10 * RATE, 2)), 2 * RATE, subtype="PCM_16")
+    assert manifests.prepare() == 2
+    said = capsys.readouterr().err.splitlines()
+    for side, line in zip(("call-A", "call-B"), said[:2], strict=True):
+        assert f"r.jsonl.gz:1: {side}: {audio}: sample rate 16000 Hz instead of 8000" in line
+    assert "wav.scp" not in "".join(said)
+    soundfile.write(audio, np.zeros((RATE, 2)), RATE, subtype="PCM_16")
+    assert manifests.prepare() == 2
+    assert "r.jsonl.gz:1: utterance ann-s3: segment 3.50-4.50 s is" in capsys.readouterr().err
+
+
 def test_what_is_no_manifest(manifests: Manifests, capsys: pytest.CaptureFixture[str]) -> None:
     assert manifests.prepare(train={"cuts": str(manifests.folder / "lexicon.txt")}) == 2
     assert "lexicon.txt:1: no JSON object in this line" in capsys.readouterr().err

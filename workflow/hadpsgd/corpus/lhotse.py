@@ -48,7 +48,8 @@ def data(
         folded = replace(utterance, text=case.text(utterance.text))
         found.data.utterances[utterance.id] = folded
     found.data.write(folder)
-    return validate_or_fail(folder, checks(config, name, lexicon, processes))
+    held = checks(config, name, lexicon, processes)
+    return validate_or_fail(folder, replace(held, places=found.places))
 
 
 def text(config: Config, made: Layout, name: str) -> Iterator[str]:

@@ -32,6 +32,9 @@ class Read:
     silent: list[str] = field(default_factory=list)
     """Supervisions without text, which are left out."""
 
+    places: dict[str, str] = field(default_factory=dict)
+    """Manifest and line of each recording."""
+
     @property
     def total(self) -> int:
         """Supervisions that were there."""
@@ -146,6 +149,7 @@ class _Set:
             what = f"recording {recording}: missing audio file {place}"
             raise UserError(what, where=self._where[recording], fix="Correct `source`")
         data.recordings[side] = place
+        self.made.places[side] = self._where[recording]
         if len(known) > 1:
             data.channels[side] = recording, _letter(channel)
         if (gender := str(item.get("gender") or "")[:1].lower()) in ("f", "m"):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hadpsgd.corpus import audio, stm
@@ -58,6 +58,8 @@ class Checks:
     """Which recordings belong to the set, by wildcards of their file names; the stm's too."""
     max_uncovered: float = 0.0
     """Share of the words of the stm that may lie in no utterance."""
+    places: Mapping[str, str] = field(default_factory=dict)
+    """By recording, the file and line that it comes from, where that is not wav.scp."""
     audio: bool = True
     """Whether recordings are looked at; without, only tables and words are."""
     allow_pipes: bool = False
@@ -141,14 +143,15 @@ def _check_audio(data: DataDir, checks: Checks, report: Report) -> float:
 
     def header(recording: str) -> audio.AudioInfo | UserError:
         location = data.recordings[recording]
+        place = checks.places.get(recording, str(data.path / "wav.scp"))
         try:
             found = audio.info(location, allow_pipes=checks.allow_pipes)
         except UserError as error:
-            return UserError(str(error), where=f"{data.path / 'wav.scp'}: {recording}")
+            return UserError(str(error), where=f"{place}: {recording}")
         if found.rate != checks.sample_rate:
             return UserError(
                 f"sample rate {found.rate} Hz instead of {checks.sample_rate}",
-                where=f"{data.path / 'wav.scp'}: {recording}: {location}",
+                where=f"{place}: {recording}: {location}",
                 fix="Resample it or set features.sample_rate",
             )
         return found
@@ -163,14 +166,14 @@ def _check_audio(data: DataDir, checks: Checks, report: Report) -> float:
         known = headers.get(utterance.recording)
         if isinstance(known, audio.AudioInfo):
             try:
-                total += _seconds(data, utterance, known)
+                place = checks.places.get(utterance.recording, str(data.path))
+                total += _seconds(data, utterance, known, f"{place}: utterance {utterance.id}")
             except UserError as error:
                 report(error)
     return total
 
 
-def _seconds(data: DataDir, utterance: Utterance, header: audio.AudioInfo) -> float:
-    where = f"{data.path}: utterance {utterance.id}"
+def _seconds(data: DataDir, utterance: Utterance, header: audio.AudioInfo, where: str) -> float:
     channel_of(data, utterance, header.channels, where)
     start, end = sample_range(utterance, frames=header.frames, rate=header.rate, where=where)
     seconds = (end - start) / header.rate
