@@ -13,6 +13,7 @@ import pickle
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -26,6 +27,7 @@ from training_data import write_egs
 
 from hadpsgd import kaldi_io
 from hadpsgd.cli import USER_ERROR, main
+from hadpsgd.corpus import pipes
 from hadpsgd.corpus.datadir import AudioReader, DataDir
 from hadpsgd.egs.dataset import Dataset
 from hadpsgd.errors import UserError
@@ -97,6 +99,33 @@ class TestAudio:
         lexicon = str(place / "lexicon.txt")
         assert main(["validate", str(data), "--allow-pipes", "--lexicon", lexicon]) == USER_ERROR
         assert "'zebra' is not in the lexicon" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("endless", "said"),
+        [
+            ("yes |", "the command prints text, not audio"),
+            ("sleep 60 |", "the command printed nothing for 0.5 s"),
+            ("head -c 200000 /dev/zero; sleep 60 |", "the command printed nothing for 0.5 s"),
+            ("cat /dev/zero |", "the command prints more than 3000000 bytes"),
+        ],
+    )
+    def test_commands_that_never_end(
+        self,
+        endless: str,
+        said: str,
+        place: Path,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(pipes, "STALL_SECONDS", 0.5)
+        monkeypatch.setattr(pipes, "MOST_BYTES", 3_000_000)
+        data = place / "data" / "train"
+        replace_line(data / "wav.scp", "call-A audio/call.wav", f"call-A {endless}")
+        before = time.monotonic()
+        assert main(["validate", str(data), "--allow-pipes"]) == USER_ERROR
+        assert time.monotonic() - before < 30
+        found = capsys.readouterr().err
+        assert f"call-A: {endless}: {said}" in found and "Traceback" not in found
 
     @pytest.mark.parametrize(
         "stage",

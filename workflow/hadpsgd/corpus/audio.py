@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import struct
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -15,6 +14,7 @@ from typing import BinaryIO
 import numpy as np
 import soundfile
 
+from hadpsgd.corpus import pipes
 from hadpsgd.errors import UserError
 
 INT16 = 32768.0
@@ -133,13 +133,7 @@ def _run_pipe(location: str, allowed: bool) -> bytes:
             where=location,
             fix="Set corpus.allow_pipes (--allow-pipes) for data that you trust",
         )
-    command = location.removesuffix("|")
-    done = subprocess.run(["bash", "-c", command], capture_output=True, check=False)
-    if done.returncode or not done.stdout:
-        said = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        status = f"command ended with status {done.returncode} and {len(done.stdout)} bytes"
-        raise UserError(f"{status}{': ' + said[0] if said else ''}", where=location)
-    return done.stdout
+    return pipes.printed(location.removesuffix("|"), location)
 
 
 def _is_shortened(path: Path) -> bool:

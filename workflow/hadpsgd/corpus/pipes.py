@@ -1,0 +1,73 @@
+"""What commands in wav.scp print: within limits, as one may run for ever."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from typing import IO
+
+from hadpsgd.errors import UserError
+
+STALL_SECONDS = 600.0
+"""A command that prints nothing for so long is given up: it waits for something."""
+MOST_BYTES = 2**32
+"""What a WAV file may have; the output is held in memory."""
+_HEAD, _BLOCK = 1 << 16, 1 << 20
+_TEXT = frozenset(b"\t\n\r") | frozenset(range(32, 127))
+_SPHERE = b"NIST_1A"
+"""The one audio format whose header is text."""
+
+
+def printed(command: str, location: str) -> bytes:
+    """All that a command prints.
+
+    Args:
+        command: for bash.
+        location: what messages call it.
+
+    Raises:
+        UserError: it failed, printed nothing, or would never end.
+    """
+    with tempfile.TemporaryFile() as errors:
+        call = ["bash", "-c", command]
+        with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=errors) as process:
+            assert process.stdout is not None
+            try:
+                content = b"".join(_blocks(process.stdout, location))
+            except BaseException:
+                process.kill()  # leaving would wait for it
+                raise
+        if not process.returncode and content:
+            return content
+        errors.seek(0)
+        said = errors.read().decode(errors="replace").strip().splitlines()[-1:]
+    status = f"command ended with status {process.returncode} and {len(content)} bytes"
+    raise UserError(f"{status}{': ' + said[0] if said else ''}", where=location)
+
+
+def _blocks(stream: IO[bytes], location: str) -> Iterator[bytes]:
+    total, head = 0, b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(stream, selectors.EVENT_READ)
+        while selector.select(STALL_SECONDS):
+            block = os.read(stream.fileno(), _BLOCK)
+            if not block:
+                return
+            total += len(block)
+            if len(head) < _HEAD:
+                head += block
+                if len(head) >= _HEAD and _is_text(head):
+                    raise UserError("the command prints text, not audio", where=location)
+            if total > MOST_BYTES:
+                what = f"the command prints more than {MOST_BYTES} bytes"
+                raise UserError(what, where=location, fix="Does it end? Split the recording")
+            yield block
+    what = f"the command printed nothing for {STALL_SECONDS:g} s"
+    raise UserError(what, where=location, fix="It was stopped: does it wait for something?")
+
+
+def _is_text(head: bytes) -> bool:
+    return not head.startswith(_SPHERE) and _TEXT.issuperset(head)
