@@ -73,7 +73,7 @@ def test_simulate_prints_a_row_for_each_strategy(
         (["--seconds", "inf"], "--seconds is 1e+09 at most"),
         (["--rate", "nan"], "--rate is 1e+09 at most"),
         (["--momentum", "nan"], "--momentum is 1e+09 at most"),
-        (["--deviation", "1e300"], "--deviation is 1e+09 at most"),
+        (["--deviation", "1e300"], "--deviation is 100 at most"),
         (["--seed", "1" + "0" * 23], "--seed is 1e+09 at most"),
         (["--pace", "0"], "--pace is above 0"),
     ],

@@ -170,7 +170,7 @@ def test_the_manual_shows_what_is_printed(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--hours-of-speech", "0"), "above 0"),
+        (("--hours-of-speech", "0"), "a number above 0"),
         (("--cores", "0"), "--cores"),
         (("--nodes", "1", "--gpus", "2"), "64 learners on 1 nodes of 2 GPUs"),
         (("--gpu-speed", "nan"), "--gpu-speed"),

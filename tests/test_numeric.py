@@ -42,6 +42,7 @@ NEEDED = {
         ("doctor", "--hours", "inf"),
         ("error-analysis", "--audio-minutes", "nan"),
         ("launch", "--learners", "0"),
+        ("cost", "--hours-of-speech", "inf"),
     ],
 )
 def test_one_line_for_a_number_that_cannot_be_meant(
@@ -52,6 +53,23 @@ def test_one_line_for_a_number_that_cannot_be_meant(
     said = capsys.readouterr().err
     assert said.startswith(f"hadpsgd {stage}: error: {option} is a ") and said.count("\n") == 1
     assert len(said) < 150
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--learners", "1000000000", "--learners is 4096 at most"),
+        ("--batch", "1000000000", "--batch is 100000 at most"),
+        ("--deviation", "1000000", "--deviation is 100 at most"),
+        ("--seconds", "1000000000", "3.2e+10 gradients: this takes years"),
+    ],
+)
+def test_a_simulation_without_end(
+    option: str, value: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["simulate", option, value]) == USER_ERROR
+    found = capsys.readouterr().err
+    assert said in found and found.count("\n") == 1
 
 
 @pytest.mark.parametrize("stage", [*STAGES, "launch-script"])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-_UNSAID = {EOFError: "cut short", MemoryError: "more than memory holds"}
+_UNSAID: dict[type[BaseException], str] = {
+    EOFError: "cut short",
+    MemoryError: "more than memory holds",
+}
 
 
 class UserError(Exception):

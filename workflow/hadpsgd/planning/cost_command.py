@@ -12,6 +12,7 @@ from pathlib import Path
 from hadpsgd.columns import format_table
 from hadpsgd.config import load
 from hadpsgd.errors import UserError
+from hadpsgd.numeric import real
 from hadpsgd.planning.amounts import Amounts, amounts
 from hadpsgd.planning.cluster import check
 from hadpsgd.planning.cost import GIB, Machines, Row, cost, disk, shown, total
@@ -28,7 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     parser.add_argument("--config", type=Path, required=True, help="what is to be run")
     parser.add_argument(
-        "--hours-of-speech", type=float, help="hours of training speech; else as the config says"
+        "--hours-of-speech",
+        type=real("--hours-of-speech", above=True),
+        help="hours of training speech; else as the config says",
     )
     parser.add_argument("--cores", type=int, default=16, help="of all hosts together (16)")
     parser.add_argument("--nodes", type=int, default=1, help="hosts with GPUs (1)")

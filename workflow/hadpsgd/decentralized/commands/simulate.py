@@ -37,6 +37,16 @@ RUNS = (
 
 LEAST, MOST = 1e-6, 1e9
 """Seconds of a gradient, and any number of the options."""
+HIGHEST = {
+    "learners": 4096,
+    "super_learner": 4096,
+    "batch": 100_000,
+    "pace": 1000,
+    "deviation": 100.0,
+}
+"""Of what is held in memory, or done again and again."""
+GRADIENTS = 1e9
+"""Of all learners of a run."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -125,8 +135,13 @@ def check_numbers(args: argparse.Namespace) -> None:
     if not args.compute >= LEAST:
         raise UserError(f"--compute is {LEAST:g} s at least")
     for name, number in vars(args).items():
-        if isinstance(number, int | float) and not abs(number) <= MOST:  # nor nan
-            raise UserError(f"--{name.replace('_', '-')} is {MOST:g} at most")
+        most = HIGHEST.get(name, MOST)
+        if isinstance(number, int | float) and not abs(number) <= most:  # nor nan
+            raise UserError(f"--{name.replace('_', '-')} is {most:g} at most")
+    gradients = args.learners * args.seconds / args.compute
+    if gradients > GRADIENTS:
+        what = f"{gradients:.2g} gradients: this takes years"
+        raise UserError(what, fix="Take fewer --learners, --seconds, or a longer --compute")
 
 
 def told(seconds: float | None) -> str:
