@@ -71,11 +71,13 @@ def test_simulate_prints_a_row_for_each_strategy(
         (["--compute", "0"], "--compute is 1e-06 s at least"),
         (["--compute", "1e-300"], "--compute is 1e-06 s at least"),
         (["--seconds", "inf"], "--seconds is 1e+09 at most"),
-        (["--rate", "nan"], "--rate is 1e+09 at most"),
+        (["--rate", "nan"], "--rate is above 0"),
         (["--momentum", "nan"], "--momentum is 1e+09 at most"),
         (["--deviation", "1e300"], "--deviation is 100 at most"),
         (["--seed", "1" + "0" * 23], "--seed is 1e+09 at most"),
         (["--pace", "0"], "--pace is above 0"),
+        (["--rate", "-1"], "--rate is above 0"),
+        (["--inside-gigabits", "0"], "--inside-gigabits is above 0"),
     ],
 )
 def test_simulate_refuses(

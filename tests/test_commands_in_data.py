@@ -25,7 +25,7 @@ import torch
 from corpus_data import make_data, replace_line, write_lines
 from training_data import write_egs
 
-from hadpsgd import kaldi_io
+from hadpsgd import kaldi_io, kaldi_stream, stalled
 from hadpsgd.cli import USER_ERROR, main
 from hadpsgd.corpus import pipes
 from hadpsgd.corpus.datadir import AudioReader, DataDir
@@ -117,7 +117,7 @@ class TestAudio:
         capsys: pytest.CaptureFixture[str],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr(pipes, "STALL_SECONDS", 0.5)
+        monkeypatch.setattr(stalled, "STALL_SECONDS", 0.5)
         monkeypatch.setattr(pipes, "MOST_BYTES", 3_000_000)
         data = place / "data" / "train"
         replace_line(data / "wav.scp", "call-A audio/call.wav", f"call-A {endless}")
@@ -164,11 +164,17 @@ class TestAudio:
         assert not ran(place)
 
 
+def data_of(place: Path) -> DataDir:
+    """The utterances, whose features are as long as they are."""
+    return DataDir.read(place / "data" / "train", audio=False)
+
+
 def feature_files(place: Path) -> dict[str, Path]:
     """An archive of each kind that Kaldi's features come in."""
     rng = np.random.default_rng(0)
-    names, speakers = ("ann-1", "ann-2", "bob-1", "bob-2"), ("ann", "bob")
-    frames = {name: rng.normal(size=(30, DIM)).astype(np.float32) for name in names}
+    speakers = ("ann", "bob")
+    lengths = {each.id: round(100 * ((each.end or 0) - each.start)) for each in data_of(place)}
+    frames = {name: rng.normal(size=(n, DIM)).astype(np.float32) for name, n in lengths.items()}
     stats = np.abs(rng.normal(size=(2, DIM + 1))) + 1
     vectors = {name: rng.normal(size=5).astype(np.float32) for name in speakers}
     transforms = {name: np.eye(DIM, DIM + 1, dtype=np.float32) for name in speakers}
@@ -259,6 +265,49 @@ class TestImports:
         assert "running commands is not allowed" in capsys.readouterr().err
         assert imported(allow_pipes=True) == 0
         assert ran(place)
+
+    @pytest.mark.parametrize(
+        ("table", "endless", "said"),
+        [
+            (False, "yes |", "yes |"),  # blocked where nobody reads on
+            (True, "yes |", "yes |"),
+            (False, "sleep 60 |", "sleep 60 |: the command printed nothing for 0.5 s"),
+            (True, "sleep 60 |", "sleep 60 |: the command printed nothing for 0.5 s"),
+            (False, "head -c 20 {archive}; sleep 60 |", "the command printed nothing for 0.5 s"),
+            (False, "head -c 9 {archive}; sleep 60 >&- |", "{archive}"),  # not waited for
+        ],
+    )
+    def test_commands_that_never_end(
+        self,
+        table: bool,
+        endless: str,
+        said: str,
+        place: Path,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(stalled, "STALL_SECONDS", 0.5)
+        monkeypatch.setattr(kaldi_stream, "_END_SECONDS", 0.5)
+        archive = feature_files(place)["feats"]
+        entry = endless.format(archive=archive)
+        if table:
+            write_lines(place / "one.scp", [f"ann-1 {entry}"])
+            entry = str(place / "one.scp")
+        imports = {"logmel": {"feats": entry, "cmvn": str(place / "cmvn.scp")}}
+        file = config(place, features={"imports": imports, "allow_pipes": True})
+        arguments = [
+            "--config",
+            file,
+            "--stream",
+            "logmel",
+            "--data",
+            str(place / "data" / "train"),
+        ]
+        before = time.monotonic()
+        assert main(["import-features", *arguments, "--out", f"{place}/out"]) == USER_ERROR
+        assert time.monotonic() - before < 30
+        found = capsys.readouterr().err
+        assert said.format(archive=archive) in found and "Traceback" not in found
 
     def mfcc(self, place: Path) -> Path:
         """A folder of features that transforms are applied to."""

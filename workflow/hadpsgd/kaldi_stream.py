@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import gzip
 import importlib
+import io
 import os
+import signal
 import struct
 import subprocess
 import zlib
@@ -22,6 +24,7 @@ from numpy.typing import NDArray
 
 from hadpsgd.errors import UserError
 from hadpsgd.kaldi_compressed import read_compressed
+from hadpsgd.stalled import Output
 
 
 def _import_package() -> ModuleType:
@@ -43,6 +46,9 @@ Array = NDArray[Any]
 
 _NAMES = {"matrix": "a float matrix", "vector": "a float vector", "ints": "an int vector"}
 _LONGEST_KEY = 4096
+_BUFFER = 1 << 16  # what a pipe holds
+_END_SECONDS = 10.0
+"""What a command has to end in once nobody reads it."""
 _BROKEN = (
     AssertionError, EOFError, IndexError, MemoryError, OverflowError, TypeError, ValueError,
     struct.error, zlib.error, gzip.BadGzipFile,
@@ -180,20 +186,33 @@ def open_pipe(command: str, allowed: bool) -> Iterator[Stream]:
             where=command,
             fix="Allow pipes in the config for data that you trust",
         )
-    process = subprocess.Popen(command.rstrip("| \t"), shell=True, stdout=subprocess.PIPE)
-    assert process.stdout is not None
+    call = command.rstrip("| \t")
+    process = subprocess.Popen(call, shell=True, stdout=subprocess.PIPE, bufsize=0)
+    raw = io.BufferedReader(Output(cast(io.RawIOBase, process.stdout), command), _BUFFER)
     try:
-        yield Stream(cast(BinaryIO, process.stdout), command)
-        ended = not process.stdout.read(1)  # a reader of one object may leave before the end
+        yield Stream(cast(BinaryIO, raw), command)
+        ended = not raw.read(1)  # a reader of one object may leave before the end
     except UserError as error:
-        if process.wait():  # what came out is broken because the command failed
+        raw.close()  # or one that prints on would never end
+        if _ends(process):  # what came out is broken because the command failed
             raise _failed(command, process.returncode) from error
         raise
     finally:
-        process.stdout.close()
-        process.wait()
+        raw.close()
+        _ends(process)
     if ended and process.returncode:
         raise _failed(command, process.returncode)
+
+
+def _ends(process: subprocess.Popen[bytes]) -> bool:
+    """Wait for a command whose output is closed; whether it failed of itself."""
+    try:
+        status = process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return False
+    return status not in (0, -signal.SIGPIPE, 128 + signal.SIGPIPE)
 
 
 def _failed(command: str, status: int) -> UserError:

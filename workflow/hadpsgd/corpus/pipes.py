@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import selectors
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from typing import IO
 
 from hadpsgd.errors import UserError
+from hadpsgd.stalled import await_output
 
-STALL_SECONDS = 600.0
-"""A command that prints nothing for so long is given up: it waits for something."""
 MOST_BYTES = 2**32
 """What a WAV file may have; the output is held in memory."""
 _HEAD, _BLOCK = 1 << 16, 1 << 20
@@ -50,23 +48,20 @@ def printed(command: str, location: str) -> bytes:
 
 def _blocks(stream: IO[bytes], location: str) -> Iterator[bytes]:
     total, head = 0, b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(stream, selectors.EVENT_READ)
-        while selector.select(STALL_SECONDS):
-            block = os.read(stream.fileno(), _BLOCK)
-            if not block:
-                return
-            total += len(block)
-            if len(head) < _HEAD:
-                head += block
-                if len(head) >= _HEAD and _is_text(head):
-                    raise UserError("the command prints text, not audio", where=location)
-            if total > MOST_BYTES:
-                what = f"the command prints more than {MOST_BYTES} bytes"
-                raise UserError(what, where=location, fix="Does it end? Split the recording")
-            yield block
-    what = f"the command printed nothing for {STALL_SECONDS:g} s"
-    raise UserError(what, where=location, fix="It was stopped: does it wait for something?")
+    while True:
+        await_output(stream.fileno(), location)
+        block = os.read(stream.fileno(), _BLOCK)
+        if not block:
+            return
+        total += len(block)
+        if len(head) < _HEAD:
+            head += block
+            if len(head) >= _HEAD and _is_text(head):
+                raise UserError("the command prints text, not audio", where=location)
+        if total > MOST_BYTES:
+            what = f"the command prints more than {MOST_BYTES} bytes"
+            raise UserError(what, where=location, fix="Does it end? Split the recording")
+        yield block
 
 
 def _is_text(head: bytes) -> bool:

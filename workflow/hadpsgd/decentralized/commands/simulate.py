@@ -47,6 +47,9 @@ HIGHEST = {
 """Of what is held in memory, or done again and again."""
 GRADIENTS = 1e9
 """Of all learners of a run."""
+_ABOVE_ZERO = (
+    "seconds", "gigabits", "inside_gigabits", "model_mib", "batch", "rate", "super_learner", "pace",
+)  # fmt: skip
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -129,7 +132,9 @@ def check_numbers(args: argparse.Namespace) -> None:
     Raises:
         UserError: a number that no simulation ends with.
     """
-    for name in ("seconds", "gigabits", "model_mib", "batch", "super_learner", "pace"):
+    inside = args.inside_gigabits
+    args.inside_gigabits = args.gigabits if inside is None else inside
+    for name in _ABOVE_ZERO:
         if not getattr(args, name) > 0:
             raise UserError(f"--{name.replace('_', '-')} is above 0")
     if not args.compute >= LEAST:
@@ -175,7 +180,7 @@ def run(args: argparse.Namespace) -> int:
         super_learner=args.super_learner,
         inside=LinkTimes(
             latency=args.latency,
-            bandwidth=(args.inside_gigabits or args.gigabits) * 1e9 / 8,
+            bandwidth=args.inside_gigabits * 1e9 / 8,
         ),
         deaths=factors(args.die, "--die", args.learners),
         returns=factors(args.come_back, "--come-back", args.learners),
