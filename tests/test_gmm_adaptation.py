@@ -77,6 +77,24 @@ def test_two_passes_end_near_kaldis_transforms(passes: tuple[Path, Path]) -> Non
     assert all(late < early for late, early in zip(second, first, strict=True))
 
 
+def test_lattices_say_how_they_were_searched(passes: tuple[Path, Path], tmp_path: Path) -> None:
+    """Posteriors are taken at that scale, which need not be the config's: a network's, say."""
+    kaldi, folder = passes
+    common = ("--config", folder / "config.yaml", "--model", kaldi / "exp/tri3b",
+              "--data", folder / "data", "--feats", folder / "data")  # fmt: skip
+    adapt = ("adapt", *common, "--lang", kaldi / "lang", "--lattices")
+    lattices = tmp_path / "lattices"
+    run("decode-gmm", *common, "--graph", folder / "graph", "--acoustic-scale", 0.05,
+        "--out", lattices)  # fmt: skip
+    run(*adapt, lattices, "--out", tmp_path / "said")
+    run(*adapt, lattices, "--acoustic-scale", 0.05, "--out", tmp_path / "given")
+    run(*adapt, lattices, "--acoustic-scale", 0.0833, "--out", tmp_path / "other")
+    (lattices / "decode.json").unlink()  # as Kaldi's
+    run(*adapt, lattices, "--out", tmp_path / "config")
+    found = [(tmp_path / n / "trans.1").read_bytes() for n in ("said", "given", "other", "config")]
+    assert found[0] == found[1] != found[2] == found[3]
+
+
 def test_what_was_estimated_is_told(passes: tuple[Path, Path]) -> None:
     told = json.loads((passes[1] / "t2/adaptation.json").read_text())
     assert told["speakers"] == 2 and not told["too_little_speech"] and told["gain_a_frame"] > 0

@@ -23,7 +23,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model", type=Path, required=True, help="folder of the speaker-adaptively trained model"
     )
-    parser.add_argument("--lattices", type=Path, required=True, help="what decode-gmm left")
+    parser.add_argument(
+        "--lattices", type=Path, required=True, help="what decode-gmm, or decode, left"
+    )
     parser.add_argument("--data", type=Path, required=True, help="Kaldi data directory of the set")
     parser.add_argument("--feats", type=Path, required=True, help="folder of its MFCC and CMVN")
     parser.add_argument("--lang", type=Path, required=True, help="lang folder")
@@ -33,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--acoustic-scale",
         type=real("--acoustic-scale", most=1000, above=True),
-        help="instead of the config's",
+        help="of the posteriors (default: the lattices' own)",
     )
     parser.add_argument("--out", type=Path, required=True, help="folder of trans.1")
 
@@ -43,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     settings = config.load(args.config)
     options = settings.alignment
     least = options.min_speaker_frames if isinstance(options, Ladder) else MIN_COUNT
-    scale = args.acoustic_scale or gmm_scale(settings)
+    scale = args.acoustic_scale or lattice_io.scale_of(args.lattices) or gmm_scale(settings)
     skipped = settings.features.max_skipped.of(args.data.name)
     scorer = GmmScorer(
         folder=args.model,

@@ -134,6 +134,22 @@ def count(folder: Path) -> int:
     return _said(Path(folder))[1] or 1
 
 
+def scale_of(folder: Path) -> float | None:
+    """Acoustic scale with which a folder's lattices were searched, where decode.json says it.
+
+    Raises:
+        UserError: a damaged decode.json.
+    """
+    report = Path(folder) / "decode.json"
+    if not report.is_file():
+        return None
+    try:
+        scale = json.loads(report.read_text(encoding="utf-8"))["options"]["acoustic_scale"]
+        return float(scale)
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"damaged ({reason(error)})", where=report, fix=_AGAIN) from None
+
+
 def _said(folder: Path) -> tuple[int | None, int | None]:
     """How many archives and utterances with a lattice there should be, where that is known."""
     jobs, report = folder / "num_jobs", folder / "decode.json"
