@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -117,3 +118,33 @@ def test_the_example_runs_as_it_stands(by: str, tmp_path: Path) -> None:
     with torch.no_grad():
         loss = float(nn.functional.mse_loss(model(x), targets))
     assert loss < 0.5 * float(targets.square().mean())
+
+
+def test_the_manuals_checkpoints_outlive_a_kill(tmp_path: Path) -> None:
+    """Its lines in place of the example's loop; one learner is killed after an epoch was saved."""
+    text = (ROOT / "docs/library.md").read_text()
+    found = re.search(r"## Checkpoints\n\n```\n(import os\n.*?)```", text, re.DOTALL)
+    assert found
+    whole = example("docs/library.md").replace('"adpsgd"', '"dpsgd"')
+    before, rest = whole.split("for epoch in range(5):\n")
+    loop, after = rest.split("trainer.finish()")
+    lines = found[1].replace("90)", "5)").replace("91)", "6)")
+    lines = lines.replace("    for inputs, targets in batches:\n        ...\n", loop)
+    killed = (
+        "    if epoch == 2 and trainer.rank == 1 and not os.path.exists('again'):\n"
+        "        os.kill(os.getpid(), 9)\n"
+    )
+    assert lines.count("    save(epoch + 1)\n") == 1
+    lines = lines.replace("    save(epoch + 1)\n", killed + "    save(epoch + 1)\n")
+    (tmp_path / "train.py").write_text(f"{before}{lines}trainer.finish(){after}")
+    models, command = [], [sys.executable, "-m", "hadpsgd", "launch", "--learners", "2", "train.py"]
+    for status in (137, 0, 0):  # the last one all in one
+        ran = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
+        )
+        assert ran.returncode == status, ran.stderr
+        (tmp_path / "again").touch()
+        if status == 0:
+            models.append(torch.load(tmp_path / "model.pt"))
+            shutil.rmtree(tmp_path / "checkpoints")
+    assert all(torch.equal(models[0][name], models[1][name]) for name in models[1])

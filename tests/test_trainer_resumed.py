@@ -12,6 +12,7 @@ from processes import run
 from torch import nn
 
 from hadpsgd.decentralized import decentralize
+from hadpsgd.errors import UserError
 
 
 def resumed(rank: int, strategy: str, states: list[dict[str, Any]] | None, steps: int) -> Any:
@@ -114,3 +115,53 @@ def test_an_asynchronous_run_is_saved_and_resumed(options: dict[str, Any]) -> No
     for one, other in ((0, 1), (2, 3)) if together else ():
         assert torch.equal(*(states[rank]["learner"]["weights"] for rank in (one, other)))
         assert states[one]["learner"]["rounds"] == states[other]["learner"]["rounds"]
+
+
+def saved_twice(_: int) -> list[dict[str, Any]]:
+    """Checkpoints after a step and after two, of learners that are in step."""
+    trainer, model = two_in_step()
+    states = []
+    for _ in range(2):
+        model(torch.ones(1, 3)).square().sum().backward()
+        trainer.step()
+        states.append(trainer.state_dict())
+    trainer.finish()
+    return states
+
+
+def two_in_step() -> tuple[Any, nn.Module]:
+    torch.manual_seed(1)
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return decentralize(model, optimizer, strategy="dpsgd", seconds=60), model
+
+
+def refused(rank: int, states: list[dict[str, Any] | None]) -> str:
+    """What a learner is told that loads its own of these, before it takes a step."""
+    trainer, model = two_in_step()
+    with pytest.raises(UserError) as error:
+        if (state := states[rank]) is not None:
+            trainer.load_state_dict(state)
+        model(torch.ones(1, 3)).square().sum().backward()
+        trainer.step()
+    return str(error.value)
+
+
+def test_checkpoints_that_do_not_belong_together_are_refused() -> None:
+    """As they lie there when processes are killed while they save, or others are started."""
+    (first, second), (other, later) = run(2, saved_twice, seconds=60)
+    ((again, _), _) = run(2, saved_twice, seconds=60)
+    for states, message in (
+        ([second, other], "rank 1 was not saved together with that of rank 0"),
+        ([again, other], "rank 1 was not saved together with that of rank 0"),
+        ([first, None], "rank 1 loads no checkpoint"),
+    ):
+        for told in run(2, refused, states, seconds=60):
+            assert message in told
+    swapped = run(2, refused, [later, second], seconds=60)
+    assert [told.split(".")[0] for told in swapped] == [
+        "the checkpoint is of rank 1, and this is 0",
+        "the checkpoint is of rank 0, and this is 1",
+    ]
+    for told in run(3, refused, [first, other, first], seconds=60):
+        assert "the checkpoint is one of 2 learners, and these are 3" in told

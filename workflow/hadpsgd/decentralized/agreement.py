@@ -45,16 +45,45 @@ def check_alike(model: nn.Module, meeting: Meeting) -> None:
     for name, value in model.state_dict().items():
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    store, ranks = meeting.prefixed("start"), [str(rank) for rank in range(meeting.place.world)]
-    store.set(str(meeting.place.rank), digest.hexdigest())
-    store.wait(ranks, meeting.timeout)
-    found = store.multi_get(ranks)
-    others = [rank for rank, other in zip(ranks, found, strict=True) if other != found[0]]
-    store.set(f"seen/{meeting.place.rank}", "")
-    if others and meeting.hosts_store:  # it goes with this process: let the others see it first
-        rendezvous.wait_for_keys(store, [f"seen/{rank}" for rank in ranks], LEAVE_SECONDS)
+    found = all_of("start", meeting, digest.hexdigest())
+    others = [str(rank) for rank, other in enumerate(found) if other != found[0]]
     if others:
         raise UserError(
             f"rank {', '.join(others)} starts from other weights than rank 0",
             fix="Call torch.manual_seed() with one number on all before you make the model",
+        )
+
+
+def all_of(name: str, meeting: Meeting, mine: str) -> list[str]:
+    """What each rank has to say under `name`; every rank calls it, and waits for the others."""
+    if meeting.store is None:
+        return [mine]
+    store, ranks = meeting.prefixed(name), [str(rank) for rank in range(meeting.place.world)]
+    store.set(str(meeting.place.rank), mine)
+    meeting.wait_for_all(name)
+    found = [value.decode() for value in store.multi_get(ranks)]
+    store.set(f"seen/{meeting.place.rank}", "")
+    if meeting.hosts_store:  # it goes with this process, which may be refused now
+        rendezvous.wait_for_keys(store, [f"seen/{rank}" for rank in ranks], LEAVE_SECONDS)
+    return found
+
+
+def check_moments(moments: list[str]) -> None:
+    """Whether the checkpoints that the ranks load (an empty text: none) were saved together.
+
+    Raises:
+        UserError: they were not.
+    """
+    without = [str(rank) for rank, moment in enumerate(moments) if not moment]
+    if without and len(without) < len(moments):
+        raise UserError(
+            f"rank {', '.join(without)} loads no checkpoint, the others do",
+            fix="Load one on all ranks, or on none; it needs as many learners as saved it",
+        )
+    others = [str(rank) for rank, moment in enumerate(moments) if moment != moments[0]]
+    if others:
+        raise UserError(
+            f"the checkpoint of rank {', '.join(others)} was not saved together with that of "
+            "rank 0",
+            fix="Load those of one call of state_dict(): an older one that all ranks have",
         )

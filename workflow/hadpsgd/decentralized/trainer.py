@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 import warnings
 from collections.abc import Iterable, Sequence
 from types import TracebackType
@@ -10,7 +11,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
-from hadpsgd.decentralized.agreement import LEAVE_SECONDS
+from hadpsgd.decentralized.agreement import LEAVE_SECONDS, all_of, check_moments
 from hadpsgd.decentralized.core.buffers import ALIGN
 from hadpsgd.decentralized.core.engine import Report
 from hadpsgd.decentralized.network import rendezvous
@@ -36,6 +37,12 @@ class Trainer:
         self._over = False
         """Whether all had stopped when the last step was done."""
         self._signals = Stopping(engine.request_stop)
+        self._saved = 0
+        """Calls of `state_dict`."""
+        self._start = ""
+        """Of this start of all processes alone, once a checkpoint was made."""
+        self._agreed = False
+        """Whether the ranks know that they go on from one moment."""
 
     def __enter__(self) -> Trainer:
         return self
@@ -174,16 +181,28 @@ class Trainer:
         if not self.engine.over:
             self.engine.go_on()
         places = [share.state() for share in self._shares]
-        return {"learner": state, "buffers": buffers, "shares": places}
+        of = {"rank": self.rank, "learners": self.learners, "moment": self._moment()}
+        return {"learner": state, "buffers": buffers, "shares": places, "of": of}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """What `state_dict` gave this rank, before the first step.
 
         Raises:
-            UserError: it comes too late, the shares are other ones, or another rank loads none.
+            UserError: it comes too late, the shares are other ones, it is of another rank or number
+                of learners, or another rank loads none, or one of another moment.
         """
         if self._begun:
             raise UserError("a checkpoint cannot be loaded after the first step")
+        of = state.get("of", {"moment": "former"})  # a former version does not say it
+        self._agree(of["moment"])
+        if of.get("learners", self.learners) != self.learners:
+            raise UserError(
+                f"the checkpoint is one of {of['learners']} learners, and these are "
+                f"{self.learners}",
+                fix="Start as many, or begin anew",
+            )
+        if of.get("rank", self.rank) != self.rank:
+            raise UserError(f"the checkpoint is of rank {of['rank']}, and this is {self.rank}")
         if len(state["shares"]) != len(self._shares):
             raise UserError(
                 f"the checkpoint knows {len(state['shares'])} shares, not {len(self._shares)}",
@@ -201,8 +220,28 @@ class Trainer:
         for share, place in zip(self._shares, state["shares"], strict=True):
             share.restore(place)
 
+    def _agree(self, moment: str) -> None:
+        """Learn from all ranks whether they load checkpoints of one moment."""
+        self._agreed = True
+        check_moments(all_of("moments", self.meeting, moment))
+
+    def _moment(self) -> str:
+        """What names this call of `state_dict`, alike on all ranks and in no other start."""
+        self._saved += 1
+        if not self._start:
+            self._start = uuid.uuid4().hex
+            if self.meeting.store is not None:
+                store = self.meeting.prefixed("saving")
+                if self.rank == 0:
+                    store.set("start", self._start)
+                store.wait(["start"], self.meeting.timeout)
+                self._start = store.get("start").decode()
+        return f"{self._start}/{self._saved}"
+
     def _begin(self) -> None:
         if not self._begun:
+            if not self._agreed:
+                self._agree("")
             self._begun = True
             self.engine.learner.collect()  # what the first forward pass added to statistics
             self.engine.__enter__()
