@@ -14,7 +14,7 @@ from small_workflow import Small
 
 from hadpsgd import cli
 from hadpsgd.config import check, run_key, run_of
-from hadpsgd.rerun import comparison
+from hadpsgd.rerun import command, comparison
 from hadpsgd.rerun.command import alone, outcome
 from hadpsgd.rerun.comparison import Item
 from hadpsgd.rerun.original import Original, find
@@ -241,3 +241,32 @@ def test_the_arithmetic_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None
     assert "MKL_CBWR=AVX2" in found["settings"]
     assert torch.__version__ not in str(found)  # that is a package's
     assert "OpenBLAS" in found["numpy's and scipy's"] and "MKL" in found["torch's libraries"]
+
+
+def test_a_run_whose_record_is_missing_is_refused_before_anything_is_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of an asynchronous run that MLflow knows, on a clone that has no results of it."""
+    content = {"name": "x", "corpus": {"kind": "builtin"}}
+    training = {"runs": [{"strategy": "adpsgd", "learners": 2}]}
+    config = check(content | {"training": training}, "test")
+    original = Original(
+        key=run_key(config, "adpsgd-2"), config=config, provenance={}, summary={"identity": "0"}
+    )
+    monkeypatch.setattr(command, "find", lambda *_: original)
+    assert cli.main(["rerun", "f" * 32, "--out", str(tmp_path / "again")]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "asynchronous: without its record" in error
+    assert not (tmp_path / "again").exists()
+
+
+def test_to_look_for_a_run_makes_no_store(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where a command is given in another folder than the workflow."""
+    store = tmp_path / "mlflow.db"
+    assert cli.main(["rerun", "f" * 32, "--tracking-uri", f"sqlite:///{store}"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and f"{store}: no such file" in error
+    assert "--tracking-uri" in error
+    assert not list(tmp_path.iterdir())

@@ -77,6 +77,10 @@ def run(args: argparse.Namespace) -> int:
     """Do what the arguments say; 1 if weights or word errors differ."""
     original = find(args.run, args.results, args.tracking_uri)
     _check_pipes(original, allowed=args.allow_pipes)
+    chain = _chain(original)
+    for each in chain:
+        if _asynchronous(each.run):
+            _record(each)  # said before hours of work, not after
     out = (args.out or Path("reruns") / original.key).absolute()
     if original.mlflow_run:  # both are to be in one store
         os.environ[VARIABLE] = args.tracking_uri
@@ -85,7 +89,6 @@ def run(args: argparse.Namespace) -> int:
     items = _around(original, config, anyway=args.anyway)
     file = write_resolved(config, out / "rerun.yaml")
     base = out / config.name
-    chain = _chain(original)
     folders = {base / examples_of(config, each.run.id) for each in chain}
     trained_on = [folder / name for folder in sorted(folders) for name in ("train", "dev")]
     trained_on.append(base / "corpus/checked")
@@ -248,14 +251,23 @@ def keep_arithmetic(original: Original, config: Config) -> None:
         arithmetic.keep(folder, choice)
 
 
-def _replay(original: Original, config: Config, file: Path) -> None:
-    """The weights that follow from the record."""
-    folder = original.checkpoints
-    if folder is None:
+def _record(original: Original) -> Path:
+    """The folder of an asynchronous run's record.
+
+    Raises:
+        UserError: it is not here.
+    """
+    if original.checkpoints is None:
         raise UserError(
             f"{original.key} is asynchronous: without its record there is no second one like it",
             fix="Run this where its results folder lies, with checkpoints/",
         )
+    return original.checkpoints
+
+
+def _replay(original: Original, config: Config, file: Path) -> None:
+    """The weights that follow from the record."""
+    folder = _record(original)
     base = Path(config.results) / config.name
     examples, initial = _made_from(config, original.run)
     command = [sys.executable, "-m", "hadpsgd", "replay", "--config", str(file)]

@@ -19,6 +19,7 @@ from hadpsgd.errors import UserError
 from hadpsgd.tracking import identity, provenance
 from hadpsgd.tracking.scoring_run import read_counts
 from hadpsgd.tracking.training_run import CONFIG
+from hadpsgd.tracking.uri import database_file
 
 COUNTS = ("words", "sub", "ins", "del")
 _MLFLOW_ID = re.compile(r"[0-9a-f]{32}")
@@ -114,6 +115,13 @@ def _from_store(run_id: str, uri: str) -> Original:
         check_uri(uri)
     except ValueError as error:
         raise UserError(str(error), fix="Give the store with --tracking-uri") from None
+    file = database_file(uri)
+    if file is not None and not file.exists():  # MLflow would make it
+        raise UserError(
+            "no such file, so no MLflow store",
+            where=file,
+            fix="Give the store of the run with --tracking-uri",
+        )
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         try:
