@@ -13,6 +13,7 @@ from hadpsgd.decentralized.core.events import Mix
 from hadpsgd.decentralized.core.note import Note
 from hadpsgd.decentralized.core.observation import Observer
 from hadpsgd.decentralized.topology.schedules import create
+from hadpsgd.training.watch_command import histogram
 
 
 @pytest.mark.parametrize("schedule", ["ring", "pairwise", "complete"])
@@ -72,6 +73,14 @@ def test_watch_shows_every_learner(tmp_path: Path, capsys: pytest.CaptureFixture
     assert shown[2].split() == ["0", "20", "1,000", "3.2500"]
     assert shown[3].split() == ["1", "10", "1,000", "3.5000", "321"]
     assert "0 <- 1   +0: 6  +2: 2" in shown
+
+
+def test_many_values_are_counted_in_ranges() -> None:
+    """Of learners of unequal speed, that is: a line of a hundred numbers tells nothing."""
+    assert histogram({0: 6, -1: 2}) == "-1: 2  +0: 6"
+    shown = histogram(dict.fromkeys(range(-110, 2), 2))
+    assert shown.startswith("-110..-101: 20  -100..-91: 20  ")
+    assert shown.endswith("  -10..-1: 20  +0..+1: 4")
 
 
 def test_nothing_to_watch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,6 +29,7 @@ from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.models.build import checksum
+from hadpsgd.progress import Progress
 from hadpsgd.training import arithmetic, averaging, final, memory
 from hadpsgd.training.criterion import begin, criterion_of
 from hadpsgd.training.data import Feed, plan_of
@@ -40,7 +41,6 @@ from hadpsgd.training.metrics import say
 from hadpsgd.training.saved import Saved, newest
 
 DIFFERENT = 1
-TELL_EVERY = 1000
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -85,10 +85,12 @@ def run(args: argparse.Namespace) -> int:
         initial=args.initial,
     )
     different = compare(saved, learners)
+    kind = "super-learner" if settings.run.super_learner > 1 else "learner"
     for node in different:
-        say(f"learner {node}: weights differ from the checkpoint's")
+        say(f"{kind} {node}: weights differ from the checkpoint's")
     if not different:
-        say(f"{args.run}: learners {sorted(learners)} replayed, every bit the same")
+        nodes = ", ".join(map(str, sorted(learners)))
+        say(f"{args.run}: {kind} {nodes} replayed, every bit the same")
     if args.out and processes > 1:
         raise UserError("--out needs all learners in one process: leave torchrun away")
     if args.out:
@@ -197,7 +199,8 @@ def replay(
         kept=needed,
     )
     total = sum(map(len, records.values()))
-    again.run(lambda n: say(f"{n}/{total} events") if n % TELL_EVERY == 0 else None)
+    progress = Progress("replay", total, "events")
+    again.run(lambda n: progress.add(n - progress.done))
     return learners, again.kept
 
 

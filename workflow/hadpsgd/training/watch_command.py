@@ -7,8 +7,10 @@ it, so any number may watch, from any host that sees the folder.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from hadpsgd.tracking import edges, system
 from hadpsgd.tracking.metrics_file import GrowingFile
 from hadpsgd.tracking.pace import Pace
 
+BARS = 12
+"""Of a histogram, at most, that a line has."""
 CLEAR = "\x1b[H\x1b[2J"
 COLUMNS = (
     ("step", "step", "{:.0f}"),
@@ -122,8 +126,7 @@ class Table:
             return []
         lines = ["", "updates ahead of the partner: number of mixes"]
         for (rank, partner), counts in sorted(self.lags.items()):
-            bars = "  ".join(f"{lag:+d}: {count}" for lag, count in sorted(counts.items()))
-            lines.append(f"{rank} <- {partner}   {bars}")
+            lines.append(f"{rank} <- {partner}   {histogram(counts)}")
         return lines
 
     def _take(self, rank: int, row: dict[str, Any]) -> None:
@@ -137,3 +140,19 @@ class Table:
 
     def _new(self, path: Path) -> list[dict[str, Any]]:
         return list(self._files.setdefault(path, GrowingFile(path)).rows())
+
+
+def histogram(counts: Mapping[int, int]) -> str:
+    """`-1: 4  +0: 20`, or counts of ranges, `-110..-101: 8`, where there are many values."""
+    low, high = min(counts), max(counts)
+    width = 1 if len(counts) <= BARS else math.ceil((high - low + 1) / BARS)
+    bars: dict[int, int] = {}
+    for value, count in sorted(counts.items()):
+        begin = low + (value - low) // width * width
+        bars[begin] = bars.get(begin, 0) + count
+    return "  ".join(
+        f"{begin:+d}: {count}"
+        if width == 1
+        else f"{begin:+d}..{min(begin + width - 1, high):+d}: {count}"
+        for begin, count in bars.items()
+    )
