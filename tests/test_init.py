@@ -454,6 +454,7 @@ def test_it_asks_on_a_terminal(tmp_path: Path) -> None:
     os.close(ours)
     assert "one of csv, kaldi" in shown and "nowhere.csv: no such file" in shown
     text = (tmp_path / "spoken.yaml").read_text()
-    assert "snakemake --profile profiles/pbs" in text
+    root = Path(__file__).resolve().parents[1]  # it was asked in another folder
+    assert f"snakemake --snakefile {root}/Snakefile --profile {root}/profiles/pbs" in text
     config = load(tmp_path / "spoken.yaml")
     assert isinstance(config.corpus, Kaldi) and config.corpus.train.data == "data/spoken/train"

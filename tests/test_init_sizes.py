@@ -14,7 +14,8 @@ from hadpsgd.config.load import check
 from hadpsgd.setup.prepared import Corpus, Dictionary, Speech
 from hadpsgd.setup.sizes import ROWS, size_for
 from hadpsgd.setup.split import HELD_OUT, Piece, split
-from hadpsgd.setup.template import PROFILES, written
+from hadpsgd.setup.start import PROFILES
+from hadpsgd.setup.template import written
 from hadpsgd.setup.words import words_of
 
 PIECES = st.lists(st.tuples(st.integers(0, 6), st.floats(0.5, 20)), min_size=3, max_size=40)

@@ -15,7 +15,7 @@ from hadpsgd.numeric import real
 from hadpsgd.setup import cluster, machine, places
 from hadpsgd.setup.findings import Finding
 from hadpsgd.setup.need import bytes_needed, hours_known
-from hadpsgd.setup.template import PROFILES
+from hadpsgd.setup.start import PROFILES
 from hadpsgd.tracking.uri import VARIABLE, tracking_uri
 
 FAILED = 1

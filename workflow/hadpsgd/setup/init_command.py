@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import json
 import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -20,7 +21,8 @@ from hadpsgd.setup.need import MADE
 from hadpsgd.setup.prepared import Corpus, make_dictionary, told
 from hadpsgd.setup.questions import ask
 from hadpsgd.setup.sizes import size_for
-from hadpsgd.setup.template import PROFILES, command, written
+from hadpsgd.setup.start import PROFILES, command
+from hadpsgd.setup.template import written
 from hadpsgd.setup.words import ENGLISH, LETTERS
 
 
@@ -138,7 +140,8 @@ def _make(args: argparse.Namespace, name: str, out: Path, data: Path) -> None:
     print(f"lexicon: {dictionary.words} words, {args.lexicon}")
     print(f"network: {size.layers} layers of {size.cells} cells, {size.epochs} epochs")
     print(f"wrote {out} and {data}")
-    print(f"next: hadpsgd doctor --config {out}\n      {command(args.cluster, out)}")
+    print(f"next: hadpsgd doctor --config {shlex.quote(str(out))}")
+    print(f"      {command(args.cluster, out)}")
 
 
 def _corpus(args: argparse.Namespace, folder: Path, data: Path) -> Corpus:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from hadpsgd.setup.template import PROFILES
+from hadpsgd.setup.start import PROFILES
 from hadpsgd.setup.words import ENGLISH, LETTERS
 
 SOURCES = {

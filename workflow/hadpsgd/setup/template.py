@@ -8,23 +8,12 @@ from pathlib import Path
 
 from hadpsgd.setup.prepared import MOST_UNKNOWN, Corpus, Dictionary, limits, one_of_each
 from hadpsgd.setup.sizes import REPEATED_FRAMES, Size, size_for
+from hadpsgd.setup.start import command
 
-PROFILES = {
-    "local": "local",
-    "slurm": "slurm",
-    "sge": "profiles/sge",
-    "pbs": "profiles/pbs",
-}
-"""Cluster to Snakemake's --profile."""
 _MANY_HOURS = 10
 """From here on a cluster's several learners are worth their exchanges."""
 _FEW_DEV_SECONDS = 600
 _MOST_FAILED = 0.05
-
-
-def command(cluster: str, config: Path) -> str:
-    """The line that runs a config."""
-    return f"snakemake --profile {PROFILES[cluster]} --configfile {config}"
 
 
 def written(

@@ -16,6 +16,7 @@ from hadpsgd.config.schema import Config
 from hadpsgd.errors import UserError
 from hadpsgd.locks import look
 from hadpsgd.run_folder import WORKFLOW_LOCK
+from hadpsgd.setup.start import command
 from hadpsgd.status.jobs import Jobs, read
 from hadpsgd.status.screen import Place, Screen
 
@@ -43,8 +44,8 @@ def lines(config: Config, file: Path) -> list[str]:
     if jobs is None and holder:
         return [f"{config.name}: starting; {holder} has recorded no jobs yet"]
     if jobs is None:
-        start = f"snakemake --profile local --configfile {file}"
-        return [f"{config.name}: never started; no workflow has recorded jobs in {out}", start]
+        never = f"{config.name}: never started; no workflow has recorded jobs in {out}"
+        return [never, command("local", file)]
     screen = Screen(
         config.name,
         jobs,
@@ -66,8 +67,8 @@ def _changed(config: Config, file: Path, jobs: Jobs) -> list[str]:
         return []
     return [
         "",
-        f"{file} is not what the last start went by; `snakemake -n --profile local --configfile "
-        f"{file}` lists what the next start does",
+        f"{file} is not what the last start went by; `{command('local', file, '-n')}` lists what "
+        "the next start does",
     ]
 
 
