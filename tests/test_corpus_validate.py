@@ -87,6 +87,11 @@ def line(name: str, old: str, new: str | None) -> Callable[[Path], None]:
 
 CASES: list[tuple[str, Callable[[Path], object], list[str]]] = [
     ("missing wav", lambda d: wav(d).unlink(), ["missing audio file"] * 2),
+    (
+        "relative",
+        line("wav.scp", "call-A audio/call.wav", "call-A call.wav"),
+        ["/call.wav: missing audio file. Correct wav.scp (docs/corpora.md says where relative"],
+    ),
     ("truncated wav", truncate, ["100 of 320000 bytes are missing"] * 2),
     ("cut in the header", truncate_header, ["truncated audio: no data chunk"] * 2),
     ("empty wav", lambda d: wav(d).write_bytes(b""), ["truncated audio: empty file"] * 2),

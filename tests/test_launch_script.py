@@ -54,3 +54,8 @@ def test_what_cannot_be_started(capsys: pytest.CaptureFixture[str]) -> None:
     for words in ([], ["--"], ["no/such/program"]):
         assert cli.main(["launch", "--learners", "2", *words]) == cli.USER_ERROR
     assert capsys.readouterr().err.count("\n") == 3
+
+
+def test_a_script_without_the_number_of_learners(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["launch", "train.py", "--epochs", "3"]) == cli.USER_ERROR
+    assert "hadpsgd launch --learners 8 train.py" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from users_network import LEARNERS, PASSES, STEPS, Net, adamw, backward, close, fill, vector
 
 from hadpsgd.decentralized import decentralize
+from hadpsgd.decentralized.agreement import size_of
 from hadpsgd.decentralized.topology.schedules import create
 from hadpsgd.errors import UserError
 
@@ -281,6 +282,8 @@ def test_what_cannot_work_is_refused_at_once() -> None:
 def test_nothing_stops_learning_in_silence() -> None:
     model, optimizer, trainer = alone()
     backward(model, 0, 0)
+    with pytest.raises(UserError, match="one super-learner, which has none to mix with"):
+        size_of("hadpsgd", world=2, super_learner=2)
     with pytest.raises(UserError, match="beside the trainer"):
         optimizer.step()
     model.frozen.requires_grad_(True)

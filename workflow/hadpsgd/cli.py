@@ -207,6 +207,9 @@ def main(argv: list[str] | None = None) -> int:
         if "--follow" not in rest and stage != "images" and not script:
             guard = _imported("hadpsgd.guard")
             guard.watch(guard.stop if stage in STOPPABLE else guard.die)
+        if stage == "launch" and "".join(rest[:1]).endswith(".py"):
+            fix = f"hadpsgd launch --learners 8 {rest[0]}"
+            raise UserError("how many processes of this script?", where=rest[0], fix=fix)
         module = _imported(SCRIPT) if script else load(stage)
         parser = argparse.ArgumentParser(prog=f"hadpsgd {stage}", description=STAGES[stage][1])
         module.configure(parser)

@@ -60,7 +60,8 @@ def open_audio(location: str, *, allow_pipes: bool = False) -> soundfile.SoundFi
         return _open(io.BytesIO(content), location)
     path = Path(location)
     if not path.is_file():
-        raise UserError("missing audio file", where=location, fix="Correct wav.scp")
+        fix = "Correct wav.scp (docs/corpora.md says where relative paths begin)"
+        raise UserError("missing audio file", where=location, fix=fix)
     if _is_shortened(path):
         raise UserError(
             "a Sphere file compressed by shorten, which is not read here",

@@ -29,6 +29,9 @@ def size_of(name: str, *, world: int, super_learner: int) -> int:
         return 1
     if super_learner < 1 or world % super_learner:
         raise UserError(f"{world} processes cannot form super-learners of {super_learner}")
+    if world > 1 and world == super_learner:
+        what = f"{world} processes are one super-learner, which has none to mix with"
+        raise UserError(what, fix="Start more, make super_learner smaller, or choose ssgd")
     return super_learner
 
 

@@ -24,7 +24,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="failed ranks to start again (10)",
     )
     parser.add_argument(
-        "--wait", action="store_true", help="wait for another launch of the run; refused without"
+        "--wait",
+        action="store_true",
+        help="wait for another launch of the run; without, refused if it goes on for 10 s",
     )
     parser.add_argument(
         "--accept-divergence",
