@@ -11,7 +11,7 @@ import torch._dynamo  # optimizers would import it in every process, for seconds
 from processes import run
 from torch import nn
 
-from hadpsgd.decentralized import decentralize
+from hadpsgd.decentralized import MixedCheckpointError, decentralize
 from hadpsgd.errors import UserError
 
 
@@ -165,3 +165,24 @@ def test_checkpoints_that_do_not_belong_together_are_refused() -> None:
     ]
     for told in run(3, refused, [first, other, first], seconds=60):
         assert "the checkpoint is one of 2 learners, and these are 3" in told
+
+
+def goes_back(rank: int, states: list[list[dict[str, Any]]]) -> int:
+    """Steps of the first checkpoint that this learner can load."""
+    trainer, _ = two_in_step()
+    for state in states[rank]:
+        try:
+            trainer.load_state_dict(state)
+        except MixedCheckpointError:
+            continue
+        break
+    steps = trainer.steps
+    trainer.finish()
+    return steps
+
+
+def test_an_older_checkpoint_is_loaded_where_the_newest_is_mixed() -> None:
+    (first, second), (other, later) = run(2, saved_twice, seconds=60)
+    (_, (_, mixed)) = run(2, saved_twice, seconds=60)
+    assert run(2, goes_back, [[second, first], [mixed, other]], seconds=60) == [1, 1]
+    assert run(2, goes_back, [[second, first], [later, other]], seconds=60) == [2, 2]

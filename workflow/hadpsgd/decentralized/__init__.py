@@ -17,16 +17,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hadpsgd.decentralized.agreement import MixedCheckpointError
     from hadpsgd.decentralized.offered import decentralize
     from hadpsgd.decentralized.trainer import Trainer
 
-__all__ = ["Trainer", "decentralize"]
+__all__ = ["MixedCheckpointError", "Trainer", "decentralize"]
 
 
 def __getattr__(name: str) -> Any:
     """Loaded when asked for: a command that reads a config needs no torch."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from hadpsgd.decentralized import offered, trainer
+    from hadpsgd.decentralized import agreement, offered, trainer
 
-    return getattr(offered if name == "decentralize" else trainer, name)
+    places = {"MixedCheckpointError": agreement, "decentralize": offered, "Trainer": trainer}
+    return getattr(places[name], name)

@@ -15,6 +15,10 @@ LEAVE_SECONDS = 60.0
 """How long the process that has the store waits for the others to leave."""
 
 
+class MixedCheckpointError(UserError):
+    """Parts of different checkpoints: an older one may be whole. All ranks are told so at once."""
+
+
 def size_of(name: str, *, world: int, super_learner: int) -> int:
     """Learners that share each gradient.
 
@@ -75,7 +79,8 @@ def check_moments(moments: list[str]) -> None:
     """Whether the checkpoints that the ranks load (an empty text: none) were saved together.
 
     Raises:
-        UserError: they were not.
+        MixedCheckpointError: they were not.
+        UserError: some ranks load none.
     """
     without = [str(rank) for rank, moment in enumerate(moments) if not moment]
     if without and len(without) < len(moments):
@@ -85,7 +90,7 @@ def check_moments(moments: list[str]) -> None:
         )
     others = [str(rank) for rank, moment in enumerate(moments) if moment != moments[0]]
     if others:
-        raise UserError(
+        raise MixedCheckpointError(
             f"the checkpoint of rank {', '.join(others)} was not saved together with that of "
             "rank 0",
             fix="Load those of one call of state_dict(): an older one that all ranks have",

@@ -41,8 +41,8 @@ class Trainer:
         """Calls of `state_dict`."""
         self._start = ""
         """Of this start of all processes alone, once a checkpoint was made."""
-        self._agreed = False
-        """Whether the ranks know that they go on from one moment."""
+        self._asked = 0
+        """How often the ranks told each other what they go on from."""
 
     def __enter__(self) -> Trainer:
         return self
@@ -188,8 +188,10 @@ class Trainer:
         """What `state_dict` gave this rank, before the first step.
 
         Raises:
+            MixedCheckpointError: ranks load parts of different ones. All are told, nothing is
+                loaded, and all may load another one.
             UserError: it comes too late, the shares are other ones, it is of another rank or number
-                of learners, or another rank loads none, or one of another moment.
+                of learners, or another rank loads none.
         """
         if self._begun:
             raise UserError("a checkpoint cannot be loaded after the first step")
@@ -222,8 +224,8 @@ class Trainer:
 
     def _agree(self, moment: str) -> None:
         """Learn from all ranks whether they load checkpoints of one moment."""
-        self._agreed = True
-        check_moments(all_of("moments", self.meeting, moment))
+        self._asked += 1
+        check_moments(all_of(f"moments/{self._asked}", self.meeting, moment))
 
     def _moment(self) -> str:
         """What names this call of `state_dict`, alike on all ranks and in no other start."""
@@ -240,7 +242,7 @@ class Trainer:
 
     def _begin(self) -> None:
         if not self._begun:
-            if not self._agreed:
+            if not self._asked:
                 self._agree("")
             self._begun = True
             self.engine.learner.collect()  # what the first forward pass added to statistics
