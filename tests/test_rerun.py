@@ -187,7 +187,7 @@ def test_one_other_result_is_a_different_run(what: str) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("single-00000000", "no run 'single-00000000'"),
+        ("single-00000000", ". Give the run's folder, or --results; or give an MLflow"),
         ("f" * 32, "no server answers"),
         (".", "has no config.yaml"),
     ],

@@ -52,10 +52,8 @@ def find(name: str, results: Path, *, also: str = "") -> Path:
         )
     if not found:
         known = sorted({path.name for path in results.glob("*/runs/*-*")})
-        raise UserError(
-            f"no run '{name}' in {results}",
-            fix=f"There are: {', '.join(known) or 'none'}{also}",
-        )
+        there = f"There are: {', '.join(known)}" if known else "Give the run's folder, or --results"
+        raise UserError(f"no run '{name}' in {results}", fix=f"{there}{also}")
     return found[0].resolve()
 
 
