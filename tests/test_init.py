@@ -391,6 +391,18 @@ def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert len(list((tmp_path / "my takes").iterdir())) == 12
 
 
+def test_the_folder_local_of_a_kaldi_recipe_is_no_profile(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "local").mkdir()
+    (tmp_path / "local" / "score.sh").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert init(tmp_path, "--csv", str(table(tmp_path))) == 0
+    root = Path(__file__).resolve().parents[1]
+    line = f"snakemake --snakefile {root}/Snakefile --profile {root}/local --configfile "
+    assert line in capsys.readouterr().out and line in (tmp_path / "c.yaml").read_text()
+
+
 @pytest.mark.parametrize("damage", ["edited", "another's", "damaged record", "older record"])
 def test_a_config_that_init_did_not_write_is_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str

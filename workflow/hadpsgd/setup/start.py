@@ -21,7 +21,9 @@ PROFILES = {
 def command(cluster: str, config: Path, *options: str) -> str:
     """The line that runs a config from the current folder, be it the checkout or another."""
     profile, words = Path(PROFILES[cluster]), ["snakemake", *options]
-    if not profile.is_dir() and (ROOT / "Snakefile").is_file():
+    # a recipe of Kaldi has a folder local/, too
+    here = Path("Snakefile").is_file() and (profile / "config.yaml").is_file()
+    if not here and (ROOT / "Snakefile").is_file():
         profile = ROOT / profile
         words += ["--snakefile", str(ROOT / "Snakefile")]
     return shlex.join([*words, "--profile", str(profile), "--configfile", str(config)])
