@@ -9,7 +9,6 @@ import gzip
 import importlib
 import io
 import os
-import signal
 import struct
 import subprocess
 import zlib
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 
 from hadpsgd.errors import UserError
 from hadpsgd.kaldi_compressed import read_compressed
-from hadpsgd.stalled import Output
+from hadpsgd.stalled import Output, kill
 
 
 def _import_package() -> ModuleType:
@@ -49,6 +48,8 @@ _LONGEST_KEY = 4096
 _BUFFER = 1 << 16  # what a pipe holds
 _END_SECONDS = 10.0
 """What a command has to end in once nobody reads it."""
+_FAIL_SECONDS = 2.0
+"""What one has to end in whose output is broken."""
 _BROKEN = (
     AssertionError, EOFError, IndexError, MemoryError, OverflowError, TypeError, ValueError,
     struct.error, zlib.error, gzip.BadGzipFile,
@@ -186,33 +187,38 @@ def open_pipe(command: str, allowed: bool) -> Iterator[Stream]:
             where=command,
             fix="Allow pipes in the config for data that you trust",
         )
-    call = command.rstrip("| \t")
-    process = subprocess.Popen(call, shell=True, stdout=subprocess.PIPE, bufsize=0)
+    process = subprocess.Popen(
+        command.rstrip("| \t"),
+        shell=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+    )
     raw = io.BufferedReader(Output(cast(io.RawIOBase, process.stdout), command), _BUFFER)
     try:
         yield Stream(cast(BinaryIO, raw), command)
         ended = not raw.read(1)  # a reader of one object may leave before the end
     except UserError as error:
-        raw.close()  # or one that prints on would never end
-        if _ends(process):  # what came out is broken because the command failed
+        # asked before its output is closed: then many a program that prints on fails, too
+        if _status(process, _FAIL_SECONDS):  # what came out is broken because the command failed
             raise _failed(command, process.returncode) from error
         raise
     finally:
         raw.close()
-        _ends(process)
-    if ended and process.returncode:
-        raise _failed(command, process.returncode)
+        status = _status(process, _END_SECONDS)
+        if status is None:
+            kill(process)
+            process.wait()
+    if ended and status:
+        raise _failed(command, status)
 
 
-def _ends(process: subprocess.Popen[bytes]) -> bool:
-    """Wait for a command whose output is closed; whether it failed of itself."""
+def _status(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    """That of a command which ends within so many seconds."""
     try:
-        status = process.wait(_END_SECONDS)
+        return process.wait(seconds)
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-        return False
-    return status not in (0, -signal.SIGPIPE, 128 + signal.SIGPIPE)
+        return None
 
 
 def _failed(command: str, status: int) -> UserError:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import select
+import subprocess
 
+import psutil
 from typing_extensions import Buffer, override
 
 from hadpsgd.errors import UserError
@@ -19,9 +22,22 @@ def await_output(pipe: int, command: str) -> None:
     Raises:
         UserError: nothing came for `STALL_SECONDS`; names the command.
     """
-    if not select.select([pipe], [], [], STALL_SECONDS)[0]:
+    waiting = select.poll()  # select() takes no descriptor above 1023
+    waiting.register(pipe, select.POLLIN)
+    if not waiting.poll(1000 * STALL_SECONDS):
         what = f"the command printed nothing for {STALL_SECONDS:g} s"
         raise UserError(what, where=command, fix="It was stopped: does it wait for something?")
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """End a shell and what it started: the parts of a pipe would wait on without it."""
+    children: list[psutil.Process] = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        children = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    for child in children:
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+            child.kill()
 
 
 class Output(io.RawIOBase):

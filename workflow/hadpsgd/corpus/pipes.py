@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from hadpsgd.errors import UserError
-from hadpsgd.stalled import await_output
+from hadpsgd.stalled import await_output, kill
 
 MOST_BYTES = 2**32
 """What a WAV file may have; the output is held in memory."""
@@ -30,13 +30,17 @@ def printed(command: str, location: str) -> bytes:
         UserError: it failed, printed nothing, or would never end.
     """
     with tempfile.TemporaryFile() as errors:
-        call = ["bash", "-c", command]
-        with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=errors) as process:
+        with subprocess.Popen(
+            ["bash", "-c", command],
+            stdin=subprocess.DEVNULL,  # ffmpeg takes what it finds there for keys
+            stdout=subprocess.PIPE,
+            stderr=errors,
+        ) as process:
             assert process.stdout is not None
             try:
                 content = b"".join(_blocks(process.stdout, location))
             except BaseException:
-                process.kill()  # leaving would wait for it
+                kill(process)  # leaving would wait for it
                 raise
         if not process.returncode and content:
             return content
