@@ -186,3 +186,18 @@ def test_an_older_checkpoint_is_loaded_where_the_newest_is_mixed() -> None:
     (_, (_, mixed)) = run(2, saved_twice, seconds=60)
     assert run(2, goes_back, [[second, first], [mixed, other]], seconds=60) == [1, 1]
     assert run(2, goes_back, [[second, first], [later, other]], seconds=60) == [2, 2]
+
+
+def has_none_left(rank: int, states: list[list[dict[str, Any]]]) -> str:
+    """What a learner is told where one begins anew after its only checkpoint was mixed."""
+    with pytest.raises(UserError) as error:
+        goes_back(rank, states)
+    return str(error.value)
+
+
+def test_one_that_begins_anew_where_the_newest_is_mixed_is_told() -> None:
+    """The others waited for it, and it for them."""
+    (first, second), _ = run(2, saved_twice, seconds=60)
+    (_, (_, mixed)) = run(2, saved_twice, seconds=60)
+    for told in run(2, has_none_left, [[second, first], [mixed]], seconds=30):
+        assert "rank 1 loads no checkpoint, the others do" in told

@@ -43,6 +43,8 @@ class Trainer:
         """Of this start of all processes alone, once a checkpoint was made."""
         self._asked = 0
         """How often the ranks told each other what they go on from."""
+        self._agreed = False
+        """Whether that was the same."""
 
     def __enter__(self) -> Trainer:
         return self
@@ -226,6 +228,7 @@ class Trainer:
         """Learn from all ranks whether they load checkpoints of one moment."""
         self._asked += 1
         check_moments(all_of(f"moments/{self._asked}", self.meeting, moment))
+        self._agreed = True
 
     def _moment(self) -> str:
         """What names this call of `state_dict`, alike on all ranks and in no other start."""
@@ -242,7 +245,7 @@ class Trainer:
 
     def _begin(self) -> None:
         if not self._begun:
-            if not self._asked:
+            if not self._agreed:
                 self._agree("")
             self._begun = True
             self.engine.learner.collect()  # what the first forward pass added to statistics
