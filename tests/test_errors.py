@@ -56,6 +56,11 @@ _FLAGS = np.zeros(3, bool)
 TWO_PDFS = Transitions(np.array([0, 0, 1], np.int32), np.zeros(3, np.int32), _FLAGS, _FLAGS)
 
 
+def in_a_row(labels: list[int]) -> Said:
+    """One label after another."""
+    return Said(len(labels), tuple((i, i + 1, label) for i, label in enumerate(labels)))
+
+
 def same(lattice: Lattice) -> Lattice:
     """A rescorer that changes nothing, so that its search must find what the other one does."""
     return lattice
@@ -82,7 +87,7 @@ def test_the_best_path_of_given_words(
     scaling = Scaling(acoustic_scale=0.5, word_penalty=0.25, inside=inside)
     reference = ReferenceGraph(arrays.to_const(graph), TWO_PDFS, (), rescorer)
     with mock.patch("hadpsgd.decoding.exhaustive._KEPT", room):
-        found = reference.best_paths([Said.in_a_row(each) for each in words], scores, scaling)
+        found = reference.best_paths([in_a_row(each) for each in words], scores, scaling)
     for said, matrix, path in zip(words, scores, found, strict=True):
         ended, partial = walks(graph, matrix * np.float32(0.5))
         costs = [c for _, spoken, c in ended if spoken == tuple(said) and not partial]
@@ -102,7 +107,7 @@ def test_cycles_without_speech(cost: float) -> None:
     final = np.array([np.inf, np.inf, np.inf, 0.0], np.float32)
     graph = assemble(0, final, np.array([0, 1, 2, 2]), rows)
     reference = ReferenceGraph(arrays.to_const(graph), TWO_PDFS, (), None)
-    sought = [Said.in_a_row([1])], [np.zeros((1, 2), np.float32)], Scaling(acoustic_scale=1.0)
+    sought = [in_a_row([1])], [np.zeros((1, 2), np.float32)], Scaling(acoustic_scale=1.0)
     if cost < 0:
         with pytest.raises(UserError, match="cycle without speech"):
             reference.best_paths(*sought)
@@ -117,7 +122,7 @@ def test_cycles_without_speech(cost: float) -> None:
 def test_noise_may_stand_anywhere(problem: tuple[Arrays, list[Scores]], words: list[int]) -> None:
     graph, scores = problem
     reference = ReferenceGraph(arrays.to_fst(graph), TWO_PDFS, (2,), None)
-    [path] = reference.best_paths([Said.in_a_row(words)], scores[:1], Scaling(acoustic_scale=1.0))
+    [path] = reference.best_paths([in_a_row(words)], scores[:1], Scaling(acoustic_scale=1.0))
     ended, partial = walks(graph, scores[0])
     costs = [c for _, said, c in ended if [w for w in said if w == 1] == words and not partial]
     assert (path is None) == (not costs)
@@ -273,7 +278,7 @@ def test_a_long_utterances_scores_are_narrowed_to_what_is_read(
     lines = (shared / "kaldi_an4/golden/bestpath_words_test20.txt").read_text().splitlines()
     words = next(line.split()[1:] for line in lines if line.startswith(f"{name} "))
     numbers = read_symbols(graph / "words.txt")
-    said = [Said.in_a_row([numbers[word] for word in words])]
+    said = [in_a_row([numbers[word] for word in words])]
     little = scores_of(
         frames=len(matrix), pdfs=matrix.shape[1], make=lambda begin, end: matrix[begin:end]
     )

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hadpsgd.errors import UserError
 from hadpsgd.gmm import diag_gmm, event_map, model, transition_model
 from hadpsgd.gmm.event_map import Leaf, Node, Split, Table, Tree
-from hadpsgd.gmm.transition_model import TransitionModel, transition_to_pdf
+from hadpsgd.gmm.transition_model import TransitionModel
 from hadpsgd.kaldi_binary import Reader, Writer
 
 
@@ -48,7 +48,7 @@ def test_transition_tables_equal_kaldis(shared: Path) -> None:
 
 def test_alignment_to_pdf_equals_kaldis(shared: Path) -> None:
     kaldi = shared / "kaldi_an4"
-    pdf = transition_to_pdf(kaldi / "exp/tri3b_ali/final.mdl")
+    pdf = transition_model.read(kaldi / "exp/tri3b_ali/final.mdl").pdf
     golden = {
         words[0]: np.array(words[1:], int)
         for words in map(str.split, (kaldi / "golden/ali_pdf_train50.txt").open())

@@ -23,6 +23,7 @@ from hadpsgd.features.ivector import ubm
 from hadpsgd.features.ivector.train_command import train_extractor
 from hadpsgd.gmm.collect import adapt, lda_sums, mllt_sums
 from hadpsgd.gmm.em import Passes, Search
+from hadpsgd.gmm.packed_graph import pack
 from hadpsgd.gmm.pipeline import Pipeline
 from hadpsgd.gmm.workspace import Workspace
 
@@ -62,7 +63,7 @@ def passes(space: Workspace, small: Toy, count: int) -> Passes:
         for u in range(count)
     )
     phones = [1 + u % small.phones for u in range(count)]
-    space.store_graphs(small.graph(phone) for phone in phones)
+    space.store_packed(pack(small.graph(phone)) for phone in phones)
     for u, (chunk, phone) in enumerate(zip(space.chunks(frames=FRAMES), phones, strict=True)):
         assert chunk.first == u
         space.store_alignment(chunk, np.repeat(small.first_ids(phone), [70, 70, FRAMES - 140]))

@@ -15,6 +15,7 @@ from hadpsgd.gmm import event_map, viterbi
 from hadpsgd.gmm.collect import tree_statistics, utterances_of
 from hadpsgd.gmm.context_stats import Context
 from hadpsgd.gmm.em import Outcome, Passes, Search
+from hadpsgd.gmm.packed_graph import pack
 from hadpsgd.gmm.pipeline import Pipeline
 from hadpsgd.gmm.results import Front, Result, check_failures, write_folder
 from hadpsgd.gmm.workspace import Chunk, Workspace
@@ -37,7 +38,7 @@ def made(tmp_path: Path) -> Iterator[Made]:
     with Workspace(tmp_path) as space:
         frames = np.zeros((FRAMES, 1), np.float32)
         space.fill((name, "speaker", frames) for name in BEHIND)
-        space.store_graphs(small.graph(phone) for phone in (1, 2, 3))
+        space.store_packed(pack(small.graph(phone)) for phone in (1, 2, 3))
         yield space, Passes(space, Pipeline(0), 1), small
 
 

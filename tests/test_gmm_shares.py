@@ -24,6 +24,7 @@ from hadpsgd.gmm.compilation import compile_graphs
 from hadpsgd.gmm.context_stats import Context
 from hadpsgd.gmm.data import Lang
 from hadpsgd.gmm.em import Passes
+from hadpsgd.gmm.packed_graph import pack
 from hadpsgd.gmm.phone_graph import PhoneGraph
 from hadpsgd.gmm.pipeline import Pipeline
 from hadpsgd.gmm.statistics import accumulate
@@ -165,7 +166,7 @@ def test_graphs_are_stored_compressed(small: Toy, space: Workspace) -> None:
     """Whatever utterances are asked for come back as they were, from less space."""
     graphs = [small.graph(1 + u % small.phones) for u in range(COUNT)]
     graphs[3] = Graph(*(np.tile(part, 100) for part in _parts(graphs[3])))
-    space.store_graphs(graphs)
+    space.store_packed(map(pack, graphs))
     raw = sum(part.nbytes for graph in graphs for part in _parts(graph))
     assert (space.folder / "graphs").stat().st_size < raw / 2
     for chunk in (Chunk(0, COUNT), Chunk(2, 5), Chunk(9, 10)):

@@ -26,7 +26,12 @@ from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.formats import TimedWord
 from hadpsgd.scoring.nist import Options, Sentence
 from hadpsgd.scoring.reference import Reference, TextFilter
-from hadpsgd.scoring.significance import bootstrap, bootstrap_difference, mapsswe
+from hadpsgd.scoring.significance import (
+    bootstrap,
+    bootstrap_difference_of_rows,
+    mapsswe,
+    mapsswe_of_rows,
+)
 
 needs_sclite = pytest.mark.skipif(
     sclite.command("sclite") is None, reason="NIST's sclite is not installed (Debian: sctk)"
@@ -320,10 +325,10 @@ def test_intervals_hold_their_values() -> None:
     assert interval.low < interval.value < interval.high
     assert interval.value == pytest.approx(nist.total(one).wer)
     assert bootstrap(one, seed=1) == interval
-    difference = bootstrap_difference(one, two, seed=1)
+    difference = bootstrap_difference_of_rows([one], [two], seed=1)
     assert difference.high < 0
     assert difference.value == pytest.approx(nist.total(one).wer - nist.total(two).wer)
-    same = bootstrap_difference(one, one)
+    same = bootstrap_difference_of_rows([one], [one])
     assert (same.low, same.high) == (0.0, 0.0)
     with pytest.raises(ValueError, match="different sets"):
         mapsswe(one, two[:-1])
@@ -394,9 +399,9 @@ def test_scorings_that_do_not_belong_together(tmp_path: Path) -> None:
     edits = nist.align_texts("a", "b", Options())
     one = [Sentence(name=f"u{i}", speaker=f"s{i % 3}", edits=edits) for i in range(6)]
     other = [replace(one[0], speaker="s9"), *one[1:]]
-    for compared in (mapsswe, bootstrap_difference):
+    for compared in (mapsswe_of_rows, bootstrap_difference_of_rows):
         with pytest.raises(ValueError, match="the speaker of u0 is not the same"):
-            compared(one, other)
+            compared([one], [other])
     sentences.write(tmp_path / sentences.FILE, [*one, one[0]])
     with pytest.raises(UserError, match=f"{sentences.FILE}:7: damaged .u0 a second time"):
         sentences.read(tmp_path)

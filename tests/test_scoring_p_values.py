@@ -11,7 +11,7 @@ from hadpsgd.scoring import nist
 from hadpsgd.scoring.nist import Options, Sentence
 from hadpsgd.scoring.significance import (
     bootstrap,
-    bootstrap_difference,
+    bootstrap_difference_of_rows,
     mapsswe,
     mapsswe_of_rows,
 )
@@ -108,7 +108,7 @@ def test_intervals_are_those_of_a_bootstrap(speakers: int, drawn: str, level: fl
     first, second = totals(one, drawn), totals(two, drawn)
     for ours, data, statistic in (
         (bootstrap(one, level=level), first, rate),
-        (bootstrap_difference(one, two, level=level), (*first, *second), gap),
+        (bootstrap_difference_of_rows([one], [two], level=level), (*first, *second), gap),
     ):
         theirs = scipy.stats.bootstrap(data, statistic, n_resamples=10_000, **options)
         low, high = theirs.confidence_interval

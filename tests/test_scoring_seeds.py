@@ -12,7 +12,6 @@ from hadpsgd.scoring import nist
 from hadpsgd.scoring.nist import Options, Sentence
 from hadpsgd.scoring.seeds import mean_over_seeds, p_over_seeds
 from hadpsgd.scoring.significance import (
-    bootstrap_difference,
     bootstrap_difference_of_rows,
     mapsswe,
     mapsswe_of_rows,
@@ -105,7 +104,7 @@ def test_the_same_member_again_proves_no_more() -> None:
     """Sentences that are counted twice would make p smaller."""
     one, two = sentences([1, 0, 2, 0, 1, 1] * 5), sentences([0, 0, 1, 1, 0, 2] * 5)
     assert mapsswe_of_rows([one] * 3, [two] * 3) == mapsswe(one, two)
-    alone = bootstrap_difference(one, two, draws=200)
+    alone = bootstrap_difference_of_rows([one], [two], draws=200)
     again = bootstrap_difference_of_rows([one] * 3, [two] * 3, draws=200)
     assert (again.value, again.low, again.high) == pytest.approx(
         (alone.value, alone.low, alone.high), rel=1e-12

@@ -173,7 +173,7 @@ def test_lanes_are_never_empty_without_need(lengths: list[int], count: int, room
 def golden(shared: Path) -> tuple[Path, NDArray[np.int32], list[Scores]]:
     """Kaldi's graph, pdf of each transition-id, scaled scores of 20 utterances."""
     kaldi = shared / "kaldi_an4"
-    pdf = transition_model.transition_to_pdf(kaldi / "exp/tri3b/final.mdl")
+    pdf = transition_model.read(kaldi / "exp/tri3b/final.mdl").pdf
     rows = kaldi_io.iterate(kaldi / "golden/gmm_loglikes_test20.ark.gz")
     return kaldi / "exp/tri3b/graph/HCLG.fst", pdf, [m * SCALE for _, m in rows]
 

@@ -21,11 +21,6 @@ class Said:
     end: int
     arcs: tuple[tuple[int, int, int], ...]
 
-    @classmethod
-    def in_a_row(cls, labels: Sequence[int]) -> Said:
-        """One label after another."""
-        return cls(len(labels), tuple((i, i + 1, label) for i, label in enumerate(labels)))
-
 
 @dataclass(frozen=True)
 class Vocabulary:

@@ -22,7 +22,6 @@ from hadpsgd.egs.layout import INT8, Layout, Scales
 from hadpsgd.errors import UserError
 
 _CODES = 127
-_STEPS = 2 * _CODES
 
 
 @dataclass(frozen=True)

@@ -189,11 +189,3 @@ def write_to(model: TransitionModel, writer: Writer) -> None:
 def read(path: Path) -> TransitionModel:
     """Read the transition model of a `final.mdl` (GMM or nnet3: what follows is not read)."""
     return read_from(Reader.open(path))
-
-
-def transition_to_pdf(path: Path) -> IntArray:
-    """int32 [ids + 1]: pdf-id of each transition-id of a `final.mdl`; entry 0 is -1.
-
-    `transition_to_pdf(mdl)[alignment]` turns transition-ids into pdf-ids (Kaldi's ali-to-pdf).
-    """
-    return read(path).pdf

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hadpsgd.files import explain_os_errors
-from hadpsgd.gmm.packed_graph import Packed, pack, unpack
+from hadpsgd.gmm.packed_graph import Packed, unpack
 from hadpsgd.gmm.stored_frames import Floats, StoredFrames
 from hadpsgd.gmm.training_graph import Graph
 
@@ -166,10 +166,6 @@ class Workspace:
             last = min(max(last - 1, first + 1), len(self))
             yield Chunk(first, last)
             first = last
-
-    def store_graphs(self, graphs: Iterable[Graph]) -> None:
-        """Store the graphs of all utterances, in order, compressed, replacing those there."""
-        self.store_packed(map(pack, graphs))
 
     def store_packed(self, graphs: Iterable[Packed]) -> None:
         """Store packed graphs of all utterances, in order, replacing those there."""

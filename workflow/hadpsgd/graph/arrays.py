@@ -19,7 +19,7 @@ _STATE = np.dtype(
 )
 _MAGIC = 0x7EB2FDD6
 _HEADER = struct.Struct("<iiQqqq")
-_CONST, _EXPANDED, _MUTABLE = "const", 1, 2
+_CONST, _EXPANDED = "const", 1
 _VERSION, _ALIGNED_VERSION, _ALIGNED, _ALIGNMENT = 2, 1, 4, 16
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from hadpsgd.corpus.stm import Segment, is_comment, lines_of
@@ -136,8 +136,3 @@ def write_lines(
 def in_order(words: Iterable[TimedWord]) -> list[TimedWord]:
     """Words as NIST's tools want them: by file, channel and time."""
     return sorted(words, key=lambda w: (w.file, w.channel, w.begin))
-
-
-def renamed(word: TimedWord, text: str) -> TimedWord:
-    """The same word with another text."""
-    return replace(word, word=text)

@@ -148,28 +148,12 @@ def bootstrap(
     return _interval(100.0 * errors.sum() / max(words.sum(), 1), rates, level)
 
 
-def bootstrap_difference(
-    first: Sequence[Sentence],
-    second: Sequence[Sentence],
-    *,
-    seed: int = 0,
-    draws: int = 10_000,
-    level: float = 0.95,
-) -> Interval:
-    """WER of the first run minus that of the second, in percent, with its interval.
-
-    The same speakers (or sentences) are drawn for both.
-
-    Raises:
-        ValueError: the runs were scored on different sets.
-    """
-    return bootstrap_difference_of_rows([first], [second], seed=seed, draws=draws, level=level)
-
-
 def bootstrap_difference_of_rows(
     first: Row, second: Row, *, seed: int = 0, draws: int = 10_000, level: float = 0.95
 ) -> Interval:
-    """The same of two rows: the mean WER of the first one's members minus that of the second's.
+    """Mean WER of the first row's runs minus that of the second's, in percent, with its interval.
+
+    The same speakers (or sentences) are drawn for all.
 
     Raises:
         ValueError: the runs were scored on different sets.

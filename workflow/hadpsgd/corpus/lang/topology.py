@@ -46,16 +46,6 @@ class Topology:
         ]
         return max(classes) + 1
 
-    def min_length(self, phone: int) -> int:
-        """The fewest frames that a phone can take."""
-        states = self.states(phone)
-        best = [0 if i == 0 else len(states) for i in range(len(states))]
-        for _ in states:
-            for source, state in enumerate(states):
-                for target, _p in state.transitions:
-                    best[target] = min(best[target], best[source] + 1)
-        return best[-1]
-
     @property
     def is_hmm(self) -> bool:
         """Every state has one pdf-class for its self-loop and its other transitions."""

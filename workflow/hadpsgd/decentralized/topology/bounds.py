@@ -43,13 +43,6 @@ def ring_bound(*, learners: int, rounds: int) -> float:
     return ring_rho(learners) ** rounds
 
 
-def random_ring_square(learners: int) -> np.ndarray:
-    """E[T'T] of RAND (E, Eq. 10): 1/3 on the diagonal, 2/(3(L-1)) off it; [L, L], L >= 3."""
-    square = np.full((learners, learners), 2 / (3 * (learners - 1)))
-    np.fill_diagonal(square, 1 / 3)
-    return square
-
-
 def random_ring_bound(*, learners: int, rounds: int) -> float:
     """E||T1 ... Tk - Tu|| <= sqrt(L-1) / sqrt(3)^k (E, Eq. 12)."""
     return math.sqrt(learners - 1) * 3 ** (-rounds / 2)
