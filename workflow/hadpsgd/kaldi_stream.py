@@ -179,7 +179,7 @@ def open_pipe(command: str, allowed: bool) -> Iterator[Stream]:
     """The output of a command, `cmd ... |`.
 
     Raises:
-        UserError: commands are not allowed, or this one failed.
+        UserError: commands are not allowed, or this one failed or fell silent.
     """
     if not allowed:
         raise UserError(
