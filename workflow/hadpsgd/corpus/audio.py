@@ -134,7 +134,7 @@ def _run_pipe(location: str, allowed: bool) -> bytes:
             where=location,
             fix="Set corpus.allow_pipes (--allow-pipes) for data that you trust",
         )
-    return pipes.printed(location.removesuffix("|"), location)
+    return pipes.printed(location)
 
 
 def _is_shortened(path: Path) -> bool:

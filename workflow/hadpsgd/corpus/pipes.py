@@ -19,19 +19,15 @@ _SPHERE = b"NIST_1A"
 """The one audio format whose header is text."""
 
 
-def printed(command: str, location: str) -> bytes:
-    """All that a command prints.
-
-    Args:
-        command: for bash.
-        location: what messages call it.
+def printed(location: str) -> bytes:
+    """All that a command of bash prints, `cmd ... |`.
 
     Raises:
         UserError: it failed, printed nothing, or would never end.
     """
     with tempfile.TemporaryFile() as errors:
         with subprocess.Popen(
-            ["bash", "-c", command],
+            ["bash", "-c", location.removesuffix("|")],
             stdin=subprocess.DEVNULL,  # ffmpeg takes what it finds there for keys
             stdout=subprocess.PIPE,
             stderr=errors,
