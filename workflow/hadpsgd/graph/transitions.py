@@ -79,13 +79,14 @@ class Transitions:
         """
         ids = graph.arcs["ilabel"]
         self.check(ids, where)
-        loops = self.loop[ids]
-        elsewhere = graph.sources[loops] != graph.arcs["next"][loops]
+        loops = self.loop[ids].nonzero()[0]
+        sources = graph.first.searchsorted(loops, side="right") - 1  # graph.sources is of all arcs
+        elsewhere = sources != graph.arcs["next"][loops]
         what = ""
         if elsewhere.any():
             wrong = ids[loops][elsewhere][0]
             what = f"transition-id {wrong} leads to another state, and is a self-loop of the model"
-        elif len(ids) and self.loop.any() and not loops.any():
+        elif len(ids) and self.loop.any() and not len(loops):
             what = "no arc is one of the model's self-loops"
         if what:
             fix = "Is it HCLG.fst, of the model in transitions.npz? Make the graph again"
