@@ -7,7 +7,6 @@ import io
 import select
 import subprocess
 
-import psutil
 from typing_extensions import Buffer, override
 
 from hadpsgd.errors import UserError
@@ -31,6 +30,8 @@ def await_output(pipe: int, command: str) -> None:
 
 def kill(process: subprocess.Popen[bytes]) -> None:
     """End a shell and what it started: the parts of a pipe would wait on without it."""
+    import psutil  # a bundle, which is read by the same code, does without
+
     children: list[psutil.Process] = []
     with contextlib.suppress(psutil.NoSuchProcess):
         children = psutil.Process(process.pid).children(recursive=True)
