@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import select
+import signal
 import subprocess
+from pathlib import Path
 
 from typing_extensions import Buffer, override
 
@@ -30,15 +33,21 @@ def await_output(pipe: int, command: str) -> None:
 
 def kill(process: subprocess.Popen[bytes]) -> None:
     """End a shell and what it started: the parts of a pipe would wait on without it."""
-    import psutil  # a bundle, which is read by the same code, does without
-
-    children: list[psutil.Process] = []
-    with contextlib.suppress(psutil.NoSuchProcess):
-        children = psutil.Process(process.pid).children(recursive=True)
+    children = _children(process.pid)
     process.kill()
     for child in children:
-        with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
-            child.kill()
+        with contextlib.suppress(ProcessLookupError):  # it has just ended
+            os.kill(child, signal.SIGKILL)
+
+
+def _children(pid: int) -> list[int]:
+    """Of a process, and theirs; none where the system is not Linux. Bundles have no psutil."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for path in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in map(int, path.read_text().split()):
+                found += [child, *_children(child)]
+    return found
 
 
 class Output(io.RawIOBase):
