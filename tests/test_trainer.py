@@ -275,6 +275,8 @@ def test_what_cannot_work_is_refused_at_once() -> None:
         decentralize(linear.requires_grad_(False), torch.optim.SGD([torch.ones(1)], lr=0.1))
     with pytest.raises(UserError, match="needs the loss again"):
         decentralize(nn.Linear(2, 2), torch.optim.LBFGS(nn.Linear(2, 2).parameters()))
+    with pytest.raises(UserError, match="one super-learner, which has none to mix with"):
+        size_of("hadpsgd", world=2, super_learner=2)
     with pytest.raises(UserError, match="no strategy 'gossip' here"):
         decentralize(nn.Linear(2, 2), torch.optim.SGD([torch.ones(1)], lr=0.1), strategy="gossip")
 
@@ -282,8 +284,6 @@ def test_what_cannot_work_is_refused_at_once() -> None:
 def test_nothing_stops_learning_in_silence() -> None:
     model, optimizer, trainer = alone()
     backward(model, 0, 0)
-    with pytest.raises(UserError, match="one super-learner, which has none to mix with"):
-        size_of("hadpsgd", world=2, super_learner=2)
     with pytest.raises(UserError, match="beside the trainer"):
         optimizer.step()
     model.frozen.requires_grad_(True)
