@@ -7,30 +7,25 @@ Each case plants one command (or one object that runs code as it is read) that w
 from __future__ import annotations
 
 import ast
-import json
 import os
 import pickle
 import re
-import resource
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 import torch
 from corpus_data import make_data, replace_line, write_lines
+from planted import command, config, feature_files, pipe_audio, ran
 from training_data import write_egs
 
-from hadpsgd import kaldi_io, kaldi_stream, stalled
+from hadpsgd import kaldi_io
 from hadpsgd.cli import USER_ERROR, main
-from hadpsgd.corpus import pipes
 from hadpsgd.corpus.datadir import AudioReader, DataDir
 from hadpsgd.egs.dataset import Dataset
 from hadpsgd.errors import UserError
@@ -44,56 +39,12 @@ from hadpsgd.scoring.align import Edit
 from hadpsgd.scoring.nist import Sentence
 from hadpsgd.training.saved import Saved
 
-DIM = 13
-
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """A healthy data directory `data/train`, whose folder commands run in."""
     make_data(tmp_path)
     return tmp_path
-
-
-def command(place: Path, file: Path | str) -> str:
-    """A command that leaves `ran` and prints a file."""
-    return f"touch {place / 'ran'}; cat {file} |"
-
-
-def ran(place: Path) -> bool:
-    """Whether it did; forgotten afterwards."""
-    found = (place / "ran").exists()
-    (place / "ran").unlink(missing_ok=True)
-    return found
-
-
-def pipe_audio(place: Path) -> Path:
-    """One recording becomes a command; returns the data directory."""
-    data = place / "data" / "train"
-    entry = command(place, place / "audio" / "call.wav")
-    replace_line(data / "wav.scp", "call-A audio/call.wav", f"call-A {entry}")
-    return data
-
-
-def config(place: Path, *, corpus: dict[str, Any] | None = None, **sections: Any) -> str:
-    """A config of the data directory; returns its path."""
-    data = str(place / "data" / "train")
-    sets = {"kind": "kaldi", "train": data, "dev": data, "tests": {"t": data}, "max_oov": 0.0}
-    lexicon = {"dict_dir": str(place / "lexicon.txt")}
-    content = {"name": "t", "corpus": sets | lexicon | (corpus or {}), **sections}
-    (place / "config.yaml").write_text(json.dumps(content))
-    return str(place / "config.yaml")
-
-
-def ended(pid: int) -> bool:
-    """Whether a process ends within a minute."""
-    for _ in range(60):
-        try:
-            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-                return True
-        except psutil.NoSuchProcess:
-            return True
-        time.sleep(0.1)
-    return False
 
 
 class TestAudio:
@@ -114,70 +65,6 @@ class TestAudio:
         lexicon = str(place / "lexicon.txt")
         assert main(["validate", str(data), "--allow-pipes", "--lexicon", lexicon]) == USER_ERROR
         assert "'zebra' is not in the lexicon" in capsys.readouterr().err
-
-    @pytest.mark.parametrize(
-        ("endless", "said"),
-        [
-            ("yes |", "the command prints text, not audio"),
-            ("sleep 60 |", "the command printed nothing for 0.5 s"),
-            ("head -c 200000 /dev/zero; sleep 60 |", "the command printed nothing for 0.5 s"),
-            ("cat /dev/zero |", "the command prints more than 3000000 bytes"),
-        ],
-    )
-    def test_commands_that_never_end(
-        self,
-        endless: str,
-        said: str,
-        place: Path,
-        capsys: pytest.CaptureFixture[str],
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        monkeypatch.setattr(stalled, "STALL_SECONDS", 0.5)
-        monkeypatch.setattr(pipes, "MOST_BYTES", 3_000_000)
-        data = place / "data" / "train"
-        replace_line(data / "wav.scp", "call-A audio/call.wav", f"call-A {endless}")
-        before = time.monotonic()
-        assert main(["validate", str(data), "--allow-pipes"]) == USER_ERROR
-        assert time.monotonic() - before < 30
-        found = capsys.readouterr().err
-        assert f"call-A: {endless}: {said}" in found and "Traceback" not in found
-
-    def test_all_parts_of_a_pipe_are_stopped(
-        self, place: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """They waited on, for ever, for what the first one waits for."""
-        monkeypatch.setattr(stalled, "STALL_SECONDS", 0.5)
-        data, waiting = place / "data" / "train", "sh -c 'echo $$ > pid; exec sleep 600' | cat |"
-        replace_line(data / "wav.scp", "call-A audio/call.wav", f"call-A {waiting}")
-        monkeypatch.chdir(place)
-        assert main(["validate", str(data), "--allow-pipes"]) == USER_ERROR
-        assert ended(int((place / "pid").read_text()))
-
-    def test_they_do_not_read_what_the_command_line_gets(self, place: Path) -> None:
-        """ffmpeg takes keys from there: it ends at a q, and stops as a job of the background."""
-        data = place / "data" / "train"
-        entry = f"cat - {place / 'audio' / 'call.wav'} |"
-        replace_line(data / "wav.scp", "call-A audio/call.wav", f"call-A {entry}")
-        call = [sys.executable, "-m", "hadpsgd", "validate", str(data), "--allow-pipes"]
-        with subprocess.Popen(call, stdin=subprocess.PIPE) as process:
-            try:
-                assert process.wait(60) == 0
-            finally:
-                process.kill()
-
-    def test_beside_many_open_files(self, place: Path) -> None:
-        data = pipe_audio(place)
-        before = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if before[1] != resource.RLIM_INFINITY and before[1] < 2048:
-            pytest.skip(f"a process may have {before[1]} files open here")
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], 2048), before[1]))
-        try:
-            with ExitStack() as stack:
-                for _ in range(1024):
-                    stack.enter_context(Path(os.devnull).open())
-                assert main(["validate", str(data), "--allow-pipes"]) == 0
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
     @pytest.mark.parametrize(
         "stage",
@@ -214,31 +101,6 @@ class TestAudio:
         with AudioReader(data, 8000) as reader, pytest.raises(UserError, match="is not run"):
             reader.read(data.utterances["ann-1"])
         assert not ran(place)
-
-
-def data_of(place: Path) -> DataDir:
-    """The utterances, whose features are as long as they are."""
-    return DataDir.read(place / "data" / "train", audio=False)
-
-
-def feature_files(place: Path) -> dict[str, Path]:
-    """An archive of each kind that Kaldi's features come in."""
-    rng = np.random.default_rng(0)
-    speakers = ("ann", "bob")
-    lengths = {each.id: round(100 * ((each.end or 0) - each.start)) for each in data_of(place)}
-    frames = {name: rng.normal(size=(n, DIM)).astype(np.float32) for name, n in lengths.items()}
-    stats = np.abs(rng.normal(size=(2, DIM + 1))) + 1
-    vectors = {name: rng.normal(size=5).astype(np.float32) for name in speakers}
-    transforms = {name: np.eye(DIM, DIM + 1, dtype=np.float32) for name in speakers}
-    items: dict[str, dict[str, Any]] = {
-        "feats": frames,
-        "cmvn": dict.fromkeys(speakers, stats),
-        "ivectors": vectors,
-        "trans": transforms,
-    }
-    for name, arrays in items.items():
-        kaldi_io.write_archive(place / f"{name}.ark", arrays.items(), place / f"{name}.scp")
-    return {name: place / f"{name}.ark" for name in items}
 
 
 def whole(place: Path, ark: Path) -> str:
@@ -317,64 +179,6 @@ class TestImports:
         assert "running commands is not allowed" in capsys.readouterr().err
         assert imported(allow_pipes=True) == 0
         assert ran(place)
-
-    @pytest.mark.parametrize(
-        ("table", "endless", "said"),
-        [
-            (False, "yes |", "yes |"),  # blocked where nobody reads on
-            (True, "yes |", "yes |"),
-            (False, "sleep 60 |", "sleep 60 |: the command printed nothing for 0.5 s"),
-            (True, "sleep 60 |", "sleep 60 |: the command printed nothing for 0.5 s"),
-            (False, "head -c 20 {archive}; sleep 60 |", "the command printed nothing for 0.5 s"),
-            (False, "head -c 9 {archive}; sleep 60 >&- |", "{archive}"),  # not waited for
-        ],
-    )
-    def test_commands_that_never_end(
-        self,
-        table: bool,
-        endless: str,
-        said: str,
-        place: Path,
-        capsys: pytest.CaptureFixture[str],
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        monkeypatch.setattr(stalled, "STALL_SECONDS", 0.5)
-        monkeypatch.setattr(kaldi_stream, "_END_SECONDS", 0.5)
-        monkeypatch.setattr(kaldi_stream, "_FAIL_SECONDS", 0.5)
-        archive = feature_files(place)["feats"]
-        entry = endless.format(archive=archive)
-        if table:
-            write_lines(place / "one.scp", [f"ann-1 {entry}"])
-            entry = str(place / "one.scp")
-        imports = {"logmel": {"feats": entry, "cmvn": str(place / "cmvn.scp")}}
-        file = config(place, features={"imports": imports, "allow_pipes": True})
-        arguments = [
-            "--config",
-            file,
-            "--stream",
-            "logmel",
-            "--data",
-            str(place / "data" / "train"),
-        ]
-        before = time.monotonic()
-        assert main(["import-features", *arguments, "--out", f"{place}/out"]) == USER_ERROR
-        assert time.monotonic() - before < 30
-        found = capsys.readouterr().err
-        assert said.format(archive=archive) in found and "Traceback" not in found
-
-    def test_a_command_that_nobody_reads_on_is_not_at_fault(
-        self, place: Path, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        """Python's programs end with an error then, as ffmpeg does."""
-        feature_files(place)
-        (place / "print.py").write_text("while True: print('ann-1 wrong')")
-        entry = f"{sys.executable} {place / 'print.py'} 2>{os.devnull} |"
-        imports = {"logmel": {"feats": entry, "cmvn": str(place / "cmvn.scp")}}
-        file = config(place, features={"imports": imports, "allow_pipes": True})
-        arguments = ["--config", file, "--stream", "logmel", "--data", str(place / "data/train")]
-        assert main(["import-features", *arguments, "--out", f"{place}/out"]) == USER_ERROR
-        said = capsys.readouterr().err
-        assert "utterance ann-1: not a float matrix" in said and "status" not in said
 
     def mfcc(self, place: Path) -> Path:
         """A folder of features that transforms are applied to."""
