@@ -77,7 +77,9 @@ def test_two_passes_end_near_kaldis_transforms(passes: tuple[Path, Path]) -> Non
     assert all(late < early for late, early in zip(second, first, strict=True))
 
 
-def test_lattices_say_how_they_were_searched(passes: tuple[Path, Path], tmp_path: Path) -> None:
+def test_lattices_say_how_they_were_searched(
+    passes: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Posteriors are taken at that scale, which need not be the config's: a network's, say."""
     kaldi, folder = passes
     common = ("--config", folder / "config.yaml", "--model", kaldi / "exp/tri3b",
@@ -89,7 +91,13 @@ def test_lattices_say_how_they_were_searched(passes: tuple[Path, Path], tmp_path
     run(*adapt, lattices, "--out", tmp_path / "said")
     run(*adapt, lattices, "--acoustic-scale", 0.05, "--out", tmp_path / "given")
     run(*adapt, lattices, "--acoustic-scale", 0.0833, "--out", tmp_path / "other")
-    (lattices / "decode.json").unlink()  # as Kaldi's
+    report = lattices / "decode.json"
+    kept = report.read_text()
+    report.write_text(kept.replace('"acoustic_scale": 0.05', '"acoustic_scale": NaN'))
+    damaged = [*adapt, lattices, "--out", tmp_path / "damaged"]
+    assert main([str(word) for word in damaged]) == 2
+    assert "decode.json: damaged (acoustic_scale nan)" in capsys.readouterr().err
+    report.unlink()  # as Kaldi's
     run(*adapt, lattices, "--out", tmp_path / "config")
     found = [(tmp_path / n / "trans.1").read_bytes() for n in ("said", "given", "other", "config")]
     assert found[0] == found[1] != found[2] == found[3]

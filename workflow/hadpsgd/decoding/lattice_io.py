@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
 import re
 import struct
@@ -144,10 +145,12 @@ def scale_of(folder: Path) -> float | None:
     if not report.is_file():
         return None
     try:
-        scale = json.loads(report.read_text(encoding="utf-8"))["options"]["acoustic_scale"]
-        return float(scale)
+        scale = float(json.loads(report.read_text("utf-8"))["options"]["acoustic_scale"])
+        if not 0 < scale < math.inf:
+            raise ValueError(f"acoustic_scale {scale:g}")
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"damaged ({reason(error)})", where=report, fix=_AGAIN) from None
+    return scale
 
 
 def _said(folder: Path) -> tuple[int | None, int | None]:
