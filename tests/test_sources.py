@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from test_reruns import write_corpus
 
-from hadpsgd import sources
+from hadpsgd import outside
 from hadpsgd.config import Config, check
 from hadpsgd.sources import Digests
 
@@ -96,13 +96,13 @@ def test_an_archive_is_looked_for_once(place: Path, monkeypatch: pytest.MonkeyPa
     lines = [f"utt{i} x.ark:{i}" for i in range(1000)] + ["piped bin/conv.sh x.wav |"]
     (place / "train.scp").write_text("\n".join(lines))
     asked: list[str] = []
-    beside = sources._beside
+    beside = outside._beside
 
     def noted(scp: Path, file: str) -> Path:
         asked.append(file)
         return beside(scp, file)
 
-    monkeypatch.setattr(sources, "_beside", noted)
+    monkeypatch.setattr(outside, "_beside", noted)
     before = Digests(settings, out=place / "results/x")("features.logmel", "train")
     assert asked == ["x.ark"]
     (place / "x.ark").write_text("others")

@@ -7,33 +7,25 @@ stage reads of a folder is named here by patterns: what else lies there decides 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import lru_cache, partial
 from pathlib import Path
 
+from hadpsgd import outside
 from hadpsgd.checksums import Checksums, digest
-from hadpsgd.commands import NamedFiles
 from hadpsgd.config import Config
 from hadpsgd.config.alignment import KaldiAlignment
-from hadpsgd.config.corpus import An4, DataSet, Kaldi
-from hadpsgd.config.imports import FeatureImport
+from hadpsgd.config.corpus import An4, Kaldi
 from hadpsgd.config.ldc import Ldc
-from hadpsgd.config.lhotse import Lhotse, Manifests
+from hadpsgd.config.lhotse import Lhotse
 from hadpsgd.corpus.ldc import sources as ldc
 from hadpsgd.errors import UserError
 from hadpsgd.files import plain_or_gzipped, write_text
+from hadpsgd.outside import Source
 
-Source = Path | str
-"""A file whose content counts, or a text that counts itself."""
 Reader = Callable[[Config, str], Iterable[Source]]
 """What a stage reads from outside, for a set (empty where the stage has none)."""
 
-TABLES = (
-    *("wav.scp", "segments", "text", "utt2spk", "spk2gender", "reco2file_and_channel"),
-    *("stm", "glm"),
-)
 TRANSCRIPTS = ("text", "utt2spk", "segments", "wav.scp")
 DICTIONARY = ("*.txt", "*.txt.gz")
 LANG = ("*.txt", "*.int", "topo", "L*.fst", "phones/*")
@@ -42,7 +34,6 @@ MODEL = ("final.*", "lda_mllt.mat", "tree", "phones.txt", "*_opts")
 TRANSFORMS = ("trans.*",)
 
 _RECORD = "checksums.json"
-_OFFSET = re.compile(r"(.+?)(:\d+)?(\[[^\]]*\])?$")
 
 
 class Digests:
@@ -109,13 +100,13 @@ class Digests:
 def _corpus(config: Config, name: str) -> Iterator[Source]:
     match config.corpus:
         case Kaldi() as corpus:
-            yield from _data(corpus.sets[name])
+            yield from outside.data_set(corpus.sets[name])
         case Lhotse() as corpus:
-            yield from _manifests(corpus.sets[name], audio=True)
+            yield from outside.manifests(corpus.sets[name], audio=True)
         case Ldc() as corpus:
             yield from ldc.of_set(corpus, name)
         case An4() as corpus:
-            yield from _an4(Path(corpus.path), "test" if name == "test" else "train")
+            yield from outside.an4(Path(corpus.path), "test" if name == "test" else "train")
 
 
 def _perturb(config: Config, _: str) -> Iterator[Source]:
@@ -131,7 +122,7 @@ def _perturb(config: Config, _: str) -> Iterator[Source]:
 def _dictionary(config: Config, _: str) -> Iterator[Source]:
     match config.corpus:
         case Kaldi() | Lhotse() as corpus:
-            yield from _files(Path(corpus.dict_dir), DICTIONARY)
+            yield from outside.files(Path(corpus.dict_dir), DICTIONARY)
         case Ldc() as corpus:
             yield from ldc.dictionary(corpus)
         case An4() as corpus:
@@ -143,44 +134,44 @@ def _lm_text(config: Config, _: str) -> Iterator[Source]:
         case Kaldi() | Lhotse() as corpus if corpus.lm_text:
             yield plain_or_gzipped(Path(corpus.lm_text))
         case Kaldi() as corpus:
-            yield from _tables(corpus.train, TRANSCRIPTS)
+            yield from outside.tables(corpus.train, TRANSCRIPTS)
         case Lhotse() as corpus:
-            yield from _manifests(corpus.train)
+            yield from outside.manifests(corpus.train)
         case Ldc() as corpus:
             yield from ldc.texts(corpus, "train")
         case An4() as corpus:
-            yield from _an4(Path(corpus.path), "train", audio=False)
+            yield from outside.an4(Path(corpus.path), "train", audio=False)
 
 
 def _dev_text(config: Config, _: str) -> Iterator[Source]:
     match config.corpus:
         case Kaldi() as corpus:
-            yield from _tables(corpus.dev, TRANSCRIPTS)
+            yield from outside.tables(corpus.dev, TRANSCRIPTS)
         case Lhotse() as corpus:
-            yield from _manifests(corpus.dev)
+            yield from outside.manifests(corpus.dev)
         case Ldc() as corpus:
             yield from ldc.texts(corpus, "dev")
         case An4() as corpus:
-            yield from _an4(Path(corpus.path), "train", audio=False)
+            yield from outside.an4(Path(corpus.path), "train", audio=False)
 
 
 def _lang(config: Config, _: str) -> Iterator[Source]:
     if isinstance(config.alignment, KaldiAlignment):
-        yield from _files(Path(config.alignment.lang_dir), LANG)
+        yield from outside.files(Path(config.alignment.lang_dir), LANG)
 
 
 def _import_alignment(config: Config, name: str) -> Iterator[Source]:
     if isinstance(config.alignment, KaldiAlignment):
         for place in config.alignment.folders(name):
-            yield from _files(Path(place), ALIGNMENTS)
+            yield from outside.files(Path(place), ALIGNMENTS)
 
 
 def _logmel(config: Config, name: str) -> Iterator[Source]:
-    yield from _features(config.features.imports.logmel, name)
+    yield from outside.features(config.features.imports.logmel, name)
 
 
 def _mfcc(config: Config, name: str) -> Iterator[Source]:
-    yield from _features(config.features.imports.mfcc, name)
+    yield from outside.features(config.features.imports.mfcc, name)
 
 
 def _fmllr(config: Config, name: str) -> Iterator[Source]:
@@ -188,24 +179,26 @@ def _fmllr(config: Config, name: str) -> Iterator[Source]:
     if options is None:
         return
     if options.feats:
-        yield from _archives(_in_set(options.feats, name))
+        yield from outside.archives(outside.in_set(options.feats, name))
     for place in options.trans or ():
-        folder = Path(_in_set(place, name))
-        yield from _files(folder, TRANSFORMS) if folder.is_dir() else _archives(str(folder))
+        folder = Path(outside.in_set(place, name))
+        yield from (
+            outside.files(folder, TRANSFORMS) if folder.is_dir() else outside.archives(str(folder))
+        )
     if options.model:
-        yield from _files(Path(_in_set(options.model, name)), MODEL)
+        yield from outside.files(Path(outside.in_set(options.model, name)), MODEL)
 
 
 def _fmllr_model(config: Config, name: str) -> Iterator[Source]:
     options = config.features.imports.fmllr
     if options is not None and options.model:
-        yield from _files(Path(_in_set(options.model, name)), MODEL)
+        yield from outside.files(Path(outside.in_set(options.model, name)), MODEL)
 
 
 def _ivector(config: Config, name: str) -> Iterator[Source]:
     options = config.features.imports.ivector
     for place in options.ivectors if options else ():
-        yield from _archives(_in_set(place, name))
+        yield from outside.archives(outside.in_set(place, name))
 
 
 def _ubm(config: Config, _: str) -> Iterator[Source]:
@@ -240,135 +233,3 @@ READERS: dict[str, Reader] = {
     "lm": _lm,
     "scoring": _scoring,
 }
-
-
-def _in_set(path: str, name: str) -> str:
-    return path.replace("{set}", name)
-
-
-def _files(place: Path, patterns: Sequence[str]) -> Iterator[Path]:
-    """A file, or those of a folder that match."""
-    if not place.is_dir():
-        yield plain_or_gzipped(place)
-        return
-    for pattern in patterns:
-        yield from sorted(path for path in place.glob(pattern) if path.is_file())
-
-
-def _data(part: DataSet) -> Iterator[Source]:
-    """A data directory or a part of one: its tables, and the audio that wav.scp names."""
-    from hadpsgd.corpus.datadir import locate  # late: it loads the audio library
-
-    yield from _tables(part, TABLES)
-    folder = Path(part.data)
-    named = NamedFiles()  # by commands, whose text counts with the table that has it
-    for place in locate(folder, _recordings(part)).values():
-        yield from named(place) if place.endswith("|") else [Path(place)]
-
-
-def _manifests(part: Manifests, *, audio: bool = False) -> Iterator[Source]:
-    """Manifests of a set, and the audio that they name."""
-    yield from map(Path, part.files)
-    if audio:
-        from hadpsgd.corpus.manifests import read
-
-        with suppress(UserError):  # the stage says what is wrong
-            places = read(part, Path()).data.recordings.values()
-            yield from (Path(place) for place in dict.fromkeys(places))
-
-
-def _tables(part: DataSet, names: Sequence[str]) -> Iterator[Source]:
-    """Tables of a data directory; of a part, only what belongs to it."""
-    paths = (plain_or_gzipped(Path(part.data) / name) for name in names)
-    there = [path for path in paths if path.is_file()]
-    if part.recordings == ["*"]:
-        yield from there
-        return
-    from hadpsgd.corpus import stm
-    from hadpsgd.corpus.datadir import DataDir
-    from hadpsgd.corpus.parts import part_of
-
-    try:
-        data = part_of(DataDir.read(part.data), part.recordings)
-        lines = [
-            segment
-            for path in there
-            if path.name.split(".")[0] == "stm"
-            for segment in stm.read(path)
-            if stm.matches(segment.file, part.recordings)
-        ]
-    except UserError:  # the stage says what is wrong
-        yield from there
-        return
-    yield repr(([*data], data.gender, data.channels, lines))
-    yield from (path for path in there if path.name.split(".")[0] == "glm")
-
-
-def _recordings(part: DataSet) -> dict[str, str]:
-    """Recording to place, of a part those that belong to it; nothing where that is damaged."""
-    if part.recordings != ["*"]:
-        from hadpsgd.corpus.datadir import DataDir
-        from hadpsgd.corpus.parts import part_of
-
-        with suppress(UserError):
-            return part_of(DataDir.read(part.data), part.recordings).recordings
-    return _entries(plain_or_gzipped(Path(part.data) / "wav.scp"))
-
-
-def _entries(table: Path) -> dict[str, str]:
-    """Lines of a wav.scp or script file, damaged or not: first word to the rest."""
-    from hadpsgd.files import read_whole
-
-    try:
-        lines = read_whole(table).decode(errors="replace").splitlines()
-    except (OSError, UserError):
-        return {}
-    pairs = (line.split(maxsplit=1) for line in lines)
-    return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
-
-
-def _archives(place: str) -> Iterator[Source]:
-    """An archive, or a script file and the archives that it points into."""
-    if place.endswith("|"):
-        yield place
-        yield from NamedFiles()(place)
-        return
-    path = Path(place)
-    yield path
-    if path.suffix != ".scp":
-        return
-    by_command, beside = NamedFiles(), lru_cache(maxsize=None)(partial(_beside, path))
-    named: dict[Path, None] = {}
-    for entry in _entries(path).values():
-        if entry.endswith("|"):
-            named |= dict.fromkeys(by_command(entry))
-        elif match := _OFFSET.match(entry):
-            named[beside(match[1])] = None
-    yield from named
-
-
-def _beside(scp: Path, file: str) -> Path:
-    """A file of a script file: from the current folder, or from the nearest one above the scp."""
-    places = (Path(), *scp.absolute().parents)
-    return next((base / file for base in places if (base / file).is_file()), Path(file))
-
-
-def _features(options: FeatureImport | None, name: str) -> Iterator[Source]:
-    if options is not None:
-        yield from _archives(_in_set(options.feats, name))
-        if options.cmvn:
-            yield from _archives(_in_set(options.cmvn, name))
-
-
-def _an4(root: Path, split: str, *, audio: bool = True) -> Iterator[Source]:
-    """AN4's lists of its training or test speech, and the recordings."""
-    ids = root / "etc" / f"an4_{split}.fileids"
-    yield from (ids, root / "etc" / f"an4_{split}.transcription")
-    with suppress(OSError):
-        for name in ids.read_text().split() if audio else ():
-            stem = root / "wav" / name
-            yield from (
-                path
-                for suffix in (".wav", ".sph", ".raw")
-                if (path := stem.with_name(stem.name + suffix)).is_file()
-            )
