@@ -110,15 +110,34 @@ def test_other_code_or_data_are_refused(small: Small, tmp_path: Path) -> None:
     ran = small.command("hadpsgd", "rerun", str(folder), "--out", str(tmp_path / "again"))
     assert ran.returncode == 2
     assert ran.stderr.count("\n") == 1
-    assert f"source are not those of run {key}" in ran.stderr.replace(" and requirements.lock", "")
-    assert "git checkout" in ran.stderr and "--anyway" in ran.stderr
+    assert f"not those of run {key}: source" in ran.stderr
+    assert "`git " in ran.stderr and "--anyway" in ran.stderr
     here = changed["arithmetic"]["instructions"]
     changed["arithmetic"]["instructions"] = "SSE9"
     (folder / "provenance.json").write_text(json.dumps(changed))
     ran = small.command("hadpsgd", "rerun", str(folder), "--out", str(tmp_path / "again"))
     first, second = ran.stderr.splitlines()
     assert f"bits of weights will differ here: instructions SSE9, now {here}" in first
-    assert "git checkout" in second
+    assert "`git " in second
+
+
+@pytest.mark.parametrize(
+    "then, now, told",
+    [
+        ({"commit": "a"}, {"commit": "b"}, "`git checkout a`"),
+        ({"commit": "a"}, {"commit": "a", "dirty": True}, "`git stash -u`, as files here are not"),
+        (
+            {"commit": "a", "dirty": True},
+            {"commit": "b"},
+            "`git checkout a`, then `git apply` its uncommitted.diff",
+        ),
+    ],
+)
+def test_the_way_back_to_the_code_of_then(
+    then: dict[str, Any], now: dict[str, Any], told: str
+) -> None:
+    back = command.back(then, now)
+    assert back.startswith(told) and ("checkout" in back) == ("checkout" in told)
 
 
 def test_the_report_names_what_differs() -> None:

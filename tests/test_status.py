@@ -24,7 +24,7 @@ from slurm_cluster import Slurm, until
 from hadpsgd.cli import main
 from hadpsgd.locks import locked
 from hadpsgd.progress import last_line
-from hadpsgd.run_folder import WORKFLOW_LOCK
+from hadpsgd.run_folder import LAUNCH_LOCK, WORKFLOW_LOCK
 from hadpsgd.status.estimate import Times, together
 from hadpsgd.status.jobs import FILE, Happened, Jobs, Planned, Start
 from hadpsgd.status.screen import Screen
@@ -329,6 +329,27 @@ def test_a_training_tells_by_its_epochs(tmp_path: Path) -> None:
     screen = Screen("x", known, holder="process 1", now=120.0, places={})
     assert screen.summary() == ("x: running; 0 of 1 jobs done, 1 running, 0 left; about 40 s left")
     assert row(screen.lines(), "running").split("  ")[-2:] == ["about 40 s left", "epoch 2.00 of 6"]
+
+
+def test_a_failed_training_tells_what_became_of_it(tmp_path: Path) -> None:
+    """One that Ctrl-C stopped says so in its log; one whose shell alone was killed goes on."""
+    run = tmp_path / "runs" / "one"
+    run.mkdir(parents=True)
+    job = planned("1", rule="train", outputs=["runs/one/final.pt"], logs=["train.log"])
+    known = jobs(tmp_path, job)
+    known.last["1"] = Happened(job="1", what="failed", time=100.0)
+    screen = Screen("x", known, holder="", now=120.0, places={})
+    assert row(screen.lines(), "failed") == "train  train.log"
+    (tmp_path / "train.log").write_text("epoch 1/3 done\none: stopped at step 7, it resumes\n\n")
+    with locked(run / LAUNCH_LOCK, "process 7 on node1"):
+        told = row(screen.lines(), "failed")
+    assert (
+        told
+        == "train  train.log  still trains, process 7 on node1; the next start waits for its end"
+    )
+    assert row(screen.lines(), "failed") == "train  train.log  one: stopped at step 7, it resumes"
+    (tmp_path / "train.log").write_text("a long line " * 1000)
+    assert len(screen.lines()[4]) < 200
 
 
 def test_of_a_long_training_the_last_rows_are_read(tmp_path: Path) -> None:

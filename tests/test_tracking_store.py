@@ -347,6 +347,7 @@ def test_compare_here_and_in_mlflow(
     out = capsys.readouterr().out
     assert "run.super_learner" in out and "training.batch" not in out
     assert "6.00 % (60/1000)" in out and "19.12 % (153/800)" in out
+    assert "mlflow server " in out and " --workers 1 " in out  # four may never be there at once
     assert "/#/compare-runs?runs=" in out and all(run.mlflow_run in out for run in tracked)
     ids = [run.mlflow_run for run in tracked[:2]]
     assert cli.main(["compare", *ids, "demo/hadpsgd-2x2", "--config", file]) == 0

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 EVERY_SECONDS = 10.0
 _TAIL = 8192
+_LONGEST = 120
 _LINE = re.compile(rb"^[^\r\n]* left$", re.MULTILINE)
 
 T = TypeVar("T")
@@ -114,6 +115,17 @@ def last_line(log: Path) -> str:
     except OSError:
         return ""
     return found[-1].decode(errors="replace").strip() if found else ""
+
+
+def end_of(log: Path) -> str:
+    """The last line of a log, cut where it is long; empty where there is none."""
+    try:
+        with log.open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, 2) - _TAIL))
+            lines = stream.read().decode(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1][:_LONGEST] if lines else ""
 
 
 def _rate(per_second: float) -> str:

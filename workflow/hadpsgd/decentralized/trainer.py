@@ -248,7 +248,7 @@ class Trainer:
             if not self._agreed:
                 self._agree("")
             self._begun = True
-            self.engine.learner.collect()  # what the first forward pass added to statistics
+            self.engine.collect()  # what the first forward pass added to statistics
             self.engine.__enter__()
 
     def _check_places(self) -> None:

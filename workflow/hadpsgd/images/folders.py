@@ -56,7 +56,8 @@ class Pictures(Dataset[tuple[Tensor, int]]):
             found = vision.datasets.ImageFolder(folder)
         except FileNotFoundError as error:
             fix = "DATA/train and DATA/val each need a folder of pictures for every class"
-            raise UserError(str(error).splitlines()[0].rstrip("."), where=folder, fix=fix) from None
+            why = error.strerror or str(error).splitlines()[0].rstrip(".")
+            raise UserError(why, where=folder, fix=fix) from None
         self.samples: list[tuple[str, int]] = found.samples
         self.classes: list[str] = found.classes
         self.augment = augment

@@ -234,10 +234,15 @@ def link(runs: Sequence[Compared], uri: str) -> str:
 
 
 def server_command(uri: str) -> str:
-    """The command that serves a database to browsers; empty for a server."""
+    """The command that serves a database to browsers; empty for a server.
+
+    By itself MLflow starts four workers, and ends and starts again those that are not there within
+    five seconds: on a busy machine, for ever.
+    """
     if uri.startswith(("http", "databricks")):
         return ""
-    return f"mlflow server --host 127.0.0.1 --port 5000 --backend-store-uri {redacted(uri)}"
+    where = "--host 127.0.0.1 --port 5000 --workers 1"
+    return f"mlflow server {where} --backend-store-uri {redacted(uri)}"
 
 
 def _config_named(name: str, config: Config) -> Config:

@@ -12,8 +12,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import hadpsgd
 from hadpsgd.config import (
@@ -166,11 +167,9 @@ def _around(original: Original, config: Config, *, anyway: bool) -> list[Item]:
     other = [item for item in items if item.kind == "code" and not item.same]
     source = [item for item in other if item.name != "commit"]
     if source and not anyway:
-        code = original.provenance["code"]
-        changed = f", then `git apply` its {provenance.DIFF}" if code.get("dirty") else ""
         raise UserError(
-            f"{' and '.join(item.name for item in source)} are not those of run {original.key}",
-            fix=f"`git checkout {code.get('commit') or 'its commit'}`{changed}; or --anyway",
+            f"not those of run {original.key}: {' and '.join(item.name for item in source)}",
+            fix=f"{back(original.provenance['code'], now['code'])}; or --anyway",
         )
     key = run_key(config, original.run.id)
     if key != original.key:
@@ -179,6 +178,16 @@ def _around(original: Original, config: Config, *, anyway: bool) -> list[Item]:
             fix=f"`git checkout {original.provenance['code'].get('commit')}`",
         )
     return items
+
+
+def back(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What makes the code here that of then."""
+    steps = ["`git stash -u`, as files here are not committed"] if now.get("dirty") else []
+    if not steps or then.get("commit") != now.get("commit"):
+        steps.append(f"`git checkout {then.get('commit') or 'its commit'}`")
+    if then.get("dirty"):
+        steps.append(f"`git apply` its {provenance.DIFF}")
+    return ", then ".join(steps)
 
 
 def _data(original: Original, config: Config, *, anyway: bool, differing: list[str]) -> list[Item]:

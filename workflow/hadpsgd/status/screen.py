@@ -11,7 +11,9 @@ from itertools import chain
 from pathlib import Path
 from textwrap import wrap
 
-from hadpsgd.progress import last_line, length
+from hadpsgd.locks import look
+from hadpsgd.progress import end_of, last_line, length
+from hadpsgd.run_folder import LAUNCH_LOCK
 from hadpsgd.status.estimate import Times, together
 from hadpsgd.status.jobs import Jobs, Planned
 from hadpsgd.tracking import metrics_file
@@ -138,11 +140,11 @@ class Screen:
 
     def _pace(self, job: Planned) -> tuple[float | None, str]:
         """Of a training, by the rows that it writes."""
-        model = next((Path(out) for out in job.outputs if Path(out).name == _MODEL), None)
-        if model is None:
+        run = self._run_folder(job)
+        if run is None:
             return None, ""
         pace, epoch = Pace(), 0.0
-        file = self._folder / model.parent / metrics_file.FILE
+        file = run / metrics_file.FILE
         for row in metrics_file.last_rows(file, size=_TAIL):
             pace.add(row)
             epoch = row.get("epoch", epoch)
@@ -159,7 +161,25 @@ class Screen:
         return _part("running", rows)
 
     def _rows_failed(self) -> list[str]:
-        return _part("failed", [[job.name, *job.logs] for job in self._jobs.failed])
+        rows = [[job.name, *job.logs, self._became_of(job)] for job in self._jobs.failed]
+        return _part("failed", rows)
+
+    def _became_of(self, job: Planned) -> str:
+        """How a failed job's log ends.
+
+        Snakemake counts a job as failed when its shell is gone; a training may live, and says
+        nothing more to it.
+        """
+        run = self._run_folder(job)
+        lock = look(run / LAUNCH_LOCK) if run else None
+        if lock and lock.held:
+            return f"still trains, {lock.content}; the next start waits for its end"
+        return next(filter(None, (end_of(self._folder / log) for log in job.logs)), "")
+
+    def _run_folder(self, job: Planned) -> Path | None:
+        """Of a training."""
+        model = next((Path(out) for out in job.outputs if Path(out).name == _MODEL), None)
+        return self._folder / model.parent if model else None
 
     def _rows_left(self) -> list[str]:
         cut = [] if self._holder else [[job.name, *job.logs] for job in self._jobs.begun]

@@ -47,7 +47,7 @@ class Reducer:
         """Backward passes that have reached a parameter."""
         self._flat = flat
         self._as_sent = 0
-        """Changes of the gradient until the last one by backward."""
+        """Changes of the gradient until the last one by backward or by the engine."""
         self._missing: list[int] = []
         self._launched = 0
         if self.active:
@@ -133,6 +133,10 @@ class Reducer:
                 "gradients were changed after backward, but they are shared while it runs",
                 fix="To limit their norm, give clip_norm to decentralize()",
             )
+
+    def collected(self) -> None:
+        """What changed the gradient since `check` was the engine: statistics were added to it."""
+        self._as_sent = self._flat.gradient._version
 
     def _ready(self, parameter: Tensor) -> None:
         if not self.active:

@@ -207,6 +207,9 @@ class SharedGradient:
     def check(self) -> None:
         """Nothing is on its way."""
 
+    def collected(self) -> None:
+        """Nor is anything noted."""
+
     def finish(self, everybody_here: Callable[[], None] = lambda: None) -> None:  # noqa: ARG002
         """Wait for the allreduce."""
         if self.active:

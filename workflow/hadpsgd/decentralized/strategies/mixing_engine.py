@@ -198,6 +198,16 @@ class DecentralizedEngine:
         self.learner.collect()
         self.learner.flat.clear()
 
+    def collect(self) -> None:
+        """After a forward and backward pass: bring into the buffer what they left.
+
+        Raises:
+            UserError: somebody changed gradients that are on their way already.
+        """
+        self.reducer.check()
+        self.learner.collect()
+        self.reducer.collected()
+
     def step(self, rate: float, *, last: bool = False, block: int | None = None) -> Report:
         """Apply the gradient that `backward` left, as the strategy says; `last`: none follows.
 
@@ -208,8 +218,7 @@ class DecentralizedEngine:
             LostMemberError: others of the super-learner are gone; nothing was applied.
         """
         begin = self.clock.now()
-        self.reducer.check()
-        self.learner.collect()
+        self.collect()
         self._wishes.put()
         self.reducer.finish(self.mixer.decide)
         waited = self.clock.now() - begin
