@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
 import pytest
 from corpus_data import make_data, replace_line, write_lines
+from many_open import many_open
 from planted import config, feature_files, pipe_audio
 
 from hadpsgd import kaldi_stream, stalled
 from hadpsgd.cli import USER_ERROR, main
 from hadpsgd.corpus import pipes
+from hadpsgd.errors import UserError
+from hadpsgd.kaldi_stream import open_pipe
 
 
 @pytest.fixture
@@ -48,6 +49,7 @@ class TestAudio:
             ("yes |", "the command prints text, not audio"),
             ("sleep 60 |", "the command printed nothing for 0.5 s"),
             ("head -c 200000 /dev/zero; sleep 60 |", "the command printed nothing for 0.5 s"),
+            ("echo; exec >&-; sleep 60 |", "the command ended its output, and ran on for 0.5 s"),
             ("cat /dev/zero |", "the command prints more than 3000000 bytes"),
         ],
     )
@@ -69,12 +71,13 @@ class TestAudio:
         found = capsys.readouterr().err
         assert f"call-A: {endless}: {said}" in found and "Traceback" not in found
 
-    def test_all_parts_of_a_pipe_are_stopped(
-        self, place: Path, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("beside", ["| cat |", "& |"], ids=["pipe", "shell has ended"])
+    def test_all_that_a_command_starts_is_stopped(
+        self, beside: str, place: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """They waited on, for ever, for what the first one waits for."""
         monkeypatch.setattr(stalled, "STALL_SECONDS", 0.5)
-        data, waiting = place / "data" / "train", "sh -c 'echo $$ > pid; exec sleep 600' | cat |"
+        data, waiting = place / "data" / "train", f"sh -c 'echo $$ > pid; exec sleep 600' {beside}"
         replace_line(data / "wav.scp", "call-A audio/call.wav", f"call-A {waiting}")
         monkeypatch.chdir(place)
         assert main(["validate", str(data), "--allow-pipes"]) == USER_ERROR
@@ -94,17 +97,8 @@ class TestAudio:
 
     def test_beside_many_open_files(self, place: Path) -> None:
         data = pipe_audio(place)
-        before = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if before[1] != resource.RLIM_INFINITY and before[1] < 2048:
-            pytest.skip(f"a process may have {before[1]} files open here")
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], 2048), before[1]))
-        try:
-            with ExitStack() as stack:
-                for _ in range(1024):
-                    stack.enter_context(Path(os.devnull).open())
-                assert main(["validate", str(data), "--allow-pipes"]) == 0
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        with many_open():
+            assert main(["validate", str(data), "--allow-pipes"]) == 0
 
 
 class TestImports:
@@ -153,6 +147,16 @@ class TestImports:
         assert time.monotonic() - before < 30
         found = capsys.readouterr().err
         assert said.format(archive=archive) in found and "Traceback" not in found
+
+    def test_what_a_command_left_behind_is_stopped(
+        self, place: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(stalled, "STALL_SECONDS", 0.5)
+        monkeypatch.chdir(place)
+        waiting = "sh -c 'echo $$ > pid; exec sleep 600' & |"
+        with pytest.raises(UserError, match="printed nothing"), open_pipe(waiting, True) as stream:
+            stream.key()
+        assert ended(int((place / "pid").read_text()))
 
     def test_a_command_that_nobody_reads_on_is_not_at_fault(
         self, place: Path, capsys: pytest.CaptureFixture[str]

@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from crews import Crew, Plan, check, check_bits, of_nodes, records, replayed
+from many_open import many_open
 from test_members_alone import crews, helped, leave_alone, lose_connections
 from test_reunion import make_whole, updates
 
@@ -152,8 +153,9 @@ def test_strangers_at_the_door_are_no_helpers(words: bytes) -> None:
             stranger.sendall(words)
             stranger.shutdown(socket.SHUT_WR)
             assert helpers.look() == set()
-        with socket.create_connection(address) as helper:
+        with many_open(), socket.create_connection(address) as helper:
             helper.sendall(frame(b'{"member": 2}'))
+            assert helpers.look() == {2}
             assert helpers.look() == {2}
             with socket.create_connection(address) as again:
                 again.sendall(frame(b'{"member": 2}'))

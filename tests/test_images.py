@@ -21,8 +21,10 @@ from hadpsgd.decentralized import decentralize
 from hadpsgd.errors import UserError
 from hadpsgd.images import network, training, vision
 from hadpsgd.images.folders import Folders, Keys
+from hadpsgd.images.metrics import Rows
 from hadpsgd.images.recipe import Recipe
 from hadpsgd.images.training import Settings, train
+from hadpsgd.training.row_file import rows_of
 
 RESNET50 = {"parameters": 25_557_032, "statistics": 53, "blocks": 16}
 """He et al. 2016; ImageNet's 1000 classes."""
@@ -264,3 +266,21 @@ def test_gpus_are_numbered_on_each_host(monkeypatch: pytest.MonkeyPatch) -> None
     assert rank_device.device_of("auto") == torch.device("cpu")
     with pytest.raises(UserError, match="device cpu"):
         rank_device.device_of("cuda")
+
+
+def test_a_process_that_goes_on_late_takes_no_rows_with_it(tmp_path: Path) -> None:
+    """It was stopped, and another one took over from the checkpoint of the first epoch."""
+    file = tmp_path / "metrics" / "rank-1.jsonl"
+    former = Rows(file, epochs=0)
+    former.add({"epoch": 1, "loss": 3.0})
+    former.add({"epoch": 2, "loss": 2.5})
+    later = Rows(file, epochs=1)
+    assert later.rows == rows_of(file) == [{"epoch": 1, "loss": 3.0}]
+    later.add({"epoch": 2, "loss": 2.0})
+    former.add({"epoch": 3, "loss": 1.5})
+    former.close()
+    assert rows_of(file) == later.rows == [{"epoch": 1, "loss": 3.0}, {"epoch": 2, "loss": 2.0}]
+    later.close()
+    anew = Rows(file, epochs=0)
+    assert anew.rows == rows_of(file) == []
+    anew.close()

@@ -206,6 +206,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
         (["--gpus", "-1"], "--gpus is a number above 0, not -1"),
         (["--bandwidth", "nan"], "--bandwidth is a number above 0, not nan"),
         (["--bandwidth", "inf"], "--bandwidth is above 1e+18"),
+        (["--inside-bandwidth", "1e-300"], "--inside-bandwidth is below 1e-12"),
         (["--bandwidth", "0"], "--bandwidth is a number above 0, not 0"),
         (["--compute", "-1"], "--compute is a number above 0, not -1"),
         (["--latency", "nan"], "--latency is a number, 0 or more, not nan"),

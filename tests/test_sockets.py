@@ -7,8 +7,11 @@ import socket
 from pathlib import Path
 
 import pytest
+from many_open import many_open
 
 from hadpsgd.decentralized.network import sockets
+from hadpsgd.decentralized.network.words import to_read
+from hadpsgd.training.orders import Order, Orders, give, pair
 
 
 def descriptors() -> int:
@@ -37,3 +40,17 @@ def test_what_is_new_is_shut_down_under_its_user() -> None:
             assert there.recv(1) == b""
             with pytest.raises(OSError, match=os.strerror(32)):  # EPIPE
                 here.send(b"x")
+
+
+def test_beside_many_open_files() -> None:
+    """Of a shard each, say: select() refuses what has a number above 1023."""
+    with many_open():
+        launcher, rank = pair()
+        with launcher, rank:
+            orders = Orders(rank)
+            assert not orders.waiting
+            give(launcher, Order(rank=3, life=1))
+            assert orders.waiting and orders.last() == Order(rank=3, life=1)
+            launcher.close()
+            assert to_read([rank]) == {rank.fileno()}
+    assert to_read([]) == set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -269,6 +270,10 @@ def test_what_cannot_work_is_refused_at_once() -> None:
         given(one_memory())
     with pytest.raises(UserError, match="different devices"):
         given(nn.Sequential(linear, nn.Linear(2, 2, device="meta")))
+    with pytest.raises(UserError, match="weight has no numbers yet"):
+        given(nn.Linear(2, 2, device="meta"))
+    with pytest.raises(UserError, match="seconds to wait are above 0 and up to 1e"):
+        decentralize(linear, torch.optim.SGD(linear.parameters(), lr=0.1), seconds=math.nan)
     with pytest.raises(UserError, match="Run the model once"):
         given(nn.LazyLinear(2))
     with pytest.raises(UserError, match="no parameters"):

@@ -201,3 +201,58 @@ def test_one_that_begins_anew_where_the_newest_is_mixed_is_told() -> None:
     (_, (_, mixed)) = run(2, saved_twice, seconds=60)
     for told in run(2, has_none_left, [[second, first], [mixed]], seconds=30):
         assert "rank 1 loads no checkpoint, the others do" in told
+
+
+def another(state: dict[str, Any], **changed: Any) -> str:
+    """What a learner is told that loads a checkpoint of `two_in_step`, and is not as that was."""
+    torch.manual_seed(1)
+    model = changed.pop("model", nn.Linear)(3, 2)
+    optimizer = changed.pop("optimizer", torch.optim.SGD)(model.parameters(), lr=0.1)
+    trainer = decentralize(model, optimizer, **{"strategy": "dpsgd", **changed})
+    before = vector_of(model).copy()
+    with pytest.raises(UserError) as error:
+        trainer.load_state_dict(state)
+    assert (vector_of(model) == before).all()
+    return str(error.value)
+
+
+def test_checkpoints_of_something_else_are_refused() -> None:
+    """Each ended in an error of Python or torch, some when a part had been loaded."""
+    trainer, _ = two_in_step()
+    state = trainer.state_dict()
+    trainer.finish()
+    for changed, message in (
+        ({"optimizer": torch.optim.Adam}, "optimizer is SGD of 2 parameters, and this one is Adam"),
+        ({"model": lambda i, o: nn.Linear(i, o, bias=False)}, "it has bias [2], this one no more"),
+        ({"model": lambda i, o: nn.Linear(i + 1, o)}, "it has weight [2, 3], this one weight [2,"),
+    ):
+        assert message in another(state, **changed)
+    state["of"]["strategy"] = "d1d"
+    assert "strategy is d1d, and this one is single" in another(state)
+    assert "it has no 'learner'" in another({"model": 1})
+    del state["of"]
+    state["shares"] = [1]
+    assert "knows 1 shares, not 0" in another(state)
+
+
+def one_after_another(_: int) -> list[str]:
+    """Two trainers of a process; what one is told that begins while the first is in use."""
+    told = []
+    for number in range(2):
+        trainer, model = two_in_step()
+        if number == 0:
+            with pytest.raises(UserError, match="has not finished") as error:
+                two_in_step()
+            told.append(str(error.value))
+        model(torch.ones(1, 3)).square().sum().backward()
+        trainer.step()
+        told.append(trainer.state_dict()["of"]["moment"])
+        trainer.finish()
+    return told
+
+
+def test_a_process_has_one_trainer_after_another() -> None:
+    """The second one read what ranks had said to the first: "starts from other weights"."""
+    one, other = run(2, one_after_another, seconds=60)
+    assert one == other
+    assert one[1] != one[2]

@@ -193,6 +193,7 @@ def open_pipe(command: str, allowed: bool) -> Iterator[Stream]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         bufsize=0,
+        process_group=0,
     )
     raw = io.BufferedReader(Output(cast(io.RawIOBase, process.stdout), command), _BUFFER)
     try:
@@ -200,8 +201,13 @@ def open_pipe(command: str, allowed: bool) -> Iterator[Stream]:
         ended = not raw.read(1)  # a reader of one object may leave before the end
     except UserError as error:
         # asked before its output is closed: then many a program that prints on fails, too
-        if _status(process, _FAIL_SECONDS):  # what came out is broken because the command failed
-            raise _failed(command, process.returncode) from error
+        status = _status(process, _FAIL_SECONDS)
+        kill(process)  # what a shell that has ended left behind, too
+        if status:  # what came out is broken because the command failed
+            raise _failed(command, status) from error
+        raise
+    except KeyboardInterrupt:
+        kill(process)  # a command has a group of its own, which Ctrl-C does not reach
         raise
     finally:
         raw.close()

@@ -31,10 +31,29 @@ def await_output(pipe: int, command: str) -> None:
         raise UserError(what, where=command, fix="It was stopped: does it wait for something?")
 
 
+def await_end(process: subprocess.Popen[bytes], command: str) -> int:
+    """The status of a command that prints no more, once it has ended.
+
+    Raises:
+        UserError: it goes on for `STALL_SECONDS`; names the command.
+    """
+    try:
+        return process.wait(STALL_SECONDS)
+    except subprocess.TimeoutExpired:
+        what = f"the command ended its output, and ran on for {STALL_SECONDS:g} s"
+        raise UserError(
+            what, where=command, fix="It was stopped: does it wait for something?"
+        ) from None
+
+
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """End a shell and what it started: the parts of a pipe would wait on without it."""
-    children = _children(process.pid)
-    process.kill()
+    """End a shell and what it started: the parts of a pipe would wait on without it.
+
+    Those that it left behind when it ended are found by its group: start it with `process_group=0`.
+    """
+    children = [] if process.returncode is not None else _children(process.pid)
+    with contextlib.suppress(ProcessLookupError):  # nobody is left
+        os.killpg(process.pid, signal.SIGKILL)
     for child in children:
         with contextlib.suppress(ProcessLookupError):  # it has just ended
             os.kill(child, signal.SIGKILL)

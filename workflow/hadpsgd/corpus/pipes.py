@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import IO
 
 from hadpsgd.errors import UserError
-from hadpsgd.stalled import await_output, kill
+from hadpsgd.stalled import await_end, await_output, kill
 
 MOST_BYTES = 2**32
 """What a WAV file may have; the output is held in memory."""
@@ -31,10 +31,12 @@ def printed(location: str) -> bytes:
             stdin=subprocess.DEVNULL,  # ffmpeg takes what it finds there for keys
             stdout=subprocess.PIPE,
             stderr=errors,
+            process_group=0,
         ) as process:
             assert process.stdout is not None
             try:
                 content = b"".join(_blocks(process.stdout, location))
+                await_end(process, location)
             except BaseException:
                 kill(process)  # leaving would wait for it
                 raise

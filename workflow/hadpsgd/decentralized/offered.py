@@ -12,6 +12,10 @@ nothing is computed here.
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import torch
 from torch import nn
 
@@ -89,10 +93,15 @@ def decentralize(
     kind = find(name, among=among)
     size = size_of(name, world=world, super_learner=super_learner)
     schedule = schedule or kind.default_schedule
+    if world > 1:
+        check_former()
     settings = (name, size, among, schedule, average_every, pace, max_staleness, backwards, seed)
     outer = (outer_rate, outer_momentum)
     agreed = hash_of(repr((*settings, *outer, clip_norm, wire, agree_on)))
-    meeting = rendezvous.meet(learners=world, size=size, agree_on=agreed, seconds=seconds)
+    before, _made.before = _made.before, _made.before + 1
+    meeting = rendezvous.meet(
+        learners=world, size=size, agree_on=agreed, seconds=seconds, before=before
+    )
     if meeting.joining:
         raise UserError("a process that died cannot be replaced here", fix="Start all of them anew")
     check_alike(model, meeting)
@@ -118,7 +127,35 @@ def decentralize(
         )
     except ValueError as error:
         raise UserError(str(error)) from None
-    return Trainer(engine, meeting, seed=seed)
+    trainer = Trainer(engine, meeting, seed=seed)
+    _made.last = weakref.ref(trainer)
+    return trainer
+
+
+@dataclass
+class _Made:
+    before: int = 0
+    """Calls of `decentralize` that have met other processes, or tried to."""
+    last: Callable[[], Trainer | None] = lambda: None
+    """The last trainer, if it is in use."""
+
+
+_made = _Made()
+"""By this process."""
+
+
+def check_former() -> None:
+    """One trainer after another: both would take torch's one default group.
+
+    Raises:
+        UserError: the last one has not finished.
+    """
+    former = _made.last()
+    if former is not None and not former.finished:
+        raise UserError(
+            "a trainer of this process has not finished, and learners have one at a time",
+            fix="Call its finish() before, or make one module and one optimizer of both models",
+        )
 
 
 def started() -> tuple[int, int]:

@@ -18,6 +18,7 @@ from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.decentralized.network.averaging import Averaging
 from hadpsgd.decentralized.network.collectives import Group
 from hadpsgd.decentralized.network.rendezvous import Meeting
+from hadpsgd.decentralized.origin import check_origin, check_shares, origin_of
 from hadpsgd.decentralized.pool import Pool
 from hadpsgd.decentralized.share import Share, sampler_of
 from hadpsgd.decentralized.stopping import Stopping
@@ -62,6 +63,11 @@ class Trainer:
             self._finished = True
             self._signals.leave()
             self.engine.__exit__(kind, error, trace)
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has finished, or its block ended in an error."""
+        return self._finished
 
     @property
     def rank(self) -> int:
@@ -183,7 +189,7 @@ class Trainer:
         if not self.engine.over:
             self.engine.go_on()
         places = [share.state() for share in self._shares]
-        of = {"rank": self.rank, "learners": self.learners, "moment": self._moment()}
+        of = {**origin_of(self.engine), "moment": self._moment()}
         return {"learner": state, "buffers": buffers, "shares": places, "of": of}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -192,33 +198,14 @@ class Trainer:
         Raises:
             MixedCheckpointError: ranks load parts of different ones. All are told, nothing is
                 loaded, and all may load another one.
-            UserError: it comes too late, the shares are other ones, it is of another rank or number
-                of learners, or another rank loads none.
+            UserError: it comes too late, it is of another model, optimiser, strategy, rank, number
+                of learners or of shares, or another rank loads none.
         """
         if self._begun:
             raise UserError("a checkpoint cannot be loaded after the first step")
-        of = state.get("of", {"moment": "former"})  # a former version does not say it
-        self._agree(of["moment"])
-        if of.get("learners", self.learners) != self.learners:
-            raise UserError(
-                f"the checkpoint is one of {of['learners']} learners, and these are "
-                f"{self.learners}",
-                fix="Start as many, or begin anew",
-            )
-        if of.get("rank", self.rank) != self.rank:
-            raise UserError(f"the checkpoint is of rank {of['rank']}, and this is {self.rank}")
-        if len(state["shares"]) != len(self._shares):
-            raise UserError(
-                f"the checkpoint knows {len(state['shares'])} shares, not {len(self._shares)}",
-                fix="Call share() as often as before, then load",
-            )
-        for share, place in zip(self._shares, state["shares"], strict=True):
-            if not isinstance(place, dict) or place.keys() != share.state().keys():
-                raise UserError(
-                    "the checkpoint is of a strategy that shares data otherwise, or of a former "
-                    "version",
-                    fix="Load it with the strategy that wrote it, or begin anew",
-                )
+        self._agree(state.get("of", {}).get("moment", "former"))  # a former version had none
+        check_origin(state, self.engine)
+        check_shares(state["shares"], self._shares)
         self.engine.module.load_state_dict(state["buffers"], strict=False)
         self.engine.load_state_dict(state["learner"])
         for share, place in zip(self._shares, state["shares"], strict=True):
@@ -236,11 +223,9 @@ class Trainer:
         if not self._start:
             self._start = uuid.uuid4().hex
             if self.meeting.store is not None:
+                # whoever comes first: no rank is waited for, as it may be lost
                 store = self.meeting.prefixed("saving")
-                if self.rank == 0:
-                    store.set("start", self._start)
-                store.wait(["start"], self.meeting.timeout)
-                self._start = store.get("start").decode()
+                self._start = store.compare_set("start", "", self._start).decode()
         return f"{self._start}/{self._saved}"
 
     def _begin(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hadpsgd.errors import UserError
-from hadpsgd.files import write_text
+from hadpsgd.training.row_file import RowFile, after_all
 
 
 @dataclass(kw_only=True)
@@ -70,19 +70,27 @@ def evaluate(
 
 
 class Rows:
-    """A rank's file, a row for each epoch done; after a resume those of later epochs go."""
+    """A rank's file, a row for each epoch done.
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
-        self.rows: list[dict[str, Any]] = []
+    A process that was given up and goes on does not take the rows of its successor with it.
 
-    def resume(self, epochs: int) -> None:
-        """Keep what is known of the first epochs."""
-        if self.file.is_file():
-            lines = self.file.read_text(encoding="utf-8").splitlines()
-            self.rows = [row for row in map(json.loads, lines) if row["epoch"] <= epochs]
+    Args:
+        file: where they are read.
+        epochs: those of a checkpoint; rows of later ones go.
+    """
+
+    def __init__(self, file: Path, *, epochs: int) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        self._file = RowFile(
+            file, process=after_all(file), counts=lambda row: row.get("epoch", math.inf) <= epochs
+        )
+        self.rows = list(self._file.kept)
 
     def add(self, row: dict[str, Any]) -> None:
         """One more epoch."""
         self.rows.append(row)
-        write_text(self.file, "".join(f"{json.dumps(row)}\n" for row in self.rows))
+        self._file.write(row)
+
+    def close(self) -> None:
+        """No more rows."""
+        self._file.close()

@@ -6,7 +6,7 @@ import hashlib
 import json
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -104,14 +104,14 @@ def _train(settings: Settings, *, rank: int, learners: int) -> None:
             "learners that share their work make other numbers of steps",
             fix="Leave --save-every out: checkpoints are written at the ends of epochs",
         )
-    rows = Rows(settings.out / "metrics" / f"rank-{rank}.jsonl")
     score, number = Score(), 0
     if found := files.newest():
         number, state = found
         trainer.load_state_dict(state["trainer"])
         score = Score(**state["score"])
-        rows.resume(share.epoch)
         _say(f"rank {rank} goes on from epoch {share.progress:.2f}, checkpoint {number}")
+    # not before: a process of a former start has ended by now, as the others do not answer it
+    rows = Rows(settings.out / "metrics" / f"rank-{rank}.jsonl", epochs=share.epoch)
 
     def save() -> None:
         # counted, as learners that share their work make other numbers of steps
@@ -120,7 +120,7 @@ def _train(settings: Settings, *, rank: int, learners: int) -> None:
         files.save(number, {"trainer": trainer.state_dict(), "score": score.state()})
 
     every, rate = settings.save_every, recipe.rate(share.progress, learners=learners)
-    with trainer:  # at its end, all weights are averaged
+    with closing(rows), trainer:  # at its end, all weights are averaged
         while share.epoch < recipe.epochs:
             epoch, begin, stale, waited = share.epoch, time.monotonic(), [0], 0.0
             for images, labels in share:

@@ -98,6 +98,10 @@ class Cluster:
         return -(-learners // self.gpus), min(learners, self.gpus)
 
 
+LEAST = 1e-12
+"""Below any seconds, bandwidth or share, where 0 is not meant: hours would be infinite."""
+
+
 def check(what: str, value: float, *, zero: bool = False) -> None:
     """Refuse what is no number above 0 (with `zero`: nor 0), or is beyond all machines.
 
@@ -107,6 +111,8 @@ def check(what: str, value: float, *, zero: bool = False) -> None:
     if value != value or value < 0 or (value == 0 and not zero):
         above = "a number, 0 or more" if zero else "a number above 0"
         raise UserError(f"{what} is {above}, not {value}")
+    if value < LEAST and not zero:
+        raise UserError(f"{what} is below {LEAST:g}: no machine has that")
     if value > LARGEST:
         raise UserError(f"{what} is above {LARGEST:g}: no machine has that")
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import socket
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from hadpsgd.decentralized.network.words import to_read
 
 ORDERS = "HADPSGD_ORDERS"
 """Descriptor of the socket that leads to who started this process (`ranks` has the other side)."""
@@ -59,7 +60,7 @@ class Orders:
     @property
     def waiting(self) -> bool:
         """Whether there is one that was not looked at, or the launcher has ended."""
-        return self.link is not None and bool(select.select([self.link], [], [], 0)[0])
+        return self.link is not None and bool(to_read([self.link]))
 
     def last(self) -> Order | None:
         """The last one since the last look; None: there is none."""

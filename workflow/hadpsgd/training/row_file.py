@@ -79,9 +79,18 @@ class RowFile:
         link.replace(self.path)
 
     def _files(self) -> list[Path]:
-        """Of all processes."""
-        form = re.compile(re.escape(f".{self.path.name}.") + r"\d+\.\d+")
-        return [each for each in self.path.parent.glob(".*") if form.fullmatch(each.name)]
+        return _files(self.path)
+
+
+def after_all(path: Path) -> tuple[int, int]:
+    """The process that comes after all that have written here, where nobody counts starts."""
+    return max((_process(each)[0] for each in _files(path)), default=0) + 1, 0
+
+
+def _files(path: Path) -> list[Path]:
+    """Of all processes."""
+    form = re.compile(re.escape(f".{path.name}.") + r"\d+\.\d+")
+    return [each for each in path.parent.glob(".*") if form.fullmatch(each.name)]
 
 
 def _process(file: Path) -> tuple[int, int]:

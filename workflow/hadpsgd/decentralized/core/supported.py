@@ -38,6 +38,11 @@ def check_module(module: nn.Module) -> None:
                 f"{learning[0][1].device}, {name} on {p.device}",
                 fix="Move the model to one device",
             )
+    for name, tensor in named:
+        if tensor.is_meta:
+            raise UserError(
+                f"{name} has no numbers yet (device meta)", fix="Call model.to_empty(device=...)"
+            )
     _check_overlap(named)
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import select
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -31,7 +30,7 @@ from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.place import Place
 from hadpsgd.decentralized.elastic.membership import OVER, TooLateError
 from hadpsgd.decentralized.network.rendezvous import Meeting
-from hadpsgd.decentralized.network.words import fill, hear, say
+from hadpsgd.decentralized.network.words import fill, hear, say, to_read
 
 LOOK_SECONDS = 0.05
 CONNECT_SECONDS = 3.0
@@ -100,8 +99,8 @@ class Helpers:
             link.settimeout(self.meeting.timeout.total_seconds())
             self._links[member] = link
         # who has not been asked says nothing: what comes is its end
-        ended, _, _ = select.select(list(self._links.values()), [], [], 0)
-        for member in [m for m, link in self._links.items() if link in ended]:
+        ended = to_read(self._links.values())
+        for member in [m for m, link in self._links.items() if link.fileno() in ended]:
             self._drop(member)
         if len(self._links) == self.meeting.place.size - 1:
             for member in list(self._links):

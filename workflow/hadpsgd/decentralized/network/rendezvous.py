@@ -30,6 +30,8 @@ JOIN = "HADPSGD_JOIN"
 """Set for a process that takes the place of one that died: how many had its rank before."""
 RETURN = "HADPSGD_RETURN"
 """Set, beside JOIN, for one whose super-learner is still there: its first member goes on alone."""
+LONGEST_WAIT = 1e6
+"""Seconds; torch counts milliseconds in 32 bits."""
 FIRST_PORT, PORTS, STEPS_OF_A_JOB = 12000, 20000, 16
 """Below those that the system gives to anybody."""
 
@@ -150,7 +152,9 @@ def _meeting_point(env: Mapping[str, str]) -> dict[str, str]:
     return {"MASTER_ADDR": "".join(part or "" for part in first.groups()), "MASTER_PORT": str(port)}
 
 
-def meet(*, learners: int, size: int, agree_on: str, seconds: float = 300.0) -> Meeting:
+def meet(
+    *, learners: int, size: int, agree_on: str, seconds: float = 300.0, before: int = 0
+) -> Meeting:
     """Wait for all ranks; check that they run the same thing.
 
     Args:
@@ -158,10 +162,13 @@ def meet(*, learners: int, size: int, agree_on: str, seconds: float = 300.0) -> 
         size: learners of a super-learner.
         agree_on: hash that must be the same everywhere.
         seconds: how long to wait for the others.
+        before: how often these processes have met before, for something else.
 
     Raises:
         UserError: wrong number of processes, a rank that never came, different hashes.
     """
+    if not 0 < seconds <= LONGEST_WAIT:
+        raise UserError(f"seconds to wait are above 0 and up to {LONGEST_WAIT:g}, not {seconds:g}")
     env = environment()
     rank, world = int(env["RANK"]), int(env["WORLD_SIZE"])
     if world != learners:
@@ -175,6 +182,8 @@ def meet(*, learners: int, size: int, agree_on: str, seconds: float = 300.0) -> 
         return Meeting(place=place, local_world=1, host="127.0.0.1", store=None, timeout=timeout)
     store = _store(env, rank, timeout)
     shared = of_attempt(store, env.get(RESTARTS, "0"))
+    if before:  # what was written then is not read as if it were said now
+        shared = dist.PrefixStore(f"again/{before}", shared)
     life = int(env.get(JOIN, "0"))
     if life:
         _check_hash(shared, rank, agree_on)
@@ -241,7 +250,19 @@ def own_address(other: str) -> str:
             return "127.0.0.1"
 
 
+_STORES: dict[tuple[int, str, int], dist.TCPStore] = {}
+"""Of this process (a fork has its own), by host and port: rank 0 can listen at a port but once."""
+
+
 def _store(env: Mapping[str, str], rank: int, timeout: timedelta) -> dist.Store:
+    key = os.getpid(), env["MASTER_ADDR"], int(env["MASTER_PORT"])
+    if key not in _STORES:
+        _STORES[key] = _new_store(env, rank, timeout)
+    _STORES[key].set_timeout(timeout)
+    return _STORES[key]
+
+
+def _new_store(env: Mapping[str, str], rank: int, timeout: timedelta) -> dist.TCPStore:
     host, port = env["MASTER_ADDR"], int(env["MASTER_PORT"])
     is_master = rank == 0 and not _agents_store(env)
     try:

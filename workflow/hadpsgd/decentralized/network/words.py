@@ -6,8 +6,10 @@ For what is rare, or waits for its answer; weights that are mixed go by `tcp`.
 from __future__ import annotations
 
 import json
+import select
 import socket
 import struct
+from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor
@@ -43,6 +45,14 @@ def hear(link: socket.socket) -> dict[str, Any]:
     if not isinstance(word, dict):
         raise ValueError("no word")
     return word
+
+
+def to_read(links: Iterable[socket.socket]) -> set[int]:
+    """Descriptors of those where there is something to read, the end included; not waited for."""
+    looking = select.poll()  # select() takes no descriptor above 1023
+    for link in links:
+        looking.register(link, select.POLLIN)
+    return {descriptor for descriptor, _ in looking.poll(0)}
 
 
 def fill(link: socket.socket, tensor: Tensor) -> None:
