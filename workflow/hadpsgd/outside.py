@@ -29,7 +29,7 @@ TABLES = (
 _OFFSET = re.compile(r"(.+?)(:\d+)?(\[[^\]]*\])?$")
 
 
-def in_set(path: str, name: str) -> str:
+def in_set(path: str, *, name: str) -> str:
     """The path of a set: `{set}` becomes its name."""
     return path.replace("{set}", name)
 
@@ -144,9 +144,9 @@ def _beside(scp: Path, file: str) -> Path:
 def features(options: FeatureImport | None, name: str) -> Iterator[Source]:
     """Archives of imported features of a set, and of their CMVN."""
     if options is not None:
-        yield from archives(in_set(options.feats, name))
+        yield from archives(in_set(options.feats, name=name))
         if options.cmvn:
-            yield from archives(in_set(options.cmvn, name))
+            yield from archives(in_set(options.cmvn, name=name))
 
 
 def an4(root: Path, split: str, *, audio: bool = True) -> Iterator[Source]:

@@ -179,26 +179,26 @@ def _fmllr(config: Config, name: str) -> Iterator[Source]:
     if options is None:
         return
     if options.feats:
-        yield from outside.archives(outside.in_set(options.feats, name))
+        yield from outside.archives(outside.in_set(options.feats, name=name))
     for place in options.trans or ():
-        folder = Path(outside.in_set(place, name))
+        folder = Path(outside.in_set(place, name=name))
         yield from (
             outside.files(folder, TRANSFORMS) if folder.is_dir() else outside.archives(str(folder))
         )
     if options.model:
-        yield from outside.files(Path(outside.in_set(options.model, name)), MODEL)
+        yield from outside.files(Path(outside.in_set(options.model, name=name)), MODEL)
 
 
 def _fmllr_model(config: Config, name: str) -> Iterator[Source]:
     options = config.features.imports.fmllr
     if options is not None and options.model:
-        yield from outside.files(Path(outside.in_set(options.model, name)), MODEL)
+        yield from outside.files(Path(outside.in_set(options.model, name=name)), MODEL)
 
 
 def _ivector(config: Config, name: str) -> Iterator[Source]:
     options = config.features.imports.ivector
     for place in options.ivectors if options else ():
-        yield from outside.archives(outside.in_set(place, name))
+        yield from outside.archives(outside.in_set(place, name=name))
 
 
 def _ubm(config: Config, _: str) -> Iterator[Source]:
