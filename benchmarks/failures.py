@@ -203,7 +203,7 @@ class Seconds:
     """From a failure on."""
 
     noticed: float
-    """Until the launcher says that a rank died."""
+    """Until the launcher says that a rank failed."""
     trains: float
     """Until the super-learner has done two more blocks."""
     whole: float
@@ -226,7 +226,7 @@ def strike(race: Race, launcher: subprocess.Popen[bytes], kind: str, victim: int
         return time.monotonic() - begin
 
     os.kill(pid, KINDS[kind])
-    noticed = wait(lambda: " died (" in race.said()[said:])
+    noticed = wait(lambda: " failed (" in race.said()[said:])
     wait_for_blocks(race, launcher, [node])
     trains = time.monotonic() - begin
     new = replaced(race.said()[said:])
@@ -242,9 +242,9 @@ def replaced(said: str) -> int:
     connections, and goes on, it is one of the others.
     """
     heir = re.search(r"rank (\d+) takes its place", said)
-    died = heir or re.search(r"rank (\d+) died \(", said)
-    assert died is not None, said
-    return int(died[1])
+    failed = heir or re.search(r"rank (\d+) failed \(", said)
+    assert failed is not None, said
+    return int(failed[1])
 
 
 def one_sided(events: dict[int, list[Event]]) -> tuple[int, int, int]:
@@ -293,7 +293,7 @@ def report(race: Race) -> None:
     print(f"  blocks done more than once: {sum(n > 1 for n in done.values())}")
     print(f"  mixes: {mixes}; counted by one side alone: {alone}, that should not be: {wrong}")
     print(f"  faults in the ledger: {len(ledger_faults(events))}; joins: {joins}")
-    for how, times in Counter(re.findall(r"died \((.*?)\)", race.said())).items():
+    for how, times in Counter(re.findall(r"failed \((.*?)\)", race.said())).items():
         print(f"  the launcher said: {how}, {times} times")
     print(f"  replay: {replay.stderr.strip().splitlines()[-1] if replay.stderr else '-'}")
     print(f"  replay's exit status {replay.returncode}; held-out loss {loss:.4f}", flush=True)

@@ -3,9 +3,10 @@
     python benchmarks/pauses.py
 
 The failures are those of `failures.py`, once in the last member of a super-learner and once in its
-first one. Printed are seconds from the failure on: until the launcher says that a process died, and
-until the next updates, of the other members of that super-learner and of the other super-learners.
-The longest time without an update counts until each has made some more after the launcher knew.
+first one. Printed are seconds from the failure on: until the launcher says that a process failed,
+and until the next updates, of the other members of that super-learner and of the other
+super-learners. The longest time without an update counts until each has made some more after the
+launcher knew.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Pauses:
     """Seconds."""
 
     noticed: float
-    """Until the launcher says that a process died."""
+    """Until the launcher says that a process failed."""
     colleagues: float
     """Of the super-learner that was struck."""
     others: float
@@ -80,7 +81,7 @@ def strike(race: Race, launcher: subprocess.Popen[bytes], kind: str, victim: int
     while not noticed or any(node.more < MORE for node in nodes):
         if launcher.poll() is not None or time.monotonic() > begin + PATIENCE:
             raise SystemExit(f"{kind} of rank {victim}: others stand still\n{race.said()}")
-        if not noticed and " died (" in race.said()[said:]:
+        if not noticed and " failed (" in race.said()[said:]:
             noticed = time.monotonic() - begin
         for node in nodes:
             node.look(known=bool(noticed))

@@ -161,7 +161,7 @@ def test_who_cannot_go_on_is_refused() -> None:
         simulate("ring", 4, deaths={1: 1.0}, strategy="dpsgd")
     with pytest.raises(UserError, match="draw partners do not let others in"):
         simulate("random-partner", 4, deaths={1: 1.0}, returns={1: 2.0})
-    with pytest.raises(UserError, match="who comes back has died before"):
+    with pytest.raises(UserError, match="who comes back has failed before"):
         simulate("ring", 4, deaths={1: 1.0}, returns={2: 2.0})
 
 

@@ -65,7 +65,7 @@ def test_simulate_prints_a_row_for_each_strategy(
         (["--slow-link", "1:x"], "--slow-link takes RANK:NUMBER"),
         (["--die", "1:3"], "strategy ssgd cannot go on without a learner"),
         (["--die", "4:3"], "--die: there are ranks 0 to 3, not 4"),
-        (["--runs", "rand", "--come-back", "1:3"], "who comes back has died before"),
+        (["--runs", "rand", "--come-back", "1:3"], "who comes back has failed before"),
         (["--runs", "hadpsgd", "--die", "1:3", "2:3"], "somebody has to live"),
         (["--seconds", "0"], "--seconds is above 0"),
         (["--compute", "0"], "--compute is 1e-06 s at least"),
@@ -94,10 +94,10 @@ def test_simulate_tells_how_long_others_took_to_go_on(capsys: pytest.CaptureFixt
     rows = table(output)
     assert float(rows["adpsgd"][HEADER[3]]) > 1.5  # of those that live
     for name, node in (("adpsgd", 3), ("hadpsgd", 1)):
-        line = f"{name}: node {node} dies; all others go on without it "
+        line = f"{name}: node {node} fails; all others go on without it "
         seconds = output.partition(line)[2].split()[0]
         assert 0 < float(seconds) < 5
-    assert "random-partner: node 3 dies; each other learner parts with it by itself" in output
+    assert "random-partner: node 3 fails; each other learner parts with it by itself" in output
 
 
 def test_toy_minibatches_depend_on_learner_and_step_alone() -> None:

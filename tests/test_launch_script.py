@@ -47,7 +47,7 @@ def test_signals_reach_the_script(number: signal.Signals, tmp_path: Path) -> Non
     launched.send_signal(number)
     _, said = launched.communicate(timeout=120)
     assert launched.returncode == 128 + signal.SIGTERM
-    assert "died of signal 15" in said and said.count("\n") == 1
+    assert "ended by signal 15" in said and said.count("\n") == 1
 
 
 def test_what_cannot_be_started(capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,7 +60,7 @@ if os.environ['RANK'] == '1': time.sleep(0.5); print('the data are bad'); sys.ex
     assert started.run() == 2 and started.refused
     said = capsys.readouterr().err
     assert "rank 1: the data are bad" in said
-    assert "died" not in said
+    assert "failed" not in said
 
 
 def test_a_second_attempt_appends_to_the_logs(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_rank_that_always_crashes_alike_is_given_up(
     script = DIES.format(folder=str(tmp_path), times=times, end=end)
     assert ranks(tmp_path, script, alone=True, replacements=4).run() == 1
     assert (tmp_path / "rank-1.log").read_text().count("\ndying") == times
-    given_up = "rank 1 died (status 7) 3 times: the others go on" in capsys.readouterr().err
+    given_up = "rank 1 failed (status 7) 3 times: the others go on" in capsys.readouterr().err
     assert given_up == (times == ALIKE)
 
 
@@ -244,7 +244,7 @@ while os.path.exists('/proc/' + pid()):
     assert started.run() == 1
     assert {r.number: r.code for r in started.crew.ranks.values()} == {0: 0, 1: 0, 2: 1, 3: 1}
     said = capsys.readouterr().err
-    assert "rank 3 died (SIGKILL), and super-learner 1 with it: the others go on without" in said
+    assert "rank 3 failed (SIGKILL), and super-learner 1 with it: the others go on without" in said
 
 
 def test_of_three_ranks_two_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -274,8 +274,8 @@ while not all(there(r, 2) for r in (4, 5)): time.sleep(0.02)
     assert started.run() == 1
     assert started.succession.replacements == 3 and not started.crew.waiting
     said = capsys.readouterr().err
-    assert "rank 5 died (SIGKILL): the others go on, of its super-learner rank 3, 4 go on" in said
-    assert "rank 4 died (SIGKILL): the others go on, of its super-learner rank 3" in said
+    assert "rank 5 failed (SIGKILL): the others go on, of its super-learner rank 3, 4 go on" in said
+    assert "rank 4 failed (SIGKILL): the others go on, of its super-learner rank 3" in said
     for rank, returns in {3: [False], 4: [False, True], 5: [False, True, True]}.items():
         lines = (tmp_path / f"rank-{rank}.log").read_text().splitlines()
         found = [line.split()[3] == "True" for line in lines if line.startswith("pid")]
@@ -310,7 +310,7 @@ while not said(4, 'its turn 2'): time.sleep(0.02)
     started = ranks(tmp_path, script, 6, alone=True, replacements=3, size=3, reduces=True)
     assert started.run() == 0 and started.succession.replacements == 2 and not started.crew.waiting
     said = capsys.readouterr().err
-    assert "rank 3 died (SIGKILL): the others go on, rank 4 takes its place" in said
+    assert "rank 3 failed (SIGKILL): the others go on, rank 4 takes its place" in said
     assert "super-learner 1: new rank 4 comes to rank 3" in said
     logs = {rank: (tmp_path / f"rank-{rank}.log").read_text() for rank in (4, 5)}
     orders = {
@@ -373,7 +373,7 @@ def test_a_neighbour_may_lose_a_rank_while_a_new_one_comes(
     started = who_comes(tmp_path, until, after=after, replacements=3)
     assert started.run() == 0 and started.succession.replacements == 1
     said = capsys.readouterr().err
-    assert "rank 1 died (SIGKILL): the others go on, of its super-learner rank 0 alone" in said
+    assert "rank 1 failed (SIGKILL): the others go on, of its super-learner rank 0 alone" in said
     assert "super-learner 0: new rank 1 comes to rank 0" in said
 
 
@@ -456,7 +456,7 @@ def test_who_cannot_go_on_says_why(tmp_path: Path, capsys: pytest.CaptureFixture
     script = f"import os, time\nif os.environ['RANK'] == '1': {KILL}\ntime.sleep(900)"
     started = ranks(tmp_path, script, needs_all="every step of ssgd needs all")
     assert started.run() == 1
-    said = "rank 1 died (SIGKILL), and so the others end (every step of ssgd needs all); log: "
+    said = "rank 1 failed (SIGKILL), and so the others end (every step of ssgd needs all); log: "
     assert said in capsys.readouterr().err
 
 

@@ -270,7 +270,7 @@ def test_runs_without_a_result_are_rows_that_say_so(
     (diverged / "summary.json").write_text(json.dumps({"identity": "0", "diverged": WHY}))
     write_rows(diverged / "metrics.jsonl", [{"step": 85, "epoch": 4.2, "loss": 1e9, "time": 0}])
     (failed / "summary.json").unlink()
-    (failed / "failed.json").write_text(json.dumps({"why": "rank 0 died (SIGSEGV)"}))
+    (failed / "failed.json").write_text(json.dumps({"why": "rank 0 failed (SIGSEGV)"}))
     write(Findings.of(config), base / "wer.md")
     text = (base / "wer.md").read_text()
     table_lines = [line for line in text.split("##")[0].splitlines() if "|" in line]
@@ -278,9 +278,9 @@ def test_runs_without_a_result_are_rows_that_say_so(
     assert cells["single"].count("diverged") == cells["ssgd-4"].count("failed") == 3
     assert "18.75 %" not in text and "19.12 %" in cells["hadpsgd-2x2"]
     assert f"- single diverged: {WHY}\n" in text
-    assert "- ssgd-4 failed: rank 0 died (SIGSEGV)\n" in text
+    assert "- ssgd-4 failed: rank 0 failed (SIGSEGV)\n" in text
     page = (base / "report.html").read_text()
-    assert f"diverged: {WHY}" in page and "failed: rank 0 died (SIGSEGV)" in page
+    assert f"diverged: {WHY}" in page and "failed: rank 0 failed (SIGSEGV)" in page
     assert "95 of" not in page and "153 of 800 words" in page
     axis, _ = curves.losses(read_results(config)).axes
     assert axis.get_ylim()[1] < 10

@@ -204,7 +204,7 @@ def test_a_kill_and_a_run_that_fails_leave_the_others_results(small: Small, tmp_
     lines = [line for line in ran.stderr.splitlines() if line.startswith("| ")]
     assert [line.split("|")[1].strip() for line in lines][-2:] == [GOOD, "broken"]
     assert lines[-2].count(" % (") == 3 and lines[-1].count("failed") == 3
-    why = r"rank 0 died \(status 1\): RuntimeError: .*can't allocate memory"
+    why = r"rank 0 failed \(status 1\): RuntimeError: .*can't allocate memory"
     assert re.search(f"^- broken failed: {why}", ran.stderr, re.MULTILINE)
     runs = stored(place)
     assert runs["broken"].data.tags["status"] == "failed"

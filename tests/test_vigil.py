@@ -152,7 +152,7 @@ def test_a_rank_that_hangs_is_ended_for_good_and_replaced(
     command = [sys.executable, "-c", script]
     ranks = Ranks(command, {}, range(3), 3, tmp_path, alone=True, replacements=1, silence=4)
     assert ranks.run() == 0
-    assert f"rank 1 died ({why}): the others go on" in capsys.readouterr().err
+    assert f"rank 1 failed ({why}): the others go on" in capsys.readouterr().err
     assert "lived" in (tmp_path / "rank-1.log").read_text()
 
 
@@ -168,5 +168,5 @@ def test_where_all_are_needed_all_end(tmp_path: Path, capsys: pytest.CaptureFixt
     command = [sys.executable, "-c", script + "time.sleep(3600)"]
     ranks = Ranks(command, {}, range(2), 2, tmp_path, needs_all="every step needs all", silence=4)
     assert ranks.run() == 1
-    said = "rank 1 died (no sign of life for 4 s), and so the others end (every step needs all)"
+    said = "rank 1 failed (no sign of life for 4 s), and so the others end (every step needs all)"
     assert said in capsys.readouterr().err

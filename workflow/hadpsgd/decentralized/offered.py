@@ -103,7 +103,9 @@ def decentralize(
         learners=world, size=size, agree_on=agreed, seconds=seconds, before=before
     )
     if meeting.joining:
-        raise UserError("a process that died cannot be replaced here", fix="Start all of them anew")
+        raise UserError(
+            "a process that failed cannot be replaced here", fix="Start all of them anew"
+        )
     check_alike(model, meeting)
     choice = Choice(
         strategy=name,

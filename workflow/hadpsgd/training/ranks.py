@@ -205,16 +205,15 @@ class Ranks:
         how = signal.Signals(-status).name if status < 0 else f"status {status}"
         how = rank.silent or how
         if self.stopping:
-            say(f"rank {rank.number} died ({how}); its log: {rank.log}")
+            say(f"rank {rank.number} failed ({how}); its log: {rank.log}")
         elif self.alone and self.succession.possible(rank):
             self.succession.fall(rank, status, how)
         else:
             because = f" ({self.needs_all})" if self.needs_all else ""
-            self._why = (
-                f"rank {rank.number} died ({how}), and so the others end{because}; log: {rank.log}"
-            )
+            failed = f"rank {rank.number} failed ({how})"
+            self._why = f"{failed}, and so the others end{because}; log: {rank.log}"
             said = rank.last_line() if status > 0 else ""  # a signal leaves no words
-            self.reason = f"rank {rank.number} died ({how})" + (said and f": {said}")
+            self.reason = failed + (said and f": {said}")
             self._kill_at = time.monotonic() + SETTLE_SECONDS
 
     def _refuse(self, rank: Rank) -> None:

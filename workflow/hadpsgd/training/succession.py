@@ -75,27 +75,27 @@ class Succession:
         """The others go on without it, and without its super-learner; newcomers join, if wanted."""
         if rank.number in self.crew.waiting:  # it died with another one, and is replaced already
             return
-        died, it, heir = f"rank {rank.number} died ({how})", "it", self._heir(rank)
+        failed, it, heir = f"rank {rank.number} failed ({how})", "it", self._heir(rank)
         colleagues, node = self.crew.colleagues(rank), self.crew.node(rank)
         if self._reduces(rank):
             there = [one for one in self.crew.numbers(node) if self.crew.lives_on(one)]
             others = f"rank {', '.join(map(str, there))}"
             how = "wait for new ones" if len(there) > 1 else "waits for new ones"
             how = how if self.waits else "go on" if len(there) > 1 else "alone"
-            say(f"{died}: the others go on, of its super-learner {others} {how}")
+            say(f"{failed}: the others go on, of its super-learner {others} {how}")
             self.crew.dismiss(self.crew.waiting_of(node))
             self._prepare(node, give_up=self._always_alike(rank, status))
             return
         self.crew.dismiss(self.crew.waiting_of(node))
         if heir is not None:
             alike = self._always_alike(rank, status)
-            say(f"{died}: the others go on, rank {heir.number} takes its place")
+            say(f"{failed}: the others go on, rank {heir.number} takes its place")
             self._put_in_place(heir, of=rank)
             self._prepare(node, give_up=alike)
             return
         if colleagues:
             it = "the super-learner"
-            died += f", and super-learner {node} with it"
+            failed += f", and super-learner {node} with it"
         alike = self._always_alike(rank, status)
         for colleague in colleagues:
             colleague.closed()  # no order comes any more
@@ -105,15 +105,15 @@ class Succession:
                 self._refuse(one)
             return
         if alike:
-            say(f"{died} {ALIKE} times: the others go on without {it}")
+            say(f"{failed} {ALIKE} times: the others go on without {it}")
         elif self.replacements:
             self.replacements -= 1
-            say(f"{died}: the others go on, {it} joins again")
+            say(f"{failed}: the others go on, {it} joins again")
             for number in sorted(one.number for one in (rank, *colleagues)):
                 self._lives[number] = self._lives.get(number, 0) + 1
                 self._start(number, life=self._lives[number])
         else:
-            say(f"{died}: the others go on without {it}")
+            say(f"{failed}: the others go on without {it}")
 
     def _reduces(self, dead: Rank) -> bool:
         """Whether its super-learner goes on without it: its first rank lives."""

@@ -117,7 +117,7 @@ class Learners:
     def _failed(self, rank: int, status: int) -> None:
         """The first one: the others end, too."""
         self._status = status if status > 0 else KILLED - status
-        how = f"ended with status {status}" if status > 0 else f"died of signal {-status}"
+        how = f"ended with status {status}" if status > 0 else f"ended by signal {-status}"
         others = "; the others are ended" if self._running else ""
         print(f"hadpsgd launch: learner {rank} {how}{others}", file=sys.stderr, flush=True)
         self._kill_at = time.monotonic() + GRACE_SECONDS

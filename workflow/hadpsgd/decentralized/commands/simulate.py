@@ -205,7 +205,7 @@ def run(args: argparse.Namespace) -> int:
     print("gradients/s: of all learners. updates/s: of a node. waiting: share of the time.")
     for outcome in outcomes:
         for node, seconds in sorted(outcome.healed.items()):
-            print(f"{outcome.name}: node {node} dies; {told(seconds)}")
+            print(f"{outcome.name}: node {node} fails; {told(seconds)}")
     if args.plot:
         study.plot({title: outcomes}, args.plot)
     return 0

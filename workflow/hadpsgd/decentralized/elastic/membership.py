@@ -18,7 +18,7 @@ like this, in the communication threads; gradients go on meanwhile:
    ranks held their partner's snapshot, so each mix keeps the mean of those who did it.
 5. Newcomers get the weights of a neighbour. A super-learner joins as a whole: its first rank asks,
    the others look for the decision that lets this *life* of it in. Or its first rank joins alone: a
-   member that takes the place of the first one, which died (`reunion`).
+   member that takes the place of the first one, which failed (`reunion`).
 
 The store must outlive the learners: torchrun's agent or `hadpsgd launch` hosts it. All of them ask
 it, so nobody asks about everybody: who waits asks for the decision, and once in a while whether the

@@ -94,7 +94,7 @@ def refuse(setting: Setting) -> None:
     if setting.returns and setting.schedule.free:
         raise UserError("learners that draw partners do not let others in")
     if not setting.returns.keys() <= setting.deaths.keys():
-        raise UserError("who comes back has died before")
+        raise UserError("who comes back has failed before")
     if setting.deaths.keys() >= set(range(setting.schedule.learners)):
         raise UserError("somebody has to live")
 
