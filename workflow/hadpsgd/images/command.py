@@ -90,7 +90,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--workers",
         type=whole("--workers", least=0, most=MOST),
         default=SETTINGS.workers,
-        help="processes that load images (4)",
+        help="processes that load images, at most as many as cores (4)",
     )
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute (auto)")
 

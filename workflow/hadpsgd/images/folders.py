@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from hadpsgd.decentralized.core.place import share_of_cores
 from hadpsgd.errors import UserError
 from hadpsgd.images.vision import torchvision
 
@@ -158,6 +159,6 @@ def _loader(pictures: Pictures, batches: Any, workers: int) -> DataLoader[Any]:
     return DataLoader(
         pictures,
         batch_sampler=batches,
-        num_workers=workers,
+        num_workers=min(workers, share_of_cores(1)),  # torch warns of more
         pin_memory=torch.cuda.is_available(),
     )

@@ -51,7 +51,7 @@ class Settings:
     save_every: int = 0
     """Steps between checkpoints (0: an epoch's)."""
     workers: int = 4
-    """Processes of a learner that load images."""
+    """Processes of a learner that load images, at most as many as cores."""
     device: str = "auto"
 
     def __post_init__(self) -> None:

@@ -28,7 +28,10 @@ class UnsettledError(ConnectionError):
         self, *, rank: int, round_: int, arrived: Mapping[int, Arrival], lost: Collection[int]
     ) -> None:
         """`arrived`: whose snapshots are here; `lost`: partners that died or fell silent."""
-        super().__init__(f"rank {rank} lost ranks {sorted(lost)} in round {round_}")
+        super().__init__(
+            f"rank {rank} lost ranks {sorted(lost)} in round {round_}: they failed, or made fewer "
+            "steps and ended"
+        )
         self.arrived = arrived
         self.lost = lost
 
