@@ -252,7 +252,12 @@ def one_after_another(_: int) -> list[str]:
 
 
 def test_a_process_has_one_trainer_after_another() -> None:
-    """The second one read what ranks had said to the first: "starts from other weights"."""
+    """The second one read what ranks had said to the first: "starts from other weights".
+
+    One that the process has that they were forked from is not theirs.
+    """
+    unfinished, _ = two_in_step()
     one, other = run(2, one_after_another, seconds=60)
+    unfinished.finish()
     assert one == other
     assert one[1] != one[2]

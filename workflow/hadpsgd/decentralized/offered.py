@@ -12,6 +12,7 @@ nothing is computed here.
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -144,6 +145,14 @@ class _Made:
 
 _made = _Made()
 """By this process."""
+
+
+def _forget() -> None:
+    """Trainers of the process that this one was forked from are not its own."""
+    _made.before, _made.last = 0, lambda: None
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def check_former() -> None:
