@@ -108,24 +108,24 @@ def length(seconds: float) -> str:
 
 def last_line(log: Path) -> str:
     """The last line of a log that tells how long it still takes; empty where none does."""
-    try:
-        with log.open("rb") as stream:
-            stream.seek(max(0, stream.seek(0, 2) - _TAIL))
-            found = _LINE.findall(stream.read())
-    except OSError:
-        return ""
+    found = _LINE.findall(_tail(log))
     return found[-1].decode(errors="replace").strip() if found else ""
 
 
 def end_of(log: Path) -> str:
     """The last line of a log, cut where it is long; empty where there is none."""
+    lines = _tail(log).decode(errors="replace").strip().splitlines()
+    return lines[-1][:_LONGEST] if lines else ""
+
+
+def _tail(log: Path) -> bytes:
+    """The last bytes of a log; none where it cannot be read."""
     try:
         with log.open("rb") as stream:
             stream.seek(max(0, stream.seek(0, 2) - _TAIL))
-            lines = stream.read().decode(errors="replace").strip().splitlines()
+            return stream.read()
     except OSError:
-        return ""
-    return lines[-1][:_LONGEST] if lines else ""
+        return b""
 
 
 def _rate(per_second: float) -> str:

@@ -16,6 +16,7 @@ from hadpsgd.errors import UserError
 
 STALL_SECONDS = 600.0
 """A command that prints nothing for so long is given up: it waits for something."""
+_STOPPED = "It was stopped: does it wait for something?"
 
 
 def await_output(pipe: int, command: str) -> None:
@@ -27,23 +28,22 @@ def await_output(pipe: int, command: str) -> None:
     waiting = select.poll()  # select() takes no descriptor above 1023
     waiting.register(pipe, select.POLLIN)
     if not waiting.poll(1000 * STALL_SECONDS):
-        what = f"the command printed nothing for {STALL_SECONDS:g} s"
-        raise UserError(what, where=command, fix="It was stopped: does it wait for something?")
+        raise UserError(
+            f"the command printed nothing for {STALL_SECONDS:g} s", where=command, fix=_STOPPED
+        )
 
 
-def await_end(process: subprocess.Popen[bytes], command: str) -> int:
-    """The status of a command that prints no more, once it has ended.
+def await_end(process: subprocess.Popen[bytes], command: str) -> None:
+    """Wait until a command that prints no more has ended.
 
     Raises:
         UserError: it goes on for `STALL_SECONDS`; names the command.
     """
     try:
-        return process.wait(STALL_SECONDS)
+        process.wait(STALL_SECONDS)
     except subprocess.TimeoutExpired:
         what = f"the command ended its output, and ran on for {STALL_SECONDS:g} s"
-        raise UserError(
-            what, where=command, fix="It was stopped: does it wait for something?"
-        ) from None
+        raise UserError(what, where=command, fix=_STOPPED) from None
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
