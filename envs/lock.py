@@ -26,7 +26,12 @@ def resolve() -> list[str]:
     command += [str(ROOT / "pyproject.toml")]
     pins = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     kept = [pin for pin in pins if pin.startswith(OWN) or not pin.startswith(PULLED_BY_TORCH)]
-    return [pin for pin in kept if "'win32'" not in pin]
+    return [pin for pin in kept if not for_windows_alone(pin)]
+
+
+def for_windows_alone(pin: str) -> bool:
+    """Not so of a pin that names Windows among others, or by `!=`."""
+    return "sys_platform == 'win32'" in pin and " or " not in pin
 
 
 def conda_environment(pins: list[str]) -> str:

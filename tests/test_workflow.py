@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from small_workflow import Small
 from tracking_data import write_results
 
@@ -300,6 +302,28 @@ def test_every_direct_requirement_is_in_the_lock() -> None:
     assert set(extras) == {"pipeline", "images", "test", "docs", "bench"}
     wanted = named([*project["dependencies"], *itertools.chain(*extras.values())])
     assert wanted <= named(list(pins((ROOT / "requirements.lock").read_text().splitlines())))
+
+
+def test_what_is_installed_for_a_requirement_is_in_the_lock_too() -> None:
+    """Else pip takes the newest of it, whatever that is on the day."""
+    lock = (ROOT / "requirements.lock").read_text().splitlines()
+    locked = {canonicalize_name(name) for name in named(list(pins(lock)))}
+    locked |= {"hadpsgd", "pip", "setuptools"}
+    extras = ("pipeline", "images", "test", "docs", "bench")
+    todo, found = [("hadpsgd", extra) for extra in ("", *extras)], set[tuple[str, str]]()
+    while todo:
+        name, extra = todo.pop()
+        if (name, extra) in found:
+            continue
+        found.add((name, extra))
+        for line in metadata.requires(name) or []:
+            needed = Requirement(line)
+            if needed.marker is None or needed.marker.evaluate({"extra": extra}):
+                other = canonicalize_name(needed.name)
+                if not (name == "torch" and other.startswith(("nvidia-", "cuda-", "triton"))):
+                    todo += [(other, each) for each in ("", *needed.extras)]
+    assert len(found) > 150
+    assert {name for name, _ in found} <= locked
 
 
 def test_the_package_imports_what_it_requires() -> None:
