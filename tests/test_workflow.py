@@ -322,7 +322,7 @@ def test_what_is_installed_for_a_requirement_is_in_the_lock_too() -> None:
                 if not (name == "torch" and other.startswith(("nvidia-", "cuda-", "triton"))):
                     todo += [(other, each) for each in ("", *needed.extras)]
     assert len(found) > 150
-    assert {name for name, _ in found} - {"hadpsgd", "setuptools"} <= locked
+    assert {name for name, _ in found} - {"hadpsgd"} <= locked
 
 
 def test_the_package_imports_what_it_requires() -> None:
