@@ -7,6 +7,7 @@ ever or takes all memory for a number that nobody can mean.
 from __future__ import annotations
 
 import math
+from argparse import ArgumentParser, _ArgumentGroup
 from collections.abc import Callable
 
 from hadpsgd.errors import UserError
@@ -51,3 +52,34 @@ def real(
         return value
 
     return read
+
+
+def add_whole(
+    parser: ArgumentParser | _ArgumentGroup,
+    option: str,
+    *,
+    help: str,
+    default: int | None = None,
+    least: int = 1,
+    most: int = LARGEST,
+) -> None:
+    """Add an option that takes a whole number from `least` to `most`."""
+    parser.add_argument(
+        option, type=whole(option, least=least, most=most), default=default, help=help
+    )
+
+
+def add_real(
+    parser: ArgumentParser | _ArgumentGroup,
+    option: str,
+    *,
+    help: str,
+    default: float | None = None,
+    least: float = 0.0,
+    most: float = 1e9,
+    above: bool = False,
+) -> None:
+    """Add an option that takes a number from `least` to `most`; with `above`, not `least`."""
+    parser.add_argument(
+        option, type=real(option, least=least, most=most, above=above), default=default, help=help
+    )

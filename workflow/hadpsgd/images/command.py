@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hadpsgd.images.recipe import Recipe
 from hadpsgd.images.training import Settings, train
-from hadpsgd.numeric import whole
+from hadpsgd.numeric import add_real, add_whole, real
 
 RECIPE, SETTINGS = Recipe(), Settings(data=Path(), out=Path())
 
@@ -22,73 +22,86 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, required=True, help="folder for checkpoints, metrics and final.pt")
     add("--model", default=SETTINGS.model, help="a classifier of torchvision (resnet50)")
     add("--strategy", default="adpsgd", help="as the library's: adpsgd, rand, d1d, ..., hadpsgd")
-    add(
+    add_whole(
+        parser,
         "--super-learner",
-        type=whole("--super-learner", most=MOST),
+        most=MOST,
         default=1,
         help="learners of a super-learner, for hadpsgd",
     )
     add("--among", default="adpsgd", help="strategy among super-learners, for hadpsgd")
     add("--schedule", help="who mixes with whom; the strategy's own if not given")
-    add(
+    add_whole(
+        parser,
         "--average-every",
-        type=whole("--average-every"),
         default=8,
         help="steps between rounds, for local, diloco and noloco",
     )
-    add(
+    add_whole(
+        parser,
         "--batch",
-        type=whole("--batch"),
         default=RECIPE.batch,
         help="images of a learner's step (32)",
     )
-    add(
+    add_whole(
+        parser,
         "--epochs",
-        type=whole("--epochs"),
         default=RECIPE.epochs,
         help="passes over the pictures (90)",
     )
-    add("--base-rate", type=float, default=RECIPE.base_rate, help="for 256 images a step (0.1)")
-    add("--warm-up", type=float, default=RECIPE.warm_up, help="epochs of warm-up (5)")
+    add_real(
+        parser,
+        "--base-rate",
+        above=True,
+        default=RECIPE.base_rate,
+        help="for 256 images a step (0.1)",
+    )
+    add_real(parser, "--warm-up", default=RECIPE.warm_up, help="epochs of warm-up (5)")
     add(
         "--milestones",
-        type=float,
+        type=real("--milestones"),
         nargs="*",
         default=RECIPE.milestones,
         help="epochs after which the rate is divided by 10 (30 60 80)",
     )
-    add("--momentum", type=float, default=RECIPE.momentum, help="of SGD (0.9)")
+    add_real(parser, "--momentum", most=1.0, default=RECIPE.momentum, help="of SGD (0.9)")
     add("--nesterov", action="store_true", help="Nesterov's form of momentum")
-    add("--weight-decay", type=float, default=RECIPE.weight_decay, help="of weights (0.0001)")
+    add_real(parser, "--weight-decay", default=RECIPE.weight_decay, help="of weights (0.0001)")
     add("--decay-all", action="store_true", help="decay biases and BatchNorm's coefficients, too")
-    add(
+    add_whole(
+        parser,
         "--size",
-        type=whole("--size", most=MOST),
+        most=MOST,
         default=SETTINGS.size,
         help="pixels of an image's side (224)",
     )
-    add(
+    add_whole(
+        parser,
         "--seed",
-        type=whole("--seed", least=0),
+        least=0,
         default=SETTINGS.seed,
         help="of weights, order and pieces (0)",
     )
     add("--bf16", action="store_true", help="forward and backward in bfloat16 where that is safe")
-    add(
+    add_whole(
+        parser,
         "--statistics-batches",
-        type=whole("--statistics-batches", least=0),
+        least=0,
         default=SETTINGS.statistics_batches,
         help="batches for the final network's BatchNorm; 0: the mean of the learners' (200)",
     )
-    add(
+    add_whole(
+        parser,
         "--save-every",
-        type=whole("--save-every", least=0),
+        least=0,
         default=0,
         help="steps between checkpoints, for synchronous strategies; 0: an epoch (0)",
     )
-    add(
+    add_whole(
+        parser,
         "--workers",
-        type=whole("--workers", least=0, most=MOST),
+        least=0,
+        most=MOST,
         default=SETTINGS.workers,
         help="processes that load images, at most as many as cores (4)",
     )

@@ -98,6 +98,8 @@ class Cluster:
         return -(-learners // self.gpus), min(learners, self.gpus)
 
 
+MOST_BANDWIDTH = 1e15
+"""Bytes a second of a link: no machine has more."""
 LEAST = 1e-12
 """Below any seconds, bandwidth or share, where 0 is not meant: hours would be infinite."""
 

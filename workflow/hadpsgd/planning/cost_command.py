@@ -12,15 +12,17 @@ from pathlib import Path
 from hadpsgd.columns import format_table
 from hadpsgd.config import load
 from hadpsgd.errors import UserError
-from hadpsgd.numeric import real
+from hadpsgd.numeric import add_real, add_whole
 from hadpsgd.planning.amounts import Amounts, amounts
-from hadpsgd.planning.cluster import check
+from hadpsgd.planning.cluster import MOST_BANDWIDTH
 from hadpsgd.planning.cost import GIB, Machines, Row, cost, disk, shown, total
 from hadpsgd.planning.papers import ETHERNET
 from hadpsgd.planning.pieces import measured
 
 CORE_PRICE, GPU_PRICE = 0.05, 2.5
 """Of an hour, in the same money; assumed: what large clouds ask for on demand, roughly."""
+MACHINES = 100_000_000
+"""Cores or hosts."""
 UNKNOWN = "how much speech there is, nobody said"
 FIX = "Give --hours-of-speech"
 
@@ -28,37 +30,39 @@ FIX = "Give --hours-of-speech"
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     parser.add_argument("--config", type=Path, required=True, help="what is to be run")
-    parser.add_argument(
+    add_real(
+        parser,
         "--hours-of-speech",
-        type=real("--hours-of-speech", above=True),
+        above=True,
         help="hours of training speech; else as the config says",
     )
-    parser.add_argument("--cores", type=int, default=16, help="of all hosts together (16)")
-    parser.add_argument("--nodes", type=int, default=1, help="hosts with GPUs (1)")
-    parser.add_argument("--gpus", type=int, default=0, help="of a node; 0: trained on cores (0)")
-    parser.add_argument(
-        "--gpu-speed", type=float, default=1.0, help="of a GPU, over the papers' V100 (1)"
+    add_whole(parser, "--cores", most=MACHINES, default=16, help="of all hosts together (16)")
+    add_whole(parser, "--nodes", most=MACHINES, default=1, help="hosts with GPUs (1)")
+    add_whole(
+        parser, "--gpus", least=0, most=1024, default=0, help="of a node; 0: trained on cores (0)"
     )
-    parser.add_argument(
-        "--bandwidth", type=float, default=ETHERNET, help="bytes a second between nodes (12.5e9)"
+    add_real(
+        parser,
+        "--gpu-speed",
+        least=1e-3,
+        most=1e6,
+        default=1.0,
+        help="of a GPU, over the papers' V100 (1)",
     )
-    parser.add_argument(
-        "--core-price", type=float, default=CORE_PRICE, help=f"of a core's hour ({CORE_PRICE})"
+    add_real(
+        parser,
+        "--bandwidth",
+        least=1.0,
+        most=MOST_BANDWIDTH,
+        default=ETHERNET,
+        help="bytes a second between nodes (12.5e9)",
     )
-    parser.add_argument(
-        "--gpu-price", type=float, default=GPU_PRICE, help=f"of a GPU's hour ({GPU_PRICE})"
-    )
+    add_real(parser, "--core-price", default=CORE_PRICE, help=f"of a core's hour ({CORE_PRICE})")
+    add_real(parser, "--gpu-price", default=GPU_PRICE, help=f"of a GPU's hour ({GPU_PRICE})")
 
 
 def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
-    check("--cores", args.cores)
-    check("--nodes", args.nodes)
-    check("--gpus", args.gpus, zero=True)
-    check("--gpu-speed", args.gpu_speed)
-    check("--bandwidth", args.bandwidth)
-    for name in ("core_price", "gpu_price"):
-        check(f"--{name.replace('_', '-')}", getattr(args, name), zero=True)
     config = load(args.config)
     speech = amounts(config, args.hours_of_speech)
     if speech is None:

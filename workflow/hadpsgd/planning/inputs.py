@@ -10,14 +10,15 @@ from pathlib import Path
 from hadpsgd.config import load, settings_of
 from hadpsgd.config.settings import Model
 from hadpsgd.errors import UserError
+from hadpsgd.numeric import add_real, add_whole
 from hadpsgd.planning import measure, papers
 from hadpsgd.planning.cluster import (
     LATENCY_BETWEEN,
     LATENCY_INSIDE,
+    MOST_BANDWIDTH,
     Cluster,
     Compute,
     Link,
-    check,
 )
 from hadpsgd.planning.model import Work
 from hadpsgd.training.evaluation import pick_device
@@ -25,8 +26,8 @@ from hadpsgd.training.evaluation import pick_device
 MEASURING = 20.0
 """Seconds of `--measure`."""
 SOCKETS = "a pair of sockets of this machine"
-LARGEST = {"frames": 10_000, "input_dim": 100_000, "num_pdfs": 1_000_000, "measure_seconds": 3600}
-"""Of what a model is made of, or time is spent on."""
+SECONDS = 1e6
+"""Of a gradient or message: no machine takes more."""
 
 
 @dataclass
@@ -65,51 +66,81 @@ def measured(value: float, what: str) -> Callable[[], tuple[float, str]]:
 def add(parser: argparse.ArgumentParser) -> None:
     """Arguments that `collect` reads."""
     group = parser.add_argument_group("cluster")
-    group.add_argument("--nodes", type=int, default=1, help="hosts (1)")
-    group.add_argument("--gpus", type=int, default=1, help="GPUs of a node (1)")
-    group.add_argument(
-        "--bandwidth", type=float, help="bytes a second between nodes, as printed on the link"
+    add_whole(group, "--nodes", most=100_000, default=1, help="hosts (1)")
+    add_whole(group, "--gpus", most=1024, default=1, help="GPUs of a node (1)")
+    add_real(
+        group,
+        "--bandwidth",
+        least=1.0,
+        most=MOST_BANDWIDTH,
+        help="bytes a second between nodes, as printed on the link",
     )
-    group.add_argument("--latency", type=float, help="seconds of a message between nodes")
-    group.add_argument("--inside-bandwidth", type=float, help="bytes a second of a GPU in its node")
-    group.add_argument("--efficiency", type=float, help="share of --bandwidth that is reached")
-    group.add_argument(
-        "--contention", type=float, help="share of speed that messages cost a gradient beside them"
+    add_real(group, "--latency", most=SECONDS, help="seconds of a message between nodes")
+    add_real(
+        group,
+        "--inside-bandwidth",
+        least=1.0,
+        most=MOST_BANDWIDTH,
+        help="bytes a second of a GPU in its node",
     )
-    group.add_argument(
-        "--slowest", type=float, default=1.0, help="how many times slower one learner is (1)"
+    add_real(
+        group, "--efficiency", least=1e-6, most=1.0, help="share of --bandwidth that is reached"
+    )
+    add_real(
+        group,
+        "--contention",
+        most=0.999,
+        help="share of speed that messages cost a gradient beside them",
+    )
+    add_real(
+        group,
+        "--slowest",
+        least=1.0,
+        most=SECONDS,
+        default=1.0,
+        help="how many times slower one learner is (1)",
     )
     group = parser.add_argument_group("gradient")
-    group.add_argument("--compute", type=float, help="seconds of a learner's gradient")
-    group.add_argument(
-        "--compute-batch", type=int, default=128, help="subsequences of that gradient (128)"
-    )
-    group.add_argument(
-        "--half-batch", type=float, help="subsequences that the fixed part of a step is worth"
-    )
-    group.add_argument("--noise", type=float, help="standard deviation over mean of its time")
+    add_real(group, "--compute", least=1e-9, most=SECONDS, help="seconds of a learner's gradient")
+    add_whole(group, "--compute-batch", default=128, help="subsequences of that gradient (128)")
+    add_real(group, "--half-batch", help="subsequences that the fixed part of a step is worth")
+    add_real(group, "--noise", most=1.0, help="standard deviation over mean of its time")
     group = parser.add_argument_group("training")
-    group.add_argument(
-        "--hours-of-speech", type=float, default=2000.0, help="hours of training speech (2000)"
+    add_real(
+        group,
+        "--hours-of-speech",
+        above=True,
+        default=2000.0,
+        help="hours of training speech (2000)",
     )
-    group.add_argument("--epochs", type=float, default=16.0, help="passes over it (16)")
-    group.add_argument("--frames", type=int, default=21, help="of a subsequence (21)")
+    add_real(group, "--epochs", above=True, most=1e6, default=16.0, help="passes over it (16)")
+    add_whole(group, "--frames", most=10_000, default=21, help="of a subsequence (21)")
     group.add_argument("--config", type=Path, help="whose model is trained; else the papers'")
     group.add_argument("--run-id", "--run", dest="run", help="of the config; the first without it")
-    group.add_argument(
-        "--input-dim", type=int, default=260, help="inputs of a frame, without --config (260)"
+    add_whole(
+        group,
+        "--input-dim",
+        most=100_000,
+        default=260,
+        help="inputs of a frame, without --config (260)",
     )
-    group.add_argument(
-        "--num-pdfs", type=int, default=32_000, help="outputs of the network, pdf-ids (32000)"
+    add_whole(
+        group,
+        "--num-pdfs",
+        most=1_000_000,
+        default=32_000,
+        help="outputs of the network, pdf-ids (32000)",
     )
-    group.add_argument("--bytes", type=int, default=4, help="of a parameter on the link (4)")
+    add_whole(group, "--bytes", most=16, default=4, help="of a parameter on the link (4)")
     group = parser.add_argument_group("measuring")
     group.add_argument(
         "--measure", action="store_true", help="time what is not given on this machine"
     )
-    group.add_argument(
+    add_real(
+        group,
         "--measure-seconds",
-        type=float,
+        above=True,
+        most=3600.0,
         default=MEASURING,
         help="seconds for each thing that is measured",
     )
@@ -147,26 +178,10 @@ def collect(args: argparse.Namespace) -> Inputs:
 
 
 def _check(args: argparse.Namespace) -> None:
-    names = ("nodes", "gpus", "compute_batch", "frames", "input_dim", "num_pdfs", "bytes")
-    for name in (*names, "hours_of_speech", "epochs", "measure_seconds", "slowest"):
-        check(_option(name), getattr(args, name))
-    for name in ("bandwidth", "inside_bandwidth", "efficiency", "compute"):
-        if getattr(args, name) is not None:
-            check(_option(name), getattr(args, name))
-    for name in ("latency", "contention", "half_batch", "noise"):
-        if getattr(args, name) is not None:
-            check(_option(name), getattr(args, name), zero=True)
     if args.compute is None and not args.measure:
         raise UserError("--compute is missing", fix="Give seconds of a gradient, or --measure")
     if args.nodes > 1 and args.bandwidth is None and not args.measure:
         raise UserError("--bandwidth is missing", fix="Give bytes a second between the nodes")
-    for name, most in {**LARGEST, "efficiency": 1, "noise": 1}.items():
-        if getattr(args, name) is not None and getattr(args, name) > most:
-            raise UserError(f"{_option(name)} is {most:g} at most, not {getattr(args, name):g}")
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def _task(args: argparse.Namespace) -> measure.Task:

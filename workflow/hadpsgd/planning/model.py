@@ -92,7 +92,10 @@ def step(team: Team, cluster: Cluster, model_bytes: float) -> Step:
         UserError: the cluster has not so many GPUs.
     """
     if team.learners > cluster.nodes * cluster.gpus:
-        raise UserError(f"{team.learners} learners on {cluster.nodes} nodes of {cluster.gpus} GPUs")
+        raise UserError(
+            f"{team.learners} learners on {cluster.nodes} nodes of {cluster.gpus} GPUs",
+            fix="Give --nodes and --gpus that have one GPU a learner, or another config",
+        )
     if cluster.gpus % team.super_learner:
         raise UserError(
             f"{cluster.gpus} GPUs of a node are no super-learners of {team.super_learner}"

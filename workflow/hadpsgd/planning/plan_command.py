@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 
 from hadpsgd.columns import format_table
+from hadpsgd.numeric import add_whole
 from hadpsgd.planning import explain, inputs, papers
-from hadpsgd.planning.cluster import check
 from hadpsgd.planning.recommend import Advice, advise
 
 FOOTNOTE = """\
@@ -22,9 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     inputs.add(parser)
     group = parser.add_argument_group("choice")
-    group.add_argument(
-        "--batch", type=int, help="of all learners; else what the papers and the data allow"
-    )
+    add_whole(group, "--batch", help="of all learners; else what the papers and the data allow")
     group.add_argument(
         "--no-overlap", action="store_true", help="gradients are sent after the backward pass only"
     )
@@ -38,8 +36,6 @@ def run(args: argparse.Namespace) -> int:
     if args.papers:
         print(papers.table())
         return 0
-    if args.batch is not None:
-        check("--batch", args.batch)
     given = inputs.collect(args)
     advice = advise(given.cluster, given.work, batch=args.batch, overlap=not args.no_overlap)
     print("\n".join(report(advice, given)))

@@ -21,6 +21,7 @@ from hadpsgd.decentralized.network.speeds import SPREADS, ComputeTimes, LinkTime
 from hadpsgd.decentralized.simulated import study
 from hadpsgd.decentralized.strategies.strategy import UNROUNDED
 from hadpsgd.errors import UserError
+from hadpsgd.numeric import add_real, add_whole
 
 RUNS = (
     "ssgd",
@@ -35,21 +36,12 @@ RUNS = (
 )
 
 
-LEAST, MOST = 1e-6, 1e9
-"""Seconds of a gradient, and any number of the options."""
-HIGHEST = {
-    "learners": 4096,
-    "super_learner": 4096,
-    "batch": 100_000,
-    "pace": 1000,
-    "deviation": 100.0,
-}
-"""Of what is held in memory, or done again and again."""
+LEARNERS = 4096
+"""At most."""
+MOST = 1e9
+"""Seconds, or times slower."""
 GRADIENTS = 1e9
 """Of all learners of a run."""
-_ABOVE_ZERO = (
-    "seconds", "gigabits", "inside_gigabits", "model_mib", "batch", "rate", "super_learner", "pace",
-)  # fmt: skip
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -61,23 +53,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=list(RUNS),
         help=f"default: {' '.join(RUNS)}",
     )
-    parser.add_argument("--learners", type=int, default=16, help="learners (16)")
-    parser.add_argument("--super-learner", type=int, default=4, help="learners of one (hadpsgd)")
-    parser.add_argument("--seconds", type=float, default=120.0, help="simulated time")
+    add_whole(parser, "--learners", most=LEARNERS, default=16, help="learners (16)")
+    add_whole(parser, "--super-learner", most=LEARNERS, default=4, help="learners of one (hadpsgd)")
+    add_real(parser, "--seconds", above=True, default=120.0, help="simulated time")
     time_ = parser.add_argument_group("time")
-    time_.add_argument("--compute", type=float, default=0.5, help="seconds of a gradient")
+    add_real(time_, "--compute", least=1e-6, default=0.5, help="seconds of a gradient")
     time_.add_argument(
         "--slow", nargs="+", default=[], metavar="RANK:FACTOR", help="learners slower by a factor"
     )
     time_.add_argument("--spread", choices=SPREADS, default="lognormal", help="of gradient times")
-    time_.add_argument("--deviation", type=float, default=0.1, help="standard deviation over mean")
-    time_.add_argument("--gigabits", type=float, default=10.0, help="of a link, each way")
-    time_.add_argument("--latency", type=float, default=5e-5, help="of a link, in seconds")
+    add_real(time_, "--deviation", most=100.0, default=0.1, help="standard deviation over mean")
+    add_real(time_, "--gigabits", above=True, default=10.0, help="of a link, each way")
+    add_real(time_, "--latency", default=5e-5, help="of a link, in seconds")
     time_.add_argument(
         "--slow-link", nargs="+", default=[], metavar="NODE:FACTOR", help="links slower by a factor"
     )
-    time_.add_argument(
-        "--inside-gigabits", type=float, help="of a link inside a super-learner (as --gigabits)"
+    add_real(
+        time_,
+        "--inside-gigabits",
+        above=True,
+        help="of a link inside a super-learner (as --gigabits)",
     )
     faults = parser.add_argument_group("faults")
     faults.add_argument(
@@ -86,23 +81,29 @@ def configure(parser: argparse.ArgumentParser) -> None:
     faults.add_argument(
         "--come-back", nargs="+", default=[], metavar="RANK:SECOND", help="and are started again"
     )
-    time_.add_argument(
-        "--model-mib", type=float, default=PAPER_PARAMETERS * 4 / 2**20, help="on the wire"
+    add_real(
+        time_,
+        "--model-mib",
+        above=True,
+        default=PAPER_PARAMETERS * 4 / 2**20,
+        help="on the wire",
     )
     training = parser.add_argument_group("training")
-    training.add_argument("--batch", type=int, default=32, help="of a learner")
-    training.add_argument("--rate", type=float, default=0.2, help="learning rate")
-    training.add_argument("--momentum", type=float, default=0.0, help="momentum of SGD (0)")
-    training.add_argument("--pace", type=int, default=1, help="rounds of mixing a gradient")
-    training.add_argument(
-        "--max-staleness", type=int, default=64, help="mixes that a gradient may miss at most (64)"
+    add_whole(training, "--batch", most=100_000, default=32, help="of a learner")
+    add_real(training, "--rate", above=True, default=0.2, help="learning rate")
+    add_real(training, "--momentum", most=1.0, default=0.0, help="momentum of SGD (0)")
+    add_whole(training, "--pace", most=1000, default=1, help="rounds of mixing a gradient")
+    add_whole(
+        training,
+        "--max-staleness",
+        least=0,
+        default=64,
+        help="mixes that a gradient may miss at most (64)",
     )
     training.add_argument(
         "--wire", choices=list(ROUNDINGS), default=UNROUNDED, help="weights on their way (adpsgd)"
     )
-    training.add_argument(
-        "--seed", type=int, default=1, help="seed of times, data and schedules (1)"
-    )
+    add_whole(training, "--seed", least=0, default=1, help="seed of times, data and schedules (1)")
     parser.add_argument(
         "--plot", type=Path, metavar="PNG", help="draw held-out losses against time"
     )
@@ -121,28 +122,19 @@ def factors(pairs: list[str], option: str, count: int) -> dict[int, float]:
             found[int(rank)] = float(factor)
         except ValueError:
             raise UserError(f"{option} takes RANK:NUMBER, not '{pair}'") from None
+        if not 0 <= found[int(rank)] <= MOST:  # nor nan
+            raise UserError(f"{option} takes numbers from 0 to {MOST:g}, not {factor}")
         if not 0 <= int(rank) < count:
             raise UserError(f"{option}: there are ranks 0 to {count - 1}, not {rank}")
     return found
 
 
-def check_numbers(args: argparse.Namespace) -> None:
-    """Nothing is computed for ever, or overflows.
+def check_amount(args: argparse.Namespace) -> None:
+    """Nothing is computed for ever.
 
     Raises:
-        UserError: a number that no simulation ends with.
+        UserError: more gradients than anyone waits for.
     """
-    inside = args.inside_gigabits
-    args.inside_gigabits = args.gigabits if inside is None else inside
-    for name in _ABOVE_ZERO:
-        if not getattr(args, name) > 0:
-            raise UserError(f"--{name.replace('_', '-')} is above 0")
-    if not args.compute >= LEAST:
-        raise UserError(f"--compute is {LEAST:g} s at least")
-    for name, number in vars(args).items():
-        most = HIGHEST.get(name, MOST)
-        if isinstance(number, int | float) and not abs(number) <= most:  # nor nan
-            raise UserError(f"--{name.replace('_', '-')} is {most:g} at most")
     gradients = args.learners * args.seconds / args.compute
     if gradients > GRADIENTS:
         what = f"{gradients:.2g} gradients: this takes years"
@@ -160,7 +152,8 @@ def told(seconds: float | None) -> str:
 
 def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
-    check_numbers(args)
+    check_amount(args)
+    inside = args.gigabits if args.inside_gigabits is None else args.inside_gigabits
     contest = study.Contest(
         learners=args.learners,
         seconds=args.seconds,
@@ -180,7 +173,7 @@ def run(args: argparse.Namespace) -> int:
         super_learner=args.super_learner,
         inside=LinkTimes(
             latency=args.latency,
-            bandwidth=args.inside_gigabits * 1e9 / 8,
+            bandwidth=inside * 1e9 / 8,
         ),
         deaths=factors(args.die, "--die", args.learners),
         returns=factors(args.come_back, "--come-back", args.learners),
