@@ -332,7 +332,7 @@ def test_a_training_tells_by_its_epochs(tmp_path: Path) -> None:
 
 
 def test_a_failed_training_tells_what_became_of_it(tmp_path: Path) -> None:
-    """One that Ctrl-C stopped says so in its log; one whose shell alone was killed goes on."""
+    """It says so in its log; one whose shell alone was killed goes on."""
     run = tmp_path / "runs" / "one"
     run.mkdir(parents=True)
     job = planned("1", rule="train", outputs=["runs/one/final.pt"], logs=["train.log"])
@@ -340,16 +340,44 @@ def test_a_failed_training_tells_what_became_of_it(tmp_path: Path) -> None:
     known.last["1"] = Happened(job="1", what="failed", time=100.0)
     screen = Screen("x", known, holder="", now=120.0, places={})
     assert row(screen.lines(), "failed") == "train  train.log"
-    (tmp_path / "train.log").write_text("epoch 1/3 done\none: stopped at step 7, it resumes\n\n")
+    (tmp_path / "train.log").write_text("epoch 1/3 done\none: no disk left\n\n")
     with locked(run / LAUNCH_LOCK, "process 7 on node1"):
         told = row(screen.lines(), "failed")
     assert (
         told
         == "train  train.log  still trains, process 7 on node1; the next start waits for its end"
     )
-    assert row(screen.lines(), "failed") == "train  train.log  one: stopped at step 7, it resumes"
+    assert row(screen.lines(), "failed") == "train  train.log  one: no disk left"
     (tmp_path / "train.log").write_text("a long line " * 1000)
     assert len(screen.lines()[4]) < 200
+
+
+def test_what_ctrl_c_stopped_has_not_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Snakemake counts it as failed: it ended with another status than 0."""
+
+    def stopped(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hadpsgd.status.command.run", stopped)
+    assert main(["status", "--config", "c"]) == 130
+    said = capsys.readouterr().err
+    assert said == "hadpsgd status: stopped; run it again\n"
+    known = jobs(tmp_path, *(planned(job, logs=[f"{job}.log"]) for job in "123"))
+    (tmp_path / "1.log").write_text(f"2 of 9 utterances\n{said}")
+    (tmp_path / "2.log").write_text("one: stopped at step 188; run it again, it resumes\n")
+    for job in "12":
+        known.last[job] = Happened(job=job, what="failed", time=100.0)
+    screen = Screen("x", known, holder="", now=120.0, places={})
+    assert screen.summary() == "x: stopped 20 s ago; 0 of 3 jobs done, 3 left"
+    assert screen.lines()[3:6] == ["interrupted:", "  1  1.log", "  2  2.log"]
+    known.last["3"] = Happened(job="3", what="failed", time=110.0)
+    screen = Screen("x", known, holder="", now=120.0, places={})
+    assert screen.summary() == "x: failed 10 s ago; 0 of 3 jobs done, 1 failed, 3 left"
+    # while the workflow goes on, somebody ended this job alone
+    screen = Screen("x", known, holder="process 1", now=120.0, places={})
+    assert "3 failed" in screen.summary()
 
 
 def test_of_a_long_training_the_last_rows_are_read(tmp_path: Path) -> None:

@@ -225,6 +225,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"hadpsgd {stage}: error: {error.filename}: {error.strerror}", file=sys.stderr)
         return USER_ERROR
     except KeyboardInterrupt:
+        print(f"hadpsgd {stage}: stopped; run it again", file=sys.stderr)
         return INTERRUPTED
 
 

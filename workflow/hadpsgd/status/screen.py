@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,8 @@ _MODEL = "final.pt"
 _WIDTH = 98
 _TAIL = 4_000_000
 """Bytes of a training's record that are read: hundreds of rows of 128 learners."""
+_STOPPED = re.compile(r": stopped\b.*; run it again")
+"""How logs of stages end that Ctrl-C or SIGTERM stopped."""
 _SHOWN = 12
 """Rows of a part; the rest is counted."""
 
@@ -76,6 +79,8 @@ class Screen:
         blocked = {job.job for job in self._blocked}
         self._waiting = [job for job in jobs.waiting if job.job not in blocked]
         self._running = [self._look(job) for job in jobs.begun] if holder else []
+        self._cut = [] if holder else [*jobs.begun, *filter(self._was_stopped, jobs.failed)]
+        self._failed = [job for job in jobs.failed if job not in self._cut]
 
     def lines(self) -> list[str]:
         """The screen, its summary first."""
@@ -89,7 +94,7 @@ class Screen:
         jobs = self._jobs
         done, total = len(jobs.made_before) + len(jobs.finished), len(jobs.planned)
         counted = f"{done} of {total} jobs done"
-        failed = f", {len(jobs.failed)} failed" * bool(jobs.failed)
+        failed = f", {len(self._failed)} failed" * bool(self._failed)
         if self._holder:
             left = len(self._waiting) + len(self._blocked)
             return (
@@ -98,7 +103,7 @@ class Screen:
             )
         if done == total:
             return f"{self._name}: finished; all {total} jobs done"
-        how = "failed" if jobs.failed else "stopped"
+        how = "failed" if self._failed else "stopped"
         at = length(max(self._now - jobs.latest, 0.0))
         if not self._sure:
             return (
@@ -161,8 +166,12 @@ class Screen:
         return _part("running", rows)
 
     def _rows_failed(self) -> list[str]:
-        rows = [[job.name, *job.logs, self._became_of(job)] for job in self._jobs.failed]
+        rows = [[job.name, *job.logs, self._became_of(job)] for job in self._failed]
         return _part("failed", rows)
+
+    def _was_stopped(self, job: Planned) -> bool:
+        """Snakemake counts jobs as failed that ended with it, by the same Ctrl-C."""
+        return any(_STOPPED.search(end_of(self._folder / log)) for log in job.logs)
 
     def _became_of(self, job: Planned) -> str:
         """How a failed job's log ends.
@@ -182,7 +191,7 @@ class Screen:
         return self._folder / model.parent if model else None
 
     def _rows_left(self) -> list[str]:
-        cut = [] if self._holder else [[job.name, *job.logs] for job in self._jobs.begun]
+        cut = [[job.name, *job.logs] for job in self._cut]
         return [
             *_part("interrupted" if self._sure else "running or interrupted", cut),
             *self._by_rule("left", self._waiting),
