@@ -99,7 +99,9 @@ def test_tables_of_spreadsheets(tmp_path: Path, separator: str) -> None:
     path = table(tmp_path, separator=separator)
     head, _, rest = path.read_text().partition("\n")
     upper = head.replace("file", "PATH").replace("text", " Sentence ")
-    path.write_bytes(b"\xef\xbb\xbf" + f"{upper}\n{rest}\n\n".replace("\n", "\r\n").encode())
+    for_excel = f"sep={separator}\n" if separator == ";" else ""
+    whole = f"{for_excel}{upper}\n{rest}\n\n".replace("\n", "\r\n")
+    path.write_bytes(b"\xef\xbb\xbf" + whole.encode())
     assert init(tmp_path, "--csv", str(path)) == 0
     _, _, out = corpus(tmp_path)
     assert sum(len(said(out, name)) for name in ("train", "dev", "test")) == 12

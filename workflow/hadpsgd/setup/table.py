@@ -1,7 +1,7 @@
 """A table of recordings and what is said in them: CSV as spreadsheets and corpora write it.
 
-Separated by comma, semicolon, tabulator or `|`, with a line of column names; UTF-8, with or without
-a byte order mark. Names of columns are taken in any case, and under the names that Common Voice and
+Separated by comma, semicolon, tabulator or `|`, with a line of column names, which Excel's `sep=;`
+may precede; UTF-8, with or without a byte order mark. Names of columns are taken in any case, and under the names that Common Voice and
 others have for them.
 """
 
@@ -59,7 +59,9 @@ def read_rows(path: Path, report: Report) -> list[Row]:
     separator = max(SEPARATORS, key=text.partition("\n")[0].count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     header = [name.strip().lower() for name in next(reader, [])]
-    places = _places(path, header, separator)
+    if header == ["sep=", ""]:  # for Excel: the separator in a line of its own
+        header = [name.strip().lower() for name in next(reader, [])]
+    places = _places(f"{path}:{max(reader.line_num, 1)}", header, separator)
     rows, filled, last = [], False, reader.line_num
     for cells in reader:
         line, last = last + 1, reader.line_num
@@ -105,7 +107,7 @@ def _text(path: Path) -> str:
     return text
 
 
-def _places(path: Path, header: list[str], separator: str) -> dict[str, int]:
+def _places(where: str, header: list[str], separator: str) -> dict[str, int]:
     """Which column is which.
 
     Raises:
@@ -116,7 +118,7 @@ def _places(path: Path, header: list[str], separator: str) -> dict[str, int]:
         found = [i for i, name in enumerate(header) if name in names]
         if len(found) > 1:
             twice = " and ".join(f"'{header[i]}'" for i in found)
-            raise UserError(f"{twice} are both the column {column}", where=f"{path}:1")
+            raise UserError(f"{twice} are both the column {column}", where=where)
         if found:
             places[column] = found[0]
     missing = [column for column in NEEDED if column not in places]
@@ -125,7 +127,7 @@ def _places(path: Path, header: list[str], separator: str) -> dict[str, int]:
         raise UserError(
             f"no column {' and no column '.join(missing)}: {has}, separated by "
             f"{SEPARATORS[separator]}",
-            where=f"{path}:1",
+            where=where,
             fix="Write file,text (and, if known, speaker, set) into the first line",
         )
     return places
