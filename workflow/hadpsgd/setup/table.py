@@ -1,8 +1,8 @@
 """A table of recordings and what is said in them: CSV as spreadsheets and corpora write it.
 
 Separated by comma, semicolon, tabulator or `|`, with a line of column names, which Excel's `sep=;`
-may precede; UTF-8, with or without a byte order mark. Names of columns are taken in any case, and under the names that Common Voice and
-others have for them.
+may precede; UTF-8, with or without a byte order mark. Names of columns are taken in any case, and
+under the names that Common Voice and others have for them.
 """
 
 from __future__ import annotations
