@@ -147,6 +147,27 @@ def test_a_resumed_epoch_has_what_was_left(options: dict[str, Any]) -> None:
     assert Counter(used + rest) == Counter(range(40))
 
 
+def is_away(rank: int) -> int:
+    """Learner 0 validates after its first epoch, while the others do several."""
+    model, trainer = trainer_of(**PAIRS, seconds=20)
+    batches = trainer.share([torch.tensor([number]) for number in range(16)])
+    for epoch in range(8):
+        for _ in batches:
+            step(trainer, model)
+        if rank == 0 and epoch == 0:
+            time.sleep(3)
+    trainer.finish()
+    return trainer.steps
+
+
+def test_epochs_that_others_do_meanwhile_are_gone_through_together() -> None:
+    """A super-learner that gets nothing of an epoch takes no step: its members come to the end of
+    it one by one, and have yet to read that there is nothing when the first one is far ahead."""
+    steps = run(4, is_away, seconds=60)
+    assert steps[0] == steps[1] < steps[2] == steps[3]
+    assert steps[0] + steps[2] == 8 * 8
+
+
 def dies(rank: int, folder: Path) -> list[int]:
     """Rank 3 is gone in the middle, and leaves behind what it had trained on."""
     model, trainer = trainer_of(strategy="adpsgd")

@@ -140,6 +140,31 @@ def test_a_place_that_is_no_number(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"RANK": "5"}, "RANK=5 of WORLD_SIZE=2: ranks go from 0 to WORLD_SIZE - 1"),
+        ({"WORLD_SIZE": "0"}, "RANK=0 of WORLD_SIZE=0"),
+        ({"MASTER_PORT": "99999"}, "MASTER_PORT=99999 is no port: there are 1 to 65535"),
+        ({"RANK": None}, "WORLD_SIZE=2 and .*, but RANK is not set"),
+        ({"MASTER_ADDR": None, "WORLD_SIZE": None}, "MASTER_ADDR is not set"),
+    ],
+)
+def test_an_environment_that_is_left_of_something_else(
+    changes: dict[str, str | None], told: str
+) -> None:
+    env = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    left = {name: value for name, value in (env | changes).items() if value is not None}
+    with pytest.raises(UserError, match=told):
+        rendezvous.environment(left)
+
+
+def test_one_process_needs_no_environment() -> None:
+    alone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+    for env in ({}, {"WORLD_SIZE": "1"}, {"SLURM_PROCID": "0", "SLURM_NTASKS": ""}):
+        assert rendezvous.environment(env) == alone
+
+
+@pytest.mark.parametrize(
     ("hosts", "job", "address", "port"),
     [
         ("n1", "7", "n1", "12113"),
@@ -158,7 +183,7 @@ def test_where_the_tasks_of_a_slurm_step_meet(
     assert (found["RANK"], found["WORLD_SIZE"]) == ("3", "4")
     found = rendezvous.environment(env | {"SLURM_JOB_NODELIST": hosts, "MASTER_PORT": "1"})
     assert (found["MASTER_ADDR"], found["MASTER_PORT"]) == (address, "1")
-    with pytest.raises(UserError, match="MASTER_ADDR, MASTER_PORT is not"):
+    with pytest.raises(UserError, match="MASTER_ADDR, MASTER_PORT is not set"):
         rendezvous.environment(env)
 
 

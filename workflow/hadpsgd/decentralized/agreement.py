@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from hadpsgd.decentralized.network import rendezvous
@@ -13,6 +16,22 @@ from hadpsgd.errors import UserError
 
 LEAVE_SECONDS = 60.0
 """How long the process that has the store waits for the others to leave."""
+
+
+@contextmanager
+def store_there() -> Iterator[None]:
+    """What is done with the store that all learners share: it ends with the process that has it.
+
+    Raises:
+        UserError: it has ended.
+    """
+    try:
+        yield
+    except dist.DistNetworkError as error:
+        raise UserError(
+            "the process that has the store of all learners is gone (rank 0, or the launcher)",
+            fix="See its log, and start all of them anew",
+        ) from error
 
 
 class MixedCheckpointError(UserError):
@@ -73,6 +92,21 @@ def all_of(name: str, meeting: Meeting, mine: str) -> list[str]:
     if meeting.hosts_store:  # it goes with this process, which may be refused now
         rendezvous.wait_for_keys(store, [f"seen/{rank}" for rank in ranks], LEAVE_SECONDS)
     return found
+
+
+def check_drawn(found: list[str]) -> None:
+    """Whether the loaders that ranks share have the same batches.
+
+    Raises:
+        UserError: they have not.
+    """
+    others = [str(rank) for rank, drawn in enumerate(found) if drawn != found[0]]
+    if others:
+        raise UserError(
+            f"the loaders of rank {', '.join(others)} have other batches than those of rank 0",
+            fix="Give share() loaders of the same data on all ranks, in one order, whose samplers "
+            "draw by torch's, NumPy's or Python's global generator",
+        )
 
 
 def check_moments(moments: list[str]) -> None:

@@ -71,7 +71,7 @@ def check_shares(states: Sequence[Any], shares: Sequence[Share | Pool]) -> None:
             fix="Call share() as often as before, then load",
         )
     for share, state in zip(shares, states, strict=True):
-        if not isinstance(state, dict) or state.keys() != share.state().keys():
+        if not isinstance(state, dict) or state.keys() | {"drawn"} != share.state().keys():
             raise UserError(
                 "the checkpoint is of a strategy that shares data otherwise, or of a former "
                 "version",

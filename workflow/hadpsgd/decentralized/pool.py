@@ -16,13 +16,15 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
+from hadpsgd.decentralized.agreement import store_there
 from hadpsgd.decentralized.core.following import Following, Given, Leading, MemberSupply
 from hadpsgd.decentralized.core.left import Left
 from hadpsgd.decentralized.core.pace import Pace
 from hadpsgd.decentralized.core.supply import Claims, Supply
 from hadpsgd.decentralized.core.work import Ledger
+from hadpsgd.decentralized.drawing import check_resumed, digest, drawn, sampler_of
 from hadpsgd.decentralized.network.rendezvous import Meeting
-from hadpsgd.decentralized.share import drawn, sampler_of, with_batches
+from hadpsgd.decentralized.share import with_batches
 from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
 from hadpsgd.errors import UserError
 
@@ -81,6 +83,9 @@ class Pool:
         self._cut_short = False
         """Whether an iteration ended because all learners had stopped."""
         self._decisions: deque[Leading] = deque()
+        """Of iterations that members may not have left."""
+        self._stepped = 0
+        """Steps before the last of them."""
         self._enter_epoch(0)
 
     def __len__(self) -> int:
@@ -92,12 +97,21 @@ class Pool:
         """Epochs before the batch in hand, with a fraction: the progress of all learners."""
         return self.epoch + self._reached / self._blocks if self._blocks else float(self.epoch)
 
+    def drawn(self) -> str:
+        """Names the batches of this epoch, or of a sequence how many."""
+        return str(len(self._given)) if self._sampler is None else digest(self._draws.batches)
+
     def state(self) -> dict[str, Any]:
         """For a checkpoint: the epoch, and what this learner has done of it."""
-        return {"epoch": self.epoch, "done": list(self._done)}
+        drawn = self.drawn() if self._done else ""
+        return {"epoch": self.epoch, "done": list(self._done), "drawn": drawn}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """What `state` gave; all learners call it, and wait for each other."""
+        """What `state` gave; all learners call it, and wait for each other.
+
+        Raises:
+            UserError: the epoch has other batches now.
+        """
         name = f"{self.name}/from"
         store, place = self.meeting.prefixed(name), self.engine.place
         store.set(str(place.rank), json.dumps(state))
@@ -105,6 +119,7 @@ class Pool:
         states = [json.loads(store.get(str(rank))) for rank in range(place.world)]
         # who had not seen the end of an epoch has nothing more to do in it
         self._enter_epoch(max(one["epoch"] for one in states))
+        check_resumed(state if state["epoch"] == self.epoch else {}, self.drawn())
         now = [one["done"] for one in states if one["epoch"] == self.epoch]
         self._done = state["done"] if state["epoch"] == self.epoch else []
         self._left = Left.after((block for done in now for block in done), self._blocks)
@@ -120,7 +135,7 @@ class Pool:
         ledger = self._ledger or self._new_ledger()
         supply = self._supply(ledger)
         try:
-            with supply:
+            with store_there(), supply:
                 yield from self._batches(supply)
                 self._cut_short = not supply.over
         finally:
@@ -195,11 +210,18 @@ class Pool:
         return MemberSupply(decisions, _nothing, check=self.engine.mixer.check)
 
     def _lead(self, claims: Claims, given: Given) -> Leading:
-        """The decisions of this iteration; those of the one before the last are not needed."""
+        """The decisions of this iteration.
+
+        Once there was a step in an iteration, which takes all members, they all have left those
+        before it. Others may have got nothing to do here, and be over at once: a member has yet to
+        read so.
+        """
+        if self.engine.steps > self._stepped:
+            while len(self._decisions) > 1:
+                self._decisions.popleft().forget()
+        self._stepped = self.engine.steps
         leading = Leading(claims, given, ahead=KEPT)
         self._decisions.append(leading)
-        if len(self._decisions) > 2:
-            self._decisions.popleft().forget()
         return leading
 
     def _end_epoch(self, ledger: Ledger) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
+
+from hadpsgd.decentralized.drawing import check_resumed, digest, drawn, sampler_of
 
 
 class Batches:
@@ -17,7 +18,7 @@ class Batches:
     all ranks, at the end, are left out.
 
     Args:
-        sampler: the loader's own; it may draw from torch's global generator.
+        sampler: the loader's own.
         rank, learners: whose share of how many.
         seed: of the order.
     """
@@ -30,22 +31,24 @@ class Batches:
         self.learners = learners
         self.seed = seed
         self.epoch = self.first = 0
+        self._drawn: tuple[int, list[list[Any]]] | None = None
+        """An epoch's, which are drawn once."""
 
     def __len__(self) -> int:
         """Batches of an epoch."""
         return len(self.sampler) // self.learners  # type: ignore[arg-type]
 
+    def all(self) -> list[list[Any]]:
+        """Those of all ranks, in this epoch."""
+        if self._drawn is None or self._drawn[0] != self.epoch:
+            batches = drawn(self.sampler, seed=self.seed, epoch=self.epoch)
+            self._drawn = self.epoch, batches
+        return self._drawn[1]
+
     def __iter__(self) -> Iterator[list[Any]]:
-        batches = drawn(self.sampler, seed=self.seed, epoch=self.epoch)
+        batches = self.all()
         rounds = len(batches) // self.learners
         yield from batches[self.rank : rounds * self.learners : self.learners][self.first :]
-
-
-def drawn(sampler: Iterable[list[Any]], *, seed: int, epoch: int) -> list[list[Any]]:
-    """The batches of an epoch, alike on all ranks."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed + epoch)
-        return list(sampler)
 
 
 class Share:
@@ -81,13 +84,26 @@ class Share:
         """Epochs before the batch in hand, with a fraction."""
         return self.epoch + (max(self.position - 1, 0) / len(self) if self.position else 0.0)
 
+    def drawn(self) -> str:
+        """Names the batches of this epoch, or of a sequence how many; empty if none are known."""
+        if self._batches is not None:
+            self._batches.epoch = self.epoch
+            return digest(self._batches.all())
+        return str(len(self._loader)) if isinstance(self._loader, Sequence) else ""
+
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""
-        return {"epoch": self.epoch, "position": self.position}
+        drawn = self.drawn() if self.position else ""
+        return {"epoch": self.epoch, "position": self.position, "drawn": drawn}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """What `state` gave."""
+        """What `state` gave.
+
+        Raises:
+            UserError: the epoch has other batches now.
+        """
         self.epoch, self.position = state["epoch"], state["position"]
+        check_resumed(state, self.drawn())
 
     def __iter__(self) -> Iterator[Any]:
         for batch in self._rest():
@@ -105,13 +121,6 @@ class Share:
         batches = iter(self._loader)
         while len(round_ := list(islice(batches, self.learners))) == self.learners:
             yield round_[self.rank]
-
-
-def sampler_of(loader: object) -> Any:
-    """The sampler whose batches are lists of examples' numbers, if there is one."""
-    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
-        return None
-    return loader.batch_sampler
 
 
 def with_batches(

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import uuid
 import warnings
+import weakref
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
-import torch.distributed as dist
 from torch import Tensor
 
-from hadpsgd.decentralized.agreement import LEAVE_SECONDS, all_of, check_moments
-from hadpsgd.decentralized.core.buffers import ALIGN
+from hadpsgd.decentralized import ending
+from hadpsgd.decentralized.agreement import all_of, check_drawn, check_moments, store_there
 from hadpsgd.decentralized.core.engine import Report
-from hadpsgd.decentralized.network import rendezvous
-from hadpsgd.decentralized.network.averaging import Averaging
-from hadpsgd.decentralized.network.collectives import Group
+from hadpsgd.decentralized.drawing import sampler_of
 from hadpsgd.decentralized.network.rendezvous import Meeting
 from hadpsgd.decentralized.origin import check_origin, check_shares, origin_of
 from hadpsgd.decentralized.pool import Pool
-from hadpsgd.decentralized.share import Share, sampler_of
+from hadpsgd.decentralized.share import Share
 from hadpsgd.decentralized.stopping import Stopping
 from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
 from hadpsgd.errors import UserError
@@ -131,6 +131,7 @@ class Trainer:
         self._shares.append(share)
         return share
 
+    @store_there()
     def step(self) -> Report:
         """Apply the gradient and mix, as the strategy says; in place of `optimizer.step()`.
 
@@ -151,6 +152,7 @@ class Trainer:
         self._over = self.engine.over  # that may come during a gradient, too, which still counts
         return report
 
+    @store_there()
     def finish(self) -> None:
         """All ranks call it once, at the end: serve partners until all are done, then average.
 
@@ -168,10 +170,12 @@ class Trainer:
         self.engine.learner.settle()
         alive = list(self.engine.alive)
         self.engine.__exit__(None, None, None)
-        self._average(alive)
-        self._leave(alive)
+        _warn_of_lost(alive, self.engine)
+        ending.average(alive, self.engine, self.meeting)
+        ending.leave(alive, self.meeting)
         self._signals.leave()
 
+    @store_there()
     def state_dict(self) -> dict[str, Any]:
         """What this rank needs to go on: every rank calls it, after the same number of steps where
         the strategy is synchronous, and saves its own. They wait for each other.
@@ -192,6 +196,7 @@ class Trainer:
         of = {**origin_of(self.engine), "moment": self._moment()}
         return {"learner": state, "buffers": buffers, "shares": places, "of": of}
 
+    @store_there()
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """What `state_dict` gave this rank, before the first step.
 
@@ -232,9 +237,16 @@ class Trainer:
         if not self._begun:
             if not self._agreed:
                 self._agree("")
+            if self._shares:
+                check_drawn(all_of("drawn", self.meeting, self._drawn()))
             self._begun = True
+            atexit.register(_leave_behind, weakref.ref(self), os.getpid())
             self.engine.collect()  # what the first forward pass added to statistics
             self.engine.__enter__()
+
+    def _drawn(self) -> str:
+        """Names the batches of all shares."""
+        return " ".join(share.drawn() or "?" for share in self._shares)
 
     def _check_places(self) -> None:
         """Parameters and statistics are where they were put; no others ask for gradients."""
@@ -253,31 +265,25 @@ class Trainer:
                     fix="Call model.to() before",
                 )
 
-    def _average(self, alive: list[int]) -> None:
-        """The mean over the super-learners that lived, in all their members."""
-        place, flat = self.engine.place, self.engine.learner.flat
-        count = len(alive) * place.size
-        weights = self.engine.weights
-        if count > 1:
-            rank = alive.index(place.node) * place.size + place.member
-            rendezvous.process_group("finish", self.meeting, rank=rank, size=count)
-            buffer = weights.new_zeros(-(-flat.elements // (count * ALIGN)) * count * ALIGN)
-            buffer[: flat.elements] = weights
-            Averaging(Group(dist.group.WORLD), buffer).run()
-            weights = buffer[: flat.elements]
-            dist.barrier()
-            dist.destroy_process_group()
-        self.engine.load_weights(weights)
 
-    def _leave(self, alive: list[int]) -> None:
-        """Who has the store goes last."""
-        if self.meeting.store is None:
-            return
-        place, store = self.engine.place, self.meeting.prefixed("left")
-        store.set(str(place.rank), "")
-        if self.meeting.hosts_store:
-            ranks = [node * place.size + m for node in alive for m in range(place.size)]
-            rendezvous.wait_for_keys(store, [str(rank) for rank in ranks], LEAVE_SECONDS)
+def _leave_behind(trainer: weakref.ref[Trainer], process: int) -> None:
+    """A script that ends without `finish` lets the others see so; threads of its engine end.
+
+    Not so a process that was forked from the learner's.
+    """
+    left = trainer()
+    if left is not None and os.getpid() == process:
+        left.__exit__(SystemExit, SystemExit(), None)
+
+
+def _warn_of_lost(alive: Sequence[int], engine: DecentralizedEngine) -> None:
+    lost = [str(node) for node in range(engine.place.nodes) if node not in alive]
+    if lost and engine.leads:
+        what = "super-learner" if engine.place.size > 1 else "learner"
+        warnings.warn(
+            f"{what} {', '.join(lost)} left before finish(): the mean is that of the others",
+            stacklevel=4,
+        )
 
 
 def _copied(state: Any) -> Any:

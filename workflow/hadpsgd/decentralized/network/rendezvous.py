@@ -34,6 +34,7 @@ LONGEST_WAIT = 1e6
 """Seconds; torch counts milliseconds in 32 bits."""
 FIRST_PORT, PORTS, STEPS_OF_A_JOB = 12000, 20000, 16
 """Below those that the system gives to anybody."""
+LAST_PORT = 65535
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,14 +87,34 @@ class Meeting:
         Raises:
             UserError: names the ranks that have not.
         """
-        if self.joining:
-            return
-        store, keys = self.prefixed(name), [str(rank) for rank in range(self.place.world)]
+        if not self.joining:
+            missing = self._missing(name, range(self.place.world))
+            if missing:
+                raise UserError(f"rank {', '.join(missing)} came and then fell silent")
+
+    def wait_for_finish(self, ranks: Iterable[int]) -> None:
+        """Until these ranks, of which this one is one, have come to their end.
+
+        Raises:
+            UserError: names the ranks that have not.
+        """
+        self.prefixed("finishing").set(str(self.place.rank), "")
+        missing = self._missing("finishing", ranks)
+        if missing:
+            seconds = self.timeout.total_seconds()
+            raise UserError(
+                f"rank {', '.join(missing)} did not come to finish() within {seconds:g} s",
+                fix="All ranks call it; with a synchronous strategy after equally many steps",
+            )
+
+    def _missing(self, name: str, ranks: Iterable[int]) -> list[str]:
+        """Ranks that have not published under `name` when time is up."""
+        store, keys = self.prefixed(name), [str(rank) for rank in ranks]
         try:
             store.wait(keys, self.timeout)
         except dist.DistStoreError:
-            missing = [rank for rank in keys if not store.check([rank])]
-            raise UserError(f"rank {', '.join(missing)} came and then fell silent") from None
+            return [rank for rank in keys if not store.check([rank])]
+        return []
 
     def lookup(self, name: str) -> Callable[[int], Address | None]:
         """Finds a rank's address; None as long as it is not known."""
@@ -114,7 +135,8 @@ def environment(env: Mapping[str, str] = os.environ) -> dict[str, str]:
     Raises:
         UserError: some of them are there, others not, or one is no number.
     """
-    if "RANK" not in env and "SLURM_PROCID" in env and int(env.get("SLURM_NTASKS", "1")) > 1:
+    tasks = env.get("SLURM_NTASKS", "1")
+    if "RANK" not in env and "SLURM_PROCID" in env and tasks.isdecimal() and int(tasks) > 1:
         env = {
             "RANK": env["SLURM_PROCID"],
             "WORLD_SIZE": env["SLURM_NTASKS"],
@@ -122,20 +144,31 @@ def environment(env: Mapping[str, str] = os.environ) -> dict[str, str]:
             **_meeting_point(env),
         } | dict(env)
     wanted = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    if "RANK" not in env:
+    if "RANK" not in env and env.get("WORLD_SIZE", "1") == "1":
         return {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
     missing = [name for name in wanted if name not in env]
     if missing:
         raise UserError(
-            f"RANK is set, but {', '.join(missing)} is not",
+            f"{_set_of(wanted, env)}, but {', '.join(missing)} is not set",
             where="environment",
             fix="Start learners with torchrun, or set it (on all hosts alike)",
         )
     for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT", JOIN):
         if not env.get(name, "1").isdecimal():
             raise UserError(f"{name}={env[name]} is not a number", where="environment")
+    rank, world, port = (int(env[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
+    if rank >= world:
+        what = f"RANK={rank} of WORLD_SIZE={world}: ranks go from 0 to WORLD_SIZE - 1"
+        raise UserError(what, where="environment")
+    if not 0 < port <= LAST_PORT:
+        what = f"MASTER_PORT={port} is no port: there are 1 to {LAST_PORT}"
+        raise UserError(what, where="environment")
     others = ("LOCAL_WORLD_SIZE", RESTARTS, AGENTS_STORE, JOIN, RETURN)
     return {name: env[name] for name in (*wanted, *others) if name in env}
+
+
+def _set_of(wanted: Iterable[str], env: Mapping[str, str]) -> str:
+    return " and ".join(f"{name}={env[name]}" for name in wanted if name in env)
 
 
 def _meeting_point(env: Mapping[str, str]) -> dict[str, str]:
