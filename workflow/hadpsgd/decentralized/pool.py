@@ -126,6 +126,10 @@ class Pool:
         self._reached = max(self._left.frontier - 1, 0)
 
     def __iter__(self) -> Iterator[Any]:
+        with store_there():
+            yield from self._iterate()
+
+    def _iterate(self) -> Iterator[Any]:
         if self._cut_short:
             raise UserError(
                 "all learners have stopped, and this one goes on",
@@ -135,7 +139,7 @@ class Pool:
         ledger = self._ledger or self._new_ledger()
         supply = self._supply(ledger)
         try:
-            with store_there(), supply:
+            with supply:
                 yield from self._batches(supply)
                 self._cut_short = not supply.over
         finally:
