@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,9 @@ _BEFORE = 0.005
 """Seconds by which a supervision may begin before its recording does: sums of floats, rounding."""
 _ROUND = 6
 """Decimals of a second; lhotse's sums of floats have more."""
+_EARLY = re.compile(r"[\s\x00-\x2d]")
+"""White space, `-` and what sorts before it. A speaker's name with such a sign inside would sort
+its utterances among those of a speaker whose name is its beginning."""
 
 
 @dataclass
@@ -90,6 +94,8 @@ class _Set:
         self._channels: dict[str, dict[int, tuple[str, int]]] = {}
         self._seconds: dict[str, float] = {}
         self._where: dict[str, str] = {}
+        self._speakers: dict[str, str] = {}
+        """Ids of speakers to what the manifests call them."""
 
     def recording(self, item: dict[str, Any], where: str) -> None:
         name = _get(item, "id", str, where)
@@ -133,10 +139,7 @@ class _Set:
         begin, seconds = offset + _number(item, "start", where), _number(item, "duration", where)
         self._check_times(name, recording, where, begin=begin, seconds=seconds)
         side = recording if len(known) == 1 else f"{recording}-{_letter(channel)}"
-        speaker = str(item.get("speaker") or side)
-        utterance = name if name.startswith(speaker) else f"{speaker}-{name}"
-        if any(letter.isspace() for letter in utterance):
-            raise UserError(f"white space in '{utterance}'", where=where, fix="Rename it")
+        speaker, utterance = self._ids(name, str(item.get("speaker") or side), where)
         words = " ".join(str(item.get("text") or "").split())
         data = self.made.data
         if utterance in data.utterances:
@@ -163,6 +166,19 @@ class _Set:
             end=round(begin + seconds, _ROUND),
             channel=index,
         )
+
+    def _ids(self, name: str, called: str, where: str) -> tuple[str, str]:
+        """Of a supervision's speaker and utterance: they sort alike, as Kaldi wants it."""
+        speaker = _EARLY.sub("_", called)
+        known = self._speakers.setdefault(speaker, called)
+        if known != called:
+            what = f"'{known}' and '{called}' would both be the speaker {speaker}"
+            raise UserError(what, where=where, fix="Rename one of them")
+        begins = name == called or name.startswith(f"{called}-")
+        utterance = speaker + (name.removeprefix(called) if begins else f"-{name}")
+        if any(letter.isspace() for letter in utterance):
+            raise UserError(f"white space in '{utterance}'", where=where, fix="Rename it")
+        return speaker, utterance
 
     def _check_times(
         self, name: str, recording: str, where: str, *, begin: float, seconds: float

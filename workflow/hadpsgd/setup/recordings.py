@@ -23,6 +23,9 @@ RATES = (8000, 16000)
 ONE_SPEAKER = "speaker"
 """Its name where the table names none."""
 _NO_ID = re.compile(r"[^\w.+-]+")
+_NO_SPEAKER = re.compile(r"[^\w.]+")
+"""Nor `-`, which ends the speaker in ids of utterances, nor `+`, which sorts before it: the
+utterances of Ann and Ann-Marie would not sort as they do themselves."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +62,7 @@ def look_at(table: Path, rows: Sequence[Row], report: Report, threads: int) -> l
         words = words_of(row.text)
         if row.text and not words:
             report(UserError(f"no word in '{row.text}'", where=where, fix="Write what is said"))
-        speaker = _NO_ID.sub("_", row.speaker or ONE_SPEAKER)
+        speaker = _NO_SPEAKER.sub("_", row.speaker or ONE_SPEAKER)
         name = f"{speaker}-{_NO_ID.sub('_', row.file.stem)}"
         try:
             speakers.take(speaker, owner=row.speaker, where=where)
