@@ -94,6 +94,33 @@ def test_recordings_of_other_rates_are_copied(tmp_path: Path) -> None:
         assert np.argmax(np.abs(np.fft.rfft(samples))) == 440
 
 
+@pytest.mark.parametrize(
+    "name", ["2024", "007", "null", "no", "2026-01-01", "2026-13-45", "1e5", "0x1F"]
+)
+def test_names_that_yaml_takes_for_something_else(tmp_path: Path, name: str) -> None:
+    """As a table's name, as `--name`, and as the folder of a set."""
+    path = table(tmp_path).rename(tmp_path / f"{name}.csv")
+    assert init(tmp_path, "--csv", str(path)) == 0
+    config = load(tmp_path / "c.yaml")
+    assert config.name == name
+    assert init(tmp_path, "--csv", str(path), "--name", name, "--force") == 0
+    assert load(tmp_path / "c.yaml") == config
+
+
+def test_a_folder_that_yaml_takes_for_something_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder := tmp_path / "k").mkdir()
+    for name in ("train", "dev", "test"):
+        (folder / name).symlink_to(make_data(tmp_path / f"of-{name}"))
+    lexicon = tmp_path / "of-train" / "lexicon.txt"
+    monkeypatch.chdir(tmp_path)
+    lexicon.rename("2026-01-01")
+    assert init(tmp_path, "--kaldi", str(folder), "--lexicon", "2026-01-01") == 0
+    section = load(tmp_path / "c.yaml").corpus
+    assert isinstance(section, Kaldi) and section.dict_dir == "2026-01-01"
+
+
 @pytest.mark.parametrize("separator", [";", "\t", "|"])
 def test_tables_of_spreadsheets(tmp_path: Path, separator: str) -> None:
     path = table(tmp_path, separator=separator)
