@@ -300,6 +300,23 @@ def test_a_lexicon_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "none.txt: no such lexicon" in capsys.readouterr().err
 
 
+def test_words_without_letters_have_no_lexicon_to_take(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The advice for a lexicon that lacks words, to spell them, would lead back here."""
+    data = make_data(tmp_path / "k")
+    text = (data / "text").read_text()
+    (data / "text").write_text(text.replace("hello", "&").replace("hi", '"').replace("bye", "& b"))
+    assert init(tmp_path, "--kaldi", str(data)) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1
+    assert re.search(
+        r"--lexicon letters: \d of train's \d words have no letters \(most often: &", told[0]
+    )
+    assert "Write them out as they are spoken, or remove them from text" in told[0]
+    assert "take --lexicon" not in told[0]
+
+
 def test_english_pronunciations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = table(tmp_path)
     assert init(tmp_path, "--csv", str(path), "--lexicon", "english") == 0
