@@ -193,6 +193,7 @@ BAD = {
     "no word": (3, "my takes/Bob take 01.wav,--,Bob", "takes.csv:3: no word in '--'"),
     "no file": (3, ",on,Bob", "takes.csv:3: no file is named"),
     "no speaker": (3, "my takes/Bob take 01.wav,on,", "takes.csv:3: no speaker"),
+    "reserved": (3, "my takes/Bob take 01.wav,<s> on,Bob", "takes.csv:3: word '<s>' is reserved"),
     "twice": (3, "my takes/../my takes/Ann take 00.wav,on,Ann", "takes.csv:3: .*in line 2 already"),
     "quote": (3, 'my takes/Bob take 01.wav,"on,Bob', r"takes.csv:3: a quotation .* to line 4\."),
     "comma": (3, "my takes/Bob take 01.wav,on, off,Bob", "takes.csv:3: 4 columns instead of 3"),
@@ -298,6 +299,24 @@ def test_a_lexicon_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert set(said(out, "train").values()) <= {"TURN IT ON", "TURN IT OFF PLEASE", "IT'S ON ON"}
     assert init(tmp_path, "--csv", str(path), "--lexicon", "none.txt", "--force") == 2
     assert "none.txt: no such lexicon" in capsys.readouterr().err
+
+
+def test_noises_of_a_table_are_those_of_kaldi_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = table(tmp_path)
+    text = path.read_text().replace("on!", "on [Noise], <unk> <b>").replace(" off,", " off & 5+5,")
+    path.write_text(text)
+    (tmp_path / "more.txt").write_text("<s> Turn [noise] </s>\n")
+    assert init(tmp_path, "--csv", str(path), "--lm-text", str(tmp_path / "more.txt")) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert "signs that may be spoken are left out (&, +); write them as they are spoken" in told
+    _, _, out = corpus(tmp_path)
+    texts = {text for name in ("train", "dev", "test") for text in said(out, name).values()}
+    assert texts == {"turn it on [Noise] <unk> <b>", "turn it off 5 5 please", "it's on on"}
+    lexicon = (out / "dict" / "lexicon.txt").read_text().splitlines()
+    assert {"[Noise] SPN", "<unk> SPN", "<b> SPN", "[noise] SPN"} < set(lexicon)
+    assert (out / "lm" / "train.txt").read_text() == "turn [noise]\n"
 
 
 def test_words_without_letters_have_no_lexicon_to_take(

@@ -60,6 +60,8 @@ class Corpus:
     lm_sentences: Sequence[str]
     """Of that text; empty without one."""
     allow_pipes: bool = False
+    left_out: Collection[str] = ()
+    """Signs that texts lost here though they may be spoken."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,6 +190,9 @@ def told(corpus: Corpus, dictionary: Dictionary) -> Iterator[str]:
     digits = sorted({w for w in _all_words(corpus) if any(c.isdigit() for c in w)})
     if dictionary.spelled and digits:
         yield f"words with digits are spelled digit by digit ({', '.join(digits[:_NAMED])})"
+    if corpus.left_out:
+        signs = ", ".join(sorted(corpus.left_out))
+        yield f"signs that may be spoken are left out ({signs}); write them as they are spoken"
 
 
 def _all_words(corpus: Corpus) -> Iterable[str]:
