@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -246,6 +247,35 @@ def test_every_fault_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert len(told) == 7
 
 
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+@pytest.mark.parametrize("last", ['{}\t"on, off\tAnn', '{}\ton\t"Ann', '"{}\ton\tAnn'])
+def test_the_last_line_has_an_open_quotation_mark(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], last: str, end: str
+) -> None:
+    """No line is left that it could take in."""
+    path = table(tmp_path, separator="\t")
+    lines = path.read_text().splitlines()
+    lines[-1] = last.format("my takes/Dan take 11.wav")
+    path.write_bytes(("\n".join(lines) + end).encode())
+    assert init(tmp_path, "--csv", str(path)) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1
+    assert 'takes.csv:13: a quotation mark (") is not closed. Close it in its line' in told[0]
+
+
+def test_a_quotation_mark_takes_in_a_large_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """More than csv takes for one field."""
+    path = table(tmp_path)
+    lines = path.read_text().replace('"', "").splitlines()
+    lines[1] = lines[1].replace("Turn", '"Turn')
+    write_lines(path, lines + 6000 * [lines[2]])
+    assert init(tmp_path, "--csv", str(path)) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1 and 'takes.csv:2: a quotation mark (") takes in all' in told[0]
+
+
 def test_every_line_has_too_many_columns(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -419,6 +449,55 @@ def test_lhotses_manifests_are_split(
     sides = {u.recording for data in sets.values() for u in data.utterances.values()}
     assert sides == {"call-A", "call-B"}
     assert not (tmp_path / "data/whole").exists()
+
+
+def test_manifests_of_several_rates_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By a line of their own, once for both channels, with what helps where no config is."""
+    manifests = Manifests(tmp_path)
+    both, _ = manifests.write()
+    other = tmp_path / "other.wav"
+    soundfile.write(other, np.zeros((10 * RATE, 2), np.int16), 2 * RATE)
+    source = {"type": "file", "channels": [0, 1], "source": str(other)}
+    (tmp_path / "r.jsonl").write_text(
+        "".join(
+            json.dumps(each) + "\n"
+            for each in (manifests.recording, {"id": "other", "sources": [source], "duration": 5.0})
+        )
+    )
+    said = [*manifests.supervisions, *(
+        {**each, "recording_id": "other", "id": f"o{each['id']}"}
+        for each in manifests.supervisions[:2]
+    )]  # fmt: skip
+    write_lines(tmp_path / "s.jsonl", [json.dumps(each) for each in said])
+    assert init(tmp_path, "--lhotse", str(tmp_path / "r.jsonl"), both["supervisions"]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1
+    assert f"{tmp_path}/r.jsonl:2: {other}: sample rate 16000 Hz instead of 8000. " in told[0]
+    assert "Bring all to one rate" in told[0] and "features." not in told[0]
+
+
+def test_a_manifest_whose_first_audio_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both, _ = Manifests(tmp_path).write()
+    (tmp_path / "call.wav").write_bytes(b"none")
+    assert init(tmp_path, "--lhotse", *both.values()) == 2
+    assert f"error: {both['recordings']}:1: call-A: {tmp_path}/call.wav" in capsys.readouterr().err
+
+
+def test_kaldi_recordings_of_several_rates(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = make_data(tmp_path / "k")
+    soundfile.write(tmp_path / "other.wav", np.zeros((20 * RATE, 2), np.int16), 2 * RATE)
+    wav = data / "wav.scp"
+    wav.write_text(wav.read_text().replace("B audio/call.wav", f"B {tmp_path}/other.wav"))
+    assert init(tmp_path, "--kaldi", str(data)) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1 and f"{wav}: call-B: {tmp_path}/other.wav: sample rate" in told[0]
+    assert "Bring all to one rate" in told[0] and "features." not in told[0]
 
 
 @pytest.mark.parametrize(

@@ -157,10 +157,10 @@ def _corpus(args: argparse.Namespace, folder: Path, data: Path) -> Corpus:
         _raise(faults, source)
         return from_table.write(recordings, lm_text=args.lm_text, folder=folder, named=data)
     whole = folder / "whole"
+    places = from_lhotse.data_directory(args.lhotse, whole) if args.lhotse else {}
     corpus = from_kaldi.read(
-        {"": from_lhotse.data_directory(args.lhotse, whole)}
-        if args.lhotse
-        else from_kaldi.find(args.kaldi),
+        {"": whole} if args.lhotse else from_kaldi.find(args.kaldi),
+        places=places,
         lm_text=args.lm_text,
         folder=folder,
         named=data,
