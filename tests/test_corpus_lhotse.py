@@ -165,6 +165,7 @@ def test_bad_supervisions_are_named(
         ({"type": "command"}, "recording call is of the kind 'command'"),
         ({"channels": [[0], 1]}, "r.jsonl.gz:1: recording call: a channel that is no number: [0]"),
         ({"source": "nowhere.wav"}, "r.jsonl.gz:1: recording call: missing audio file"),
+        ({"source": 300 * "x"}, "r.jsonl.gz:1: recording call: missing audio file"),
     ],
 )
 def test_audio_that_cannot_be_read(

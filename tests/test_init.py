@@ -122,6 +122,31 @@ def test_a_folder_that_yaml_takes_for_something_else(
     assert isinstance(section, Kaldi) and section.dict_dir == "2026-01-01"
 
 
+def test_names_that_no_file_can_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Copies of recordings are called by speaker and file, which are too long together."""
+    (tmp_path / "takes").mkdir()
+    rows = ["file,text,speaker"]
+    for number, speaker in enumerate(SPEAKERS):
+        for take in ("a", "b"):
+            name = f"takes/{190 * 'x'}{number}{take}.wav"
+            soundfile.write(tmp_path / name, tone(44100), 44100)
+            rows.append(f"{name},turn it on,{speaker}{100 * chr(233)}")
+    path = tmp_path / f"{248 * 't'}.csv"
+    write_lines(path, rows)
+    assert init(tmp_path, "--csv", str(path)) == 0
+    config, _, out = corpus(tmp_path)
+    assert config.name == 200 * "t"
+    places = [place for name in ("train", "dev", "test")
+              for place in DataDir.read(out / "data" / name).recordings.values()]  # fmt: skip
+    assert len(set(places)) == 8 and all(Path(place).is_file() for place in places)
+    capsys.readouterr()
+    write_lines(path, [*rows, f"takes/{300 * 'x'}.wav,off,{SPEAKERS[0]}"])
+    assert init(tmp_path, "--csv", str(path), "--force") == 2
+    assert f"{path}:10: " in (told := capsys.readouterr().err) and told.count("\n") == 1
+    assert main(["init", "--csv", str(path), "--name", 201 * "n"]) == 2
+    assert "cannot be a name. Take at most 200 letters" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("separator", [";", "\t", "|"])
 def test_tables_of_spreadsheets(tmp_path: Path, separator: str) -> None:
     path = table(tmp_path, separator=separator)

@@ -150,7 +150,7 @@ class _Set:
             self.made.silent.append(utterance)
             return
         place, index = known[channel]
-        if side not in data.recordings and not Path(place).is_file():
+        if side not in data.recordings and not _is_file(place):
             what = f"recording {recording}: missing audio file {place}"
             raise UserError(what, where=self._where[recording], fix="Correct `source`")
         data.recordings[side] = place
@@ -190,6 +190,13 @@ class _Set:
             of = f" of recording {recording}" + (f" ({length:g} s)" if length < math.inf else "")
             what = f"supervision {name}: {begin:g} to {begin + seconds:g} s{of}"
             raise UserError(what, where=where, fix="Correct `start` and `duration`, or remove it")
+
+
+def _is_file(place: str) -> bool:
+    try:
+        return Path(place).is_file()
+    except OSError:  # a name that no file can have
+        return False
 
 
 def _letter(channel: int) -> str:

@@ -15,6 +15,7 @@ from hadpsgd.corpus.resample import resample, to_int16
 from hadpsgd.corpus.tables import Report
 from hadpsgd.corpus.validate import SHORTEST
 from hadpsgd.errors import UserError
+from hadpsgd.files import file_name
 from hadpsgd.progress import tracked
 from hadpsgd.setup.table import Row
 from hadpsgd.setup.words import left_out, words_of
@@ -145,6 +146,6 @@ def converted(recording: Recording, folder: Path, rate: int) -> Path:
     with audio.open_audio(str(recording.file)) as stream:
         samples = audio.read(stream, channel=0)
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{recording.id}.wav"
+    path = folder / f"{file_name(recording.id)}.wav"
     audio.write_wav(path, to_int16(resample(samples, rate=recording.rate, new_rate=rate)), rate)
     return path
