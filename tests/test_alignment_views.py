@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,19 @@ def test_report_of_an4_equals_kaldi(shared: Path, tmp_path: Path) -> None:
     grids = sorted((out / "textgrid").iterdir())
     assert len(grids) == 2
     assert re.findall(r'text = "([A-Z]\w*)"', grids[0].read_text())[0] == "YES"
+
+
+def test_text_grids_of_names_that_no_file_can_have(shared: Path, tmp_path: Path) -> None:
+    kaldi = shared.resolve() / "kaldi_an4"
+    (ali := tmp_path / "ali").mkdir()
+    (ali / "final.mdl").symlink_to(kaldi / "exp/tri3b_ali/final.mdl")
+    found = islice(kaldi_io.iterate(kaldi / "exp/tri3b_ali/ali.1.gz", "ints"), 3)
+    with kaldi_io.Writer(ark=ali / "ali.1.gz") as writer:
+        for number, (_, ids) in enumerate(found):
+            writer.write(300 * "x" + str(number), ids)
+    arguments = ["--ali", str(ali), "--lang", str(kaldi / "lang"), "--out", str(tmp_path / "out")]
+    assert main(["alignment-report", *arguments]) == 0
+    assert len(list((tmp_path / "out/textgrid").glob("x*.TextGrid"))) == 3
 
 
 def test_wrong_input_is_one_line(

@@ -141,6 +141,13 @@ def test_silence_is_counted(manifests: Manifests, capsys: pytest.CaptureFixture[
         ({"duration": 0.0}, "s.jsonl:2: supervision s2: 2 to 2 s of recording call"),
         ({"start": float("nan")}, "s.jsonl:2: no number `start` here"),
         ({"duration": float("inf")}, "s.jsonl:2: no number `duration` here"),
+        ({"channel": [0, 1]}, "s.jsonl:2: supervision s2: of 2 channels. Give each channel a"),
+        ({"channel": []}, "s.jsonl:2: supervision s2: of 0 channels"),
+        ({"channel": {}}, "s.jsonl:2: supervision s2: no recording 'call' with channel {}"),
+        ({"text": ["a", "b"]}, "s.jsonl:2: `text` is no text"),
+        ({"text": 5}, "s.jsonl:2: `text` is no text"),
+        ({"speaker": ["bob"]}, "s.jsonl:2: `speaker` is no text"),
+        ({"gender": {}}, "s.jsonl:2: `gender` is no text"),
     ],
 )
 def test_bad_supervisions_are_named(
@@ -156,7 +163,9 @@ def test_bad_supervisions_are_named(
     ("source", "what"),
     [
         ({"type": "command"}, "recording call is of the kind 'command'"),
+        ({"channels": [[0], 1]}, "r.jsonl.gz:1: recording call: a channel that is no number: [0]"),
         ({"source": "nowhere.wav"}, "r.jsonl.gz:1: recording call: missing audio file"),
+        ({"source": 300 * "x"}, "r.jsonl.gz:1: recording call: missing audio file"),
     ],
 )
 def test_audio_that_cannot_be_read(
@@ -165,6 +174,21 @@ def test_audio_that_cannot_be_read(
     manifests.recording["sources"][0] |= source
     assert manifests.prepare() == 2
     assert what in capsys.readouterr().err
+
+
+def test_channels_and_speakers_as_others_write_them(manifests: Manifests) -> None:
+    """A list of the one channel, a speaker's number, a text that is null."""
+    manifests.supervisions[0] |= {"channel": [0], "speaker": 7, "gender": None}
+    manifests.supervisions[1] |= {"text": None, "gender": None}
+    assert manifests.prepare(max_skipped=0.4) == 0
+    data = DataDir.read(manifests.folder / "out/data/train")
+    assert {u.id: u.speaker for u in data} == {"7-s1": "7", "ann-s3": "ann"}
+
+
+def test_a_source_that_is_none(manifests: Manifests, capsys: pytest.CaptureFixture[str]) -> None:
+    manifests.recording["sources"] = ["call.wav"]
+    assert manifests.prepare() == 2
+    assert "r.jsonl.gz:1: no object in `sources`" in capsys.readouterr().err
 
 
 def test_recordings_of_another_rate_are_named_by_their_manifest(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -94,6 +95,58 @@ def test_recordings_of_other_rates_are_copied(tmp_path: Path) -> None:
         assert np.argmax(np.abs(np.fft.rfft(samples))) == 440
 
 
+@pytest.mark.parametrize(
+    "name", ["2024", "007", "null", "no", "2026-01-01", "2026-13-45", "1e5", "0x1F"]
+)
+def test_names_that_yaml_takes_for_something_else(tmp_path: Path, name: str) -> None:
+    """As a table's name, as `--name`, and as the folder of a set."""
+    path = table(tmp_path).rename(tmp_path / f"{name}.csv")
+    assert init(tmp_path, "--csv", str(path)) == 0
+    config = load(tmp_path / "c.yaml")
+    assert config.name == name
+    assert init(tmp_path, "--csv", str(path), "--name", name, "--force") == 0
+    assert load(tmp_path / "c.yaml") == config
+
+
+def test_a_folder_that_yaml_takes_for_something_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder := tmp_path / "k").mkdir()
+    for name in ("train", "dev", "test"):
+        (folder / name).symlink_to(make_data(tmp_path / f"of-{name}"))
+    lexicon = tmp_path / "of-train" / "lexicon.txt"
+    monkeypatch.chdir(tmp_path)
+    lexicon.rename("2026-01-01")
+    assert init(tmp_path, "--kaldi", str(folder), "--lexicon", "2026-01-01") == 0
+    section = load(tmp_path / "c.yaml").corpus
+    assert isinstance(section, Kaldi) and section.dict_dir == "2026-01-01"
+
+
+def test_names_that_no_file_can_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Copies of recordings are called by speaker and file, which are too long together."""
+    (tmp_path / "takes").mkdir()
+    rows = ["file,text,speaker"]
+    for number, speaker in enumerate(SPEAKERS):
+        for take in ("a", "b"):
+            name = f"takes/{190 * 'x'}{number}{take}.wav"
+            soundfile.write(tmp_path / name, tone(44100), 44100)
+            rows.append(f"{name},turn it on,{speaker}{100 * chr(233)}")
+    path = tmp_path / f"{248 * 't'}.csv"
+    write_lines(path, rows)
+    assert init(tmp_path, "--csv", str(path)) == 0
+    config, _, out = corpus(tmp_path)
+    assert config.name == 200 * "t"
+    places = [place for name in ("train", "dev", "test")
+              for place in DataDir.read(out / "data" / name).recordings.values()]  # fmt: skip
+    assert len(set(places)) == 8 and all(Path(place).is_file() for place in places)
+    capsys.readouterr()
+    write_lines(path, [*rows, f"takes/{300 * 'x'}.wav,off,{SPEAKERS[0]}"])
+    assert init(tmp_path, "--csv", str(path), "--force") == 2
+    assert f"{path}:10: " in (told := capsys.readouterr().err) and told.count("\n") == 1
+    assert main(["init", "--csv", str(path), "--name", 201 * "n"]) == 2
+    assert "cannot be a name. Take at most 200 letters" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("separator", [";", "\t", "|"])
 def test_tables_of_spreadsheets(tmp_path: Path, separator: str) -> None:
     path = table(tmp_path, separator=separator)
@@ -166,6 +219,7 @@ BAD = {
     "no word": (3, "my takes/Bob take 01.wav,--,Bob", "takes.csv:3: no word in '--'"),
     "no file": (3, ",on,Bob", "takes.csv:3: no file is named"),
     "no speaker": (3, "my takes/Bob take 01.wav,on,", "takes.csv:3: no speaker"),
+    "reserved": (3, "my takes/Bob take 01.wav,<s> on,Bob", "takes.csv:3: word '<s>' is reserved"),
     "twice": (3, "my takes/../my takes/Ann take 00.wav,on,Ann", "takes.csv:3: .*in line 2 already"),
     "quote": (3, 'my takes/Bob take 01.wav,"on,Bob', r"takes.csv:3: a quotation .* to line 4\."),
     "comma": (3, "my takes/Bob take 01.wav,on, off,Bob", "takes.csv:3: 4 columns instead of 3"),
@@ -216,6 +270,35 @@ def test_every_fault_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[st
             message
         )
     assert len(told) == 7
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+@pytest.mark.parametrize("last", ['{}\t"on, off\tAnn', '{}\ton\t"Ann', '"{}\ton\tAnn'])
+def test_the_last_line_has_an_open_quotation_mark(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], last: str, end: str
+) -> None:
+    """No line is left that it could take in."""
+    path = table(tmp_path, separator="\t")
+    lines = path.read_text().splitlines()
+    lines[-1] = last.format("my takes/Dan take 11.wav")
+    path.write_bytes(("\n".join(lines) + end).encode())
+    assert init(tmp_path, "--csv", str(path)) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1
+    assert 'takes.csv:13: a quotation mark (") is not closed. Close it in its line' in told[0]
+
+
+def test_a_quotation_mark_takes_in_a_large_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """More than csv takes for one field."""
+    path = table(tmp_path)
+    lines = path.read_text().replace('"', "").splitlines()
+    lines[1] = lines[1].replace("Turn", '"Turn')
+    write_lines(path, lines + 6000 * [lines[2]])
+    assert init(tmp_path, "--csv", str(path)) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1 and 'takes.csv:2: a quotation mark (") takes in all' in told[0]
 
 
 def test_every_line_has_too_many_columns(
@@ -271,6 +354,41 @@ def test_a_lexicon_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert set(said(out, "train").values()) <= {"TURN IT ON", "TURN IT OFF PLEASE", "IT'S ON ON"}
     assert init(tmp_path, "--csv", str(path), "--lexicon", "none.txt", "--force") == 2
     assert "none.txt: no such lexicon" in capsys.readouterr().err
+
+
+def test_noises_of_a_table_are_those_of_kaldi_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = table(tmp_path)
+    text = path.read_text().replace("on!", "on [Noise], <unk> <b>").replace(" off,", " off & 5+5,")
+    path.write_text(text)
+    (tmp_path / "more.txt").write_text("<s> Turn [noise] </s>\n")
+    assert init(tmp_path, "--csv", str(path), "--lm-text", str(tmp_path / "more.txt")) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert "signs that may be spoken are left out (&, +); write them as they are spoken" in told
+    _, _, out = corpus(tmp_path)
+    texts = {text for name in ("train", "dev", "test") for text in said(out, name).values()}
+    assert texts == {"turn it on [Noise] <unk> <b>", "turn it off 5 5 please", "it's on on"}
+    lexicon = (out / "dict" / "lexicon.txt").read_text().splitlines()
+    assert {"[Noise] SPN", "<unk> SPN", "<b> SPN", "[noise] SPN"} < set(lexicon)
+    assert (out / "lm" / "train.txt").read_text() == "turn [noise]\n"
+
+
+def test_words_without_letters_have_no_lexicon_to_take(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The advice for a lexicon that lacks words, to spell them, would lead back here."""
+    data = make_data(tmp_path / "k")
+    text = (data / "text").read_text()
+    (data / "text").write_text(text.replace("hello", "&").replace("hi", '"').replace("bye", "& b"))
+    assert init(tmp_path, "--kaldi", str(data)) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1
+    assert re.search(
+        r"--lexicon letters: \d of train's \d words have no letters \(most often: &", told[0]
+    )
+    assert "Write them out as they are spoken, or remove them from text" in told[0]
+    assert "take --lexicon" not in told[0]
 
 
 def test_english_pronunciations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -356,6 +474,55 @@ def test_lhotses_manifests_are_split(
     sides = {u.recording for data in sets.values() for u in data.utterances.values()}
     assert sides == {"call-A", "call-B"}
     assert not (tmp_path / "data/whole").exists()
+
+
+def test_manifests_of_several_rates_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By a line of their own, once for both channels, with what helps where no config is."""
+    manifests = Manifests(tmp_path)
+    both, _ = manifests.write()
+    other = tmp_path / "other.wav"
+    soundfile.write(other, np.zeros((10 * RATE, 2), np.int16), 2 * RATE)
+    source = {"type": "file", "channels": [0, 1], "source": str(other)}
+    (tmp_path / "r.jsonl").write_text(
+        "".join(
+            json.dumps(each) + "\n"
+            for each in (manifests.recording, {"id": "other", "sources": [source], "duration": 5.0})
+        )
+    )
+    said = [*manifests.supervisions, *(
+        {**each, "recording_id": "other", "id": f"o{each['id']}"}
+        for each in manifests.supervisions[:2]
+    )]  # fmt: skip
+    write_lines(tmp_path / "s.jsonl", [json.dumps(each) for each in said])
+    assert init(tmp_path, "--lhotse", str(tmp_path / "r.jsonl"), both["supervisions"]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1
+    assert f"{tmp_path}/r.jsonl:2: {other}: sample rate 16000 Hz instead of 8000. " in told[0]
+    assert "Bring all to one rate" in told[0] and "features." not in told[0]
+
+
+def test_a_manifest_whose_first_audio_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both, _ = Manifests(tmp_path).write()
+    (tmp_path / "call.wav").write_bytes(b"none")
+    assert init(tmp_path, "--lhotse", *both.values()) == 2
+    assert f"error: {both['recordings']}:1: call-A: {tmp_path}/call.wav" in capsys.readouterr().err
+
+
+def test_kaldi_recordings_of_several_rates(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = make_data(tmp_path / "k")
+    soundfile.write(tmp_path / "other.wav", np.zeros((20 * RATE, 2), np.int16), 2 * RATE)
+    wav = data / "wav.scp"
+    wav.write_text(wav.read_text().replace("B audio/call.wav", f"B {tmp_path}/other.wav"))
+    assert init(tmp_path, "--kaldi", str(data)) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1 and f"{wav}: call-B: {tmp_path}/other.wav: sample rate" in told[0]
+    assert "Bring all to one rate" in told[0] and "features." not in told[0]
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,8 @@ def test_sizes_grow_with_hours() -> None:
         ("'Quoted' x-ray\u2026 42%", ["quoted", "x-ray", "42"]),
         ("\u00c7a va, N\u0303O?", ["\u00e7a", "va", "\u00f1o"]),
         ("?!", []),
+        ("[NOISE] so, <laugh>. [um]!", ["[NOISE]", "so", "<laugh>", "[um]"]),
+        ("<b>bold</b> [...] [two words]", ["b", "bold", "b", "two", "words"]),
     ],
 )
 def test_words_of_a_text(text: str, words: list[str]) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corpus_data import RATE, make_data, replace_line, write_lines
+import soundfile
+from corpus_data import RATE, make_data, replace_line, tone, write_lines
 from gmm_toy import toy
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,6 +85,20 @@ def test_the_data_directory_is_kaldis(tmp_path: Path) -> None:
             peak = np.abs(np.fft.rfft(samples * np.hanning(len(samples)))).argmax()
             assert peak * RATE / len(samples) == pytest.approx(hertz, abs=2)
     assert main(["validate", str(copies.path)]) == 0
+
+
+def test_names_that_no_file_can_have(tmp_path: Path) -> None:
+    """Recordings whose names are longer than those of files, and alike for as long."""
+    path = make_data(tmp_path)
+    soundfile.write(tmp_path / "other.wav", tone(10, 660), RATE)
+    replace_line(path / "wav.scp", "call-B audio/call.wav", f"call-B {tmp_path}/other.wav")
+    for table in ("wav.scp", "segments", "reco2file_and_channel"):
+        text = (path / table).read_text().replace("call-", "call-" + 130 * "\u00e9")
+        (path / table).write_text(text.replace("call B", "call A"))
+    data = DataDir.read(path)
+    perturb(Source(data=data, speeds=SPEEDS, rate=RATE), tmp_path / "data/out", 1)
+    places = DataDir.read(tmp_path / "data/out").recordings.values()
+    assert len(set(places)) == 4 and all(Path(place).is_file() for place in places)
 
 
 def test_the_same_data_gives_the_same_bytes(tmp_path: Path) -> None:

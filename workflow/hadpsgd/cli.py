@@ -7,6 +7,7 @@ called, so that `hadpsgd --help` and small stages start fast.
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
 import sys
@@ -219,14 +220,20 @@ def main(argv: list[str] | None = None) -> int:
         return USER_ERROR
     except BrokenPipeError:
         return 1
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
-        if not _given(error.filename, rest):
+    except OSError as error:
+        if not (_of_a_path(error) and _given(error.filename, rest)):
             raise
         print(f"hadpsgd {stage}: error: {error.filename}: {error.strerror}", file=sys.stderr)
         return USER_ERROR
     except KeyboardInterrupt:
         print(f"hadpsgd {stage}: stopped; run it again", file=sys.stderr)
         return INTERRUPTED
+
+
+def _of_a_path(error: OSError) -> bool:
+    """Whether a path is what is wrong."""
+    kinds = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
+    return isinstance(error, kinds) or error.errno == errno.ENAMETOOLONG
 
 
 def _given(path: object, arguments: Sequence[str]) -> bool:

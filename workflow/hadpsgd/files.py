@@ -24,11 +24,14 @@ DAMAGED_ARRAYS = (
     *(tokenize.TokenError, zipfile.BadZipFile, zlib.error),
 )
 """What NumPy raises where a file of arrays is damaged, or none at all."""
+LONGEST_NAME = 200
+"""Bytes of a file's name that is made here of others; file systems take 255."""
 
 
 @contextmanager
 def explain_os_errors(path: Path) -> Iterator[None]:
-    """Turn a full disk or a folder without write permission into one line for the user."""
+    """Turn a full disk, a folder without write permission or a name that no file can have into one
+    line for the user."""
     try:
         yield
     except OSError as error:
@@ -37,6 +40,7 @@ def explain_os_errors(path: Path) -> Iterator[None]:
             errno.EDQUOT: ("the disk quota is used up", "Free some space and run it again"),
             errno.EACCES: ("no permission to write here", "Choose another results folder"),
             errno.EROFS: ("the file system is read-only", "Choose another results folder"),
+            errno.ENAMETOOLONG: ("the name is too long", "Choose a shorter one"),
         }
         if error.errno in reasons:
             what, fix = reasons[error.errno]
@@ -62,12 +66,12 @@ def atomic_file(path: Path) -> Iterator[Path]:
     No two have one name: processes of several hosts, or containers, share folders and pids.
     """
     path = Path(path)
-    check_folder(path.parent)
-    if path.is_dir():
-        raise UserError("is a folder, where a file is needed", where=path, fix="Name another")
     with explain_os_errors(path):
+        check_folder(path.parent)
+        if path.is_dir():
+            raise UserError("is a folder, where a file is needed", where=path, fix="Name another")
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+        temporary = path.with_name(f".{file_name(path.name)}.{secrets.token_hex(4)}.tmp")
         try:
             yield temporary
             with temporary.open("rb+") as stream:
@@ -81,10 +85,11 @@ def atomic_file(path: Path) -> Iterator[Path]:
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Give a temporary folder beside `path`; on success it replaces `path` as a whole."""
     path = Path(path)
-    check_folder(path)
     with explain_os_errors(path):
+        check_folder(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
+        prefix = f".{file_name(path.name)}."
+        temporary = Path(tempfile.mkdtemp(prefix=prefix, suffix=".tmp", dir=path.parent))
         temporary.chmod(0o755)
         try:
             yield temporary
@@ -129,5 +134,14 @@ def sha256(path: Path) -> str:
 
 
 def file_name(name: str) -> str:
-    """The id of an utterance or recording as the name of a file: it cannot lead elsewhere."""
-    return name.replace("/", "%2F")
+    """The id of an utterance or recording as the name of a file: it cannot lead elsewhere.
+
+    Long ones are cut, with a checksum that keeps them apart, so that an ending has room.
+    """
+    safe = name.replace("/", "%2F")
+    whole = os.fsencode(safe)
+    if len(whole) <= LONGEST_NAME:
+        return safe
+    checksum = hashlib.sha256(whole).hexdigest()[:16]
+    start = whole[: LONGEST_NAME - 1 - len(checksum)].decode(errors="ignore")  # no half letter
+    return f"{start}-{checksum}"

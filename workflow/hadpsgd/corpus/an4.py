@@ -27,6 +27,7 @@ from hadpsgd.corpus.references import write_stm
 from hadpsgd.corpus.resample import resample, to_int16
 from hadpsgd.corpus.validate import Checks, Summary, validate_or_fail
 from hadpsgd.errors import UserError
+from hadpsgd.files import file_name
 from hadpsgd.progress import tracked
 
 _RAW_RATE = 16000
@@ -152,7 +153,9 @@ def _convert_file(file: _File, folder: Path, rate: int) -> None:
     if not len(samples):
         raise UserError("no samples", where=file.path, fix="Copy AN4 again")
     audio.write_wav(
-        folder / f"{file.id}.wav", to_int16(resample(samples, rate=found, new_rate=rate)), rate
+        folder / f"{file_name(file.id)}.wav",
+        to_int16(resample(samples, rate=found, new_rate=rate)),
+        rate,
     )
 
 
@@ -162,7 +165,7 @@ def _data_dir(files: list[_File], name: str, layout: Layout) -> DataDir:
     return DataDir(
         layout.data(name),
         {u.id: u for u in sorted(utterances, key=lambda u: u.id)},
-        {f.id: layout.relative(folder / f"{f.id}.wav") for f in files},
+        {f.id: layout.relative(folder / f"{file_name(f.id)}.wav") for f in files},
         # the first letter of a speaker's name
         {f.speaker: f.speaker[0] for f in files},
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,9 @@ _BEFORE = 0.005
 """Seconds by which a supervision may begin before its recording does: sums of floats, rounding."""
 _ROUND = 6
 """Decimals of a second; lhotse's sums of floats have more."""
+_EARLY = re.compile(r"[\s\x00-\x2d]")
+"""White space, `-` and what sorts before it. A speaker's name with such a sign inside would sort
+its utterances among those of a speaker whose name is its beginning."""
 
 
 @dataclass
@@ -90,6 +94,8 @@ class _Set:
         self._channels: dict[str, dict[int, tuple[str, int]]] = {}
         self._seconds: dict[str, float] = {}
         self._where: dict[str, str] = {}
+        self._speakers: dict[str, str] = {}
+        """Ids of speakers to what the manifests call them."""
 
     def recording(self, item: dict[str, Any], where: str) -> None:
         name = _get(item, "id", str, where)
@@ -102,13 +108,16 @@ class _Set:
         self._where[name] = where
         if "duration" in item:
             self._seconds[name] = _number(item, "duration", where)
-        for source in _get(item, "sources", list, where):
+        for source in _objects(item, "sources", where):
             kind = _get(source, "type", str, where)
             if kind != "file":
                 what = f"recording {name} is of the kind '{kind}'"
                 raise UserError(what, where=where, fix="Give files: lhotse's save_audios")
             place = str(Path(_get(source, "source", str, where)).absolute())
             for index, channel in enumerate(_get(source, "channels", list, where)):
+                if not isinstance(channel, int):
+                    what = f"recording {name}: a channel that is no number: {channel}"
+                    raise UserError(what, where=where)
                 found[channel] = (place, index)
 
     def cut(self, item: dict[str, Any], where: str) -> None:
@@ -119,25 +128,21 @@ class _Set:
         if recording.get("id") not in self._channels:
             self.recording(recording, where)
         begin = _number(item, "start", where)
-        for supervision in _get(item, "supervisions", list, where):
+        for supervision in _objects(item, "supervisions", where):
             self.supervision(supervision, where, offset=begin)
 
     def supervision(self, item: dict[str, Any], where: str, *, offset: float) -> None:
         name, recording = (_get(item, key, str, where) for key in ("id", "recording_id"))
-        channel = item.get("channel", 0)
-        channel = channel[0] if isinstance(channel, list) and len(channel) == 1 else channel
+        channel = _channel(item, name, where)
         known = self._channels.get(recording)
-        if known is None or channel not in known:
+        if known is None or not isinstance(channel, int) or channel not in known:
             what = f"no recording '{recording}'" + (f" with channel {channel}" if known else "")
             raise UserError(f"supervision {name}: {what}", where=where)
         begin, seconds = offset + _number(item, "start", where), _number(item, "duration", where)
         self._check_times(name, recording, where, begin=begin, seconds=seconds)
         side = recording if len(known) == 1 else f"{recording}-{_letter(channel)}"
-        speaker = str(item.get("speaker") or side)
-        utterance = name if name.startswith(speaker) else f"{speaker}-{name}"
-        if any(letter.isspace() for letter in utterance):
-            raise UserError(f"white space in '{utterance}'", where=where, fix="Rename it")
-        words = " ".join(str(item.get("text") or "").split())
+        speaker, utterance = self._ids(name, _text(item, "speaker", where) or side, where)
+        words = " ".join(_text(item, "text", where).split())
         data = self.made.data
         if utterance in data.utterances:
             raise UserError(f"a second supervision {name}", where=where)
@@ -145,14 +150,14 @@ class _Set:
             self.made.silent.append(utterance)
             return
         place, index = known[channel]
-        if side not in data.recordings and not Path(place).is_file():
+        if side not in data.recordings and not _is_file(place):
             what = f"recording {recording}: missing audio file {place}"
             raise UserError(what, where=self._where[recording], fix="Correct `source`")
         data.recordings[side] = place
         self.made.places[side] = self._where[recording]
         if len(known) > 1:
             data.channels[side] = recording, _letter(channel)
-        if (gender := str(item.get("gender") or "")[:1].lower()) in ("f", "m"):
+        if (gender := _text(item, "gender", where)[:1].lower()) in ("f", "m"):
             data.gender[speaker] = gender
         data.utterances[utterance] = Utterance(
             id=utterance,
@@ -164,6 +169,19 @@ class _Set:
             channel=index,
         )
 
+    def _ids(self, name: str, called: str, where: str) -> tuple[str, str]:
+        """Of a supervision's speaker and utterance: they sort alike, as Kaldi wants it."""
+        speaker = _EARLY.sub("_", called)
+        known = self._speakers.setdefault(speaker, called)
+        if known != called:
+            what = f"'{known}' and '{called}' would both be the speaker {speaker}"
+            raise UserError(what, where=where, fix="Rename one of them")
+        begins = name == called or name.startswith(f"{called}-")
+        utterance = speaker + (name.removeprefix(called) if begins else f"-{name}")
+        if any(letter.isspace() for letter in utterance):
+            raise UserError(f"white space in '{utterance}'", where=where, fix="Rename it")
+        return speaker, utterance
+
     def _check_times(
         self, name: str, recording: str, where: str, *, begin: float, seconds: float
     ) -> None:
@@ -172,6 +190,13 @@ class _Set:
             of = f" of recording {recording}" + (f" ({length:g} s)" if length < math.inf else "")
             what = f"supervision {name}: {begin:g} to {begin + seconds:g} s{of}"
             raise UserError(what, where=where, fix="Correct `start` and `duration`, or remove it")
+
+
+def _is_file(place: str) -> bool:
+    try:
+        return Path(place).is_file()
+    except OSError:  # a name that no file can have
+        return False
 
 
 def _letter(channel: int) -> str:
@@ -183,6 +208,34 @@ def _get(item: dict[str, Any], key: str, kind: type[Any], where: str) -> Any:
     if not isinstance(value, kind):
         raise UserError(f"no `{key}` here, or of another type than {kind.__name__}", where=where)
     return value
+
+
+def _objects(item: dict[str, Any], key: str, where: str) -> Iterator[dict[str, Any]]:
+    for value in _get(item, key, list, where):
+        if not isinstance(value, dict):
+            raise UserError(f"no object in `{key}`", where=where)
+        yield value
+
+
+def _channel(item: dict[str, Any], name: str, where: str) -> Any:
+    """Of a supervision, which may write the one as a list."""
+    channel = item.get("channel", 0)
+    if not isinstance(channel, list):
+        return channel
+    if len(channel) != 1:
+        what = f"supervision {name}: of {len(channel)} channels"
+        raise UserError(what, where=where, fix="Give each channel a supervision of its own")
+    return channel[0]
+
+
+def _text(item: dict[str, Any], key: str, where: str) -> str:
+    """Empty where there is none; speakers may be numbers."""
+    value = item.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str | int if key == "speaker" else str):
+        raise UserError(f"`{key}` is no text", where=where)
+    return str(value)
 
 
 def _number(item: dict[str, Any], key: str, where: str) -> float:

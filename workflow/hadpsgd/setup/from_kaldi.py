@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +18,8 @@ from hadpsgd.setup.split import SETS, Piece, split
 from hadpsgd.texts import sentences
 
 _TESTS = ("test*", "eval*")
+_ONE_RATE = "Bring all to one rate (ffmpeg -i IN -ar HZ OUT.wav) and name the copies"
+_SIDE = re.compile(r"(?P<place>.+?:\d+): (?P<recording>\S+): ")
 
 
 def find(folder: Path) -> dict[str, Path]:
@@ -46,6 +50,7 @@ def _is_data(path: Path) -> bool:
 def read(
     found: dict[str, Path],
     *,
+    places: Mapping[str, str],
     lm_text: Path | None,
     folder: Path,
     named: Path,
@@ -57,6 +62,7 @@ def read(
 
     Args:
         found: what `find` gives.
+        places: by recording, manifest and line, where there is no wav.scp of the user's.
         lm_text: more text for the language model.
         folder: where parts are written.
         named: the name that this folder will have.
@@ -67,9 +73,10 @@ def read(
     Raises:
         UserError: a file is missing, or one directory has fewer than three utterances.
     """
-    rate = _rate(next(iter(found.values())), allow_pipes)
-    checks = Checks(sample_rate=rate, allow_pipes=allow_pipes, threads=threads)
-    summaries = {name: validate(path, checks, report) for name, path in found.items()}
+    rate = _rate(next(iter(found.values())), places, allow_pipes)
+    checks = Checks(sample_rate=rate, allow_pipes=allow_pipes, threads=threads, places=places)
+    told = _told(report, places)
+    summaries = {name: validate(path, checks, told) for name, path in found.items()}
     if "" in found:
         sets, by_speaker = _split(found[""], folder, named, allow_pipes)
     else:
@@ -88,19 +95,37 @@ def read(
     )
 
 
+def _told(report: Report, places: Mapping[str, str]) -> Report:
+    """Faults as they are told before there is a config: a manifest's line once, though it has
+    two channels, and no key that is to be set."""
+    said: set[str] = set()
+
+    def told(fault: UserError) -> None:
+        line = str(fault).replace("Resample it or set features.sample_rate", _ONE_RATE)
+        side = _SIDE.match(line)
+        if side and places.get(side["recording"]) == side["place"]:
+            line = f"{side['place']}: {line[side.end() :]}"
+        if line not in said:
+            said.add(line)
+            report(UserError(line))
+
+    return told
+
+
 def _ignore(fault: UserError) -> None:
     """It is reported once already."""
 
 
-def _rate(path: Path, allow_pipes: bool) -> int:
+def _rate(path: Path, places: Mapping[str, str], allow_pipes: bool) -> int:
     data = DataDir.read(path, _ignore)
     if not data.recordings:
         raise UserError("no recordings", where=path / "wav.scp")
     first, place = next(iter(data.recordings.items()))
+    manifest = places.get(first, path / "wav.scp")
     try:
         return audio.info(place, allow_pipes=allow_pipes).rate
     except UserError as error:
-        raise UserError(str(error), where=f"{path / 'wav.scp'}: {first}") from None
+        raise UserError(str(error), where=f"{manifest}: {first}") from None
 
 
 def _speech(data: DataDir, named: Path, seconds: float) -> Speech:

@@ -17,8 +17,10 @@ from hadpsgd.errors import UserError
 WANTED = "Give recordings and supervisions, or cuts, as lhotse writes them"
 
 
-def data_directory(files: Sequence[Path], folder: Path) -> Path:
+def data_directory(files: Sequence[Path], folder: Path) -> dict[str, str]:
     """Write `folder`, with what is said in the manifests; audio stays where it is.
+
+    Returns manifest and line of each recording.
 
     Args:
         files: recordings and supervisions in any order, or cuts; what each is, it says itself.
@@ -43,7 +45,7 @@ def data_directory(files: Sequence[Path], folder: Path) -> Path:
             file=sys.stderr,
         )
     found.data.write(folder)
-    return folder
+    return found.places
 
 
 def _kind(file: Path) -> str:

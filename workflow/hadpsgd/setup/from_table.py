@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hadpsgd.corpus.datadir import DataDir, Utterance
+from hadpsgd.corpus.dictdir import RESERVED
 from hadpsgd.corpus.tables import Report
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
@@ -72,6 +73,7 @@ def write(
         sample_rate=rate,
         lm_text=named / "lm.txt" if lines else None,
         lm_sentences=lines,
+        left_out=frozenset().union(*(r.left_out for r in recordings)),
     )
 
 
@@ -84,12 +86,15 @@ def _data_dir(recordings: Sequence[Recording], files: dict[str, str]) -> DataDir
 
 
 def _plain(text: Path) -> list[list[str]]:
-    """The sentences of a text as transcripts are taken; faults raised: those of `sentences`.
+    """The sentences of a text as transcripts are taken, without marks of their ends (`<s>`).
+
+    Faults raised: those of `sentences`.
 
     Raises:
         UserError: it has no word.
     """
-    found = [plain for _, line in sentences(text) if (plain := words_of(" ".join(line)))]
+    plain = (words_of(" ".join(line)) for _, line in sentences(text))
+    found = [kept for line in plain if (kept := [word for word in line if word not in RESERVED])]
     if not found:
         raise UserError("no word in this text", where=text)
     return found

@@ -14,7 +14,7 @@ from pathlib import Path
 from hadpsgd.config import load
 from hadpsgd.corpus.validate import Checks, validate_or_fail
 from hadpsgd.errors import UserError
-from hadpsgd.files import atomic_folder, sha256, write_text
+from hadpsgd.files import LONGEST_NAME, atomic_folder, sha256, write_text
 from hadpsgd.parallel import add_jobs
 from hadpsgd.setup import from_kaldi, from_lhotse, from_table
 from hadpsgd.setup.need import MADE
@@ -84,11 +84,14 @@ def _name(args: argparse.Namespace) -> str:
         stem = args.lhotse[0].name.partition(".")[0]  # of .jsonl.gz
     else:
         stem = args.csv.stem if args.csv else args.kaldi.resolve().name
-    name = args.name or re.sub(r"[^A-Za-z0-9_-]+", "_", stem).strip("_-")
+    name = args.name or re.sub(r"[^A-Za-z0-9_-]+", "_", stem).strip("_-")[:LONGEST_NAME]
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
         raise UserError(
             f"'{name}' cannot be a name", where="--name", fix="Take letters, digits, - and _"
         )
+    if len(name) > LONGEST_NAME:
+        what, fix = f"'{name}' cannot be a name", f"Take at most {LONGEST_NAME} letters"
+        raise UserError(what, where="--name", fix=fix)
     return name
 
 
@@ -157,10 +160,10 @@ def _corpus(args: argparse.Namespace, folder: Path, data: Path) -> Corpus:
         _raise(faults, source)
         return from_table.write(recordings, lm_text=args.lm_text, folder=folder, named=data)
     whole = folder / "whole"
+    places = from_lhotse.data_directory(args.lhotse, whole) if args.lhotse else {}
     corpus = from_kaldi.read(
-        {"": from_lhotse.data_directory(args.lhotse, whole)}
-        if args.lhotse
-        else from_kaldi.find(args.kaldi),
+        {"": whole} if args.lhotse else from_kaldi.find(args.kaldi),
+        places=places,
         lm_text=args.lm_text,
         folder=folder,
         named=data,

@@ -60,6 +60,8 @@ class Corpus:
     lm_sentences: Sequence[str]
     """Of that text; empty without one."""
     allow_pipes: bool = False
+    left_out: Collection[str] = ()
+    """Signs that texts lost here though they may be spoken."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +90,8 @@ def make_dictionary(corpus: Corpus, *, wanted: str, folder: Path, named: Path) -
         named: the name of that folder in the config.
 
     Raises:
-        UserError: no such lexicon, or it lacks more than `MOST_UNKNOWN` of train's running words.
+        UserError: no such lexicon, or more than `MOST_UNKNOWN` of train's running words have no
+            pronunciation.
     """
     said = [*corpus.sets["train"].sentences, *corpus.lm_sentences]
     if wanted in (LETTERS, ENGLISH):
@@ -103,18 +106,30 @@ def make_dictionary(corpus: Corpus, *, wanted: str, folder: Path, named: Path) -
     unknown = {name: _unknown(speech, case) for name, speech in corpus.sets.items()}
     train = corpus.sets["train"].words.total()
     if unknown["train"].total() > MOST_UNKNOWN * train:
-        first = ", ".join(word for word, _ in unknown["train"].most_common(_NAMED))
-        raise UserError(
-            f"lacks {unknown['train'].total()} of train's {train} words (most often: {first})",
-            where=wanted,
-            fix=f"Add them, or take --lexicon {LETTERS}",
-        )
+        raise _too_many(unknown["train"], train, wanted)
     shares = {
         name: unknown[name].total() / max(speech.words.total(), 1)
         for name, speech in corpus.sets.items()
     }
     return Dictionary(
         path=path, case=case.kind, spelled=wanted == LETTERS, words=count, unknown=shares
+    )
+
+
+def _too_many(unknown: Counter[str], total: int, wanted: str) -> UserError:
+    """Words of train that cannot be pronounced; those that cannot be spelled have no letters."""
+    first = ", ".join(word for word, _ in unknown.most_common(_NAMED))
+    which = f"{unknown.total()} of train's {total} words"
+    if wanted == LETTERS:
+        return UserError(
+            f"{which} have no letters (most often: {first})",
+            where=f"--lexicon {LETTERS}",
+            fix="Write them out as they are spoken, or remove them from text",
+        )
+    return UserError(
+        f"lacks {which} (most often: {first})",
+        where=wanted,
+        fix=f"Add them, or take --lexicon {LETTERS}",
     )
 
 
@@ -175,6 +190,9 @@ def told(corpus: Corpus, dictionary: Dictionary) -> Iterator[str]:
     digits = sorted({w for w in _all_words(corpus) if any(c.isdigit() for c in w)})
     if dictionary.spelled and digits:
         yield f"words with digits are spelled digit by digit ({', '.join(digits[:_NAMED])})"
+    if corpus.left_out:
+        signs = ", ".join(sorted(corpus.left_out))
+        yield f"signs that may be spoken are left out ({signs}); write them as they are spoken"
 
 
 def _all_words(corpus: Corpus) -> Iterable[str]:

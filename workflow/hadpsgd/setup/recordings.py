@@ -10,19 +10,24 @@ from pathlib import Path
 from shlex import quote
 
 from hadpsgd.corpus import audio
+from hadpsgd.corpus.dictdir import RESERVED
 from hadpsgd.corpus.resample import resample, to_int16
 from hadpsgd.corpus.tables import Report
 from hadpsgd.corpus.validate import SHORTEST
 from hadpsgd.errors import UserError
+from hadpsgd.files import file_name
 from hadpsgd.progress import tracked
 from hadpsgd.setup.table import Row
-from hadpsgd.setup.words import words_of
+from hadpsgd.setup.words import left_out, words_of
 
 RATES = (8000, 16000)
 """Sample rates (Hz) that models have here, of telephones and of microphones."""
 ONE_SPEAKER = "speaker"
 """Its name where the table names none."""
 _NO_ID = re.compile(r"[^\w.+-]+")
+_NO_SPEAKER = re.compile(r"[^\w.]+")
+"""Nor `-`, which ends the speaker in ids of utterances, nor `+`, which sorts before it: the
+utterances of Ann and Ann-Marie would not sort as they do themselves."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +39,8 @@ class Recording:
     speaker: str
     file: Path
     words: tuple[str, ...]
+    left_out: frozenset[str]
+    """Signs of the text that may be spoken."""
     set: str
     """Empty where the table does not say."""
     seconds: float
@@ -44,8 +51,8 @@ def look_at(table: Path, rows: Sequence[Row], report: Report, threads: int) -> l
     """Read all headers and take the texts' words; names are made of speaker and file.
 
     Faults reported, by line of the table: a file that is missing, no audio, truncated, too short,
-    of several channels or of a rate below 8000 Hz; a text without words; two recordings, or two
-    speakers, that would have one name.
+    of several channels or of a rate below 8000 Hz; a text without words or with a reserved one; two
+    recordings, or two speakers, that would have one name.
     """
     with ThreadPoolExecutor(threads) as pool:
         headers = list(tracked(pool.map(_header, rows), rows, what="looked at", unit="recordings"))
@@ -59,7 +66,9 @@ def look_at(table: Path, rows: Sequence[Row], report: Report, threads: int) -> l
         words = words_of(row.text)
         if row.text and not words:
             report(UserError(f"no word in '{row.text}'", where=where, fix="Write what is said"))
-        speaker = _NO_ID.sub("_", row.speaker or ONE_SPEAKER)
+        for word in sorted(RESERVED.intersection(words)):
+            report(UserError(f"word '{word}' is reserved", where=where, fix="Remove it"))
+        speaker = _NO_SPEAKER.sub("_", row.speaker or ONE_SPEAKER)
         name = f"{speaker}-{_NO_ID.sub('_', row.file.stem)}"
         try:
             speakers.take(speaker, owner=row.speaker, where=where)
@@ -72,6 +81,7 @@ def look_at(table: Path, rows: Sequence[Row], report: Report, threads: int) -> l
                 speaker=speaker,
                 file=row.file.absolute(),
                 words=tuple(words),
+                left_out=frozenset(left_out(row.text)),
                 set=row.set,
                 seconds=header.seconds,
                 rate=header.rate,
@@ -136,6 +146,6 @@ def converted(recording: Recording, folder: Path, rate: int) -> Path:
     with audio.open_audio(str(recording.file)) as stream:
         samples = audio.read(stream, channel=0)
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{recording.id}.wav"
+    path = folder / f"{file_name(recording.id)}.wav"
     audio.write_wav(path, to_int16(resample(samples, rate=recording.rate, new_rate=rate)), rate)
     return path

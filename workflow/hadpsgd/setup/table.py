@@ -57,7 +57,9 @@ def read_rows(path: Path, report: Report) -> list[Row]:
     """
     text = _text(path)
     separator = max(SEPARATORS, key=text.partition("\n")[0].count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    lines = list(io.StringIO(text, newline=""))
+    csv.field_size_limit(max(len(text), csv.field_size_limit()))  # a quotation mark takes in all
+    reader = csv.reader(lines, delimiter=separator)
     header = [name.strip().lower() for name in next(reader, [])]
     if header == ["sep=", ""]:  # for Excel: the separator in a line of its own
         header = [name.strip().lower() for name in next(reader, [])]
@@ -68,8 +70,9 @@ def read_rows(path: Path, report: Report) -> list[Row]:
         if any(cell.strip() for cell in cells):
             filled = True
             where = f"{path}:{line}"
-            if last > line:
-                what = f'a quotation mark (") takes in all up to line {last}'
+            if last > line or (last == len(lines) and _is_open(lines[-1], separator)):
+                takes = f"takes in all up to line {last}" if last > line else "is not closed"
+                what = f'a quotation mark (") {takes}'
                 fix = "Close it in its line, or remove it; write a text into one line"
                 report(UserError(what, where=where, fix=fix))
                 continue
@@ -92,6 +95,15 @@ def read_rows(path: Path, report: Report) -> list[Row]:
         raise UserError("no recordings in it", where=path, fix="Write one line for each")
     _check(path, rows, places.keys(), report)
     return rows
+
+
+def _is_open(line: str, separator: str) -> bool:
+    """Whether a quotation mark is not closed in a line, after which there is none to take in."""
+    try:
+        list(csv.reader([line], delimiter=separator, strict=True))
+    except csv.Error as error:
+        return "unexpected end" in str(error)
+    return False
 
 
 def _text(path: Path) -> str:

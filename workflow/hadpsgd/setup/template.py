@@ -6,6 +6,9 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import yaml
+
+from hadpsgd.config.yaml_text import parsed
 from hadpsgd.setup.prepared import MOST_UNKNOWN, Corpus, Dictionary, limits, one_of_each
 from hadpsgd.setup.sizes import REPEATED_FRAMES, Size, size_for
 from hadpsgd.setup.start import command
@@ -50,7 +53,7 @@ def _head(name: str, cluster: str, config: Path) -> Iterator[str]:
         folder = f"profiles/{cluster}"
         yield f"# First put your queue or partition into {folder}/config.yaml, GPUs, memory and"
         yield f"# hours into {folder}/site.yaml."
-    yield f"name: {name}  # of the folder below results/"
+    yield f"name: {_text(name)}  # of the folder below results/"
     yield "seed: 1"
 
 
@@ -190,7 +193,15 @@ def _text(value: object) -> str:
     """A value as YAML, whatever its signs; a variable's name is no variable here."""
     text = str(value)
     plain = all(sign.isalnum() or sign in "/._-" for sign in text) and text[:1] not in "-"
-    return text if plain else json.dumps(text, ensure_ascii=False)
+    return text if plain and _is_text(text) else json.dumps(text, ensure_ascii=False)
+
+
+def _is_text(plain: str) -> bool:
+    """Whether YAML takes it for a text: no number, date, `no` or `null`."""
+    try:
+        return bool(parsed(plain) == plain)
+    except yaml.YAMLError:  # a date that there is not
+        return False
 
 
 def _shares(shares: dict[str, float], default: float) -> str:
