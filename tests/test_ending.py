@@ -99,3 +99,27 @@ def test_a_script_that_ends_in_the_middle_of_training(tmp_path: Path) -> None:
     told = "UserWarning: learner 1 left before finish(): the mean is that of the others"
     assert ran.stderr.count(told) == 1 and f"{script}:20" in ran.stderr
     assert "terminate called" not in ran.stderr and "Traceback" not in ran.stderr
+
+
+def test_nothing_comes_after_the_end() -> None:
+    model, trainer = trainer_of()
+    step(model, trainer)
+    trainer.finish()
+    trainer.finish()  # a second time it does nothing
+    for call in (trainer.state_dict, lambda: step(model, trainer)):
+        with pytest.raises(UserError, match="this trainer has finished"):
+            call()
+
+
+def afterwards(rank: int) -> None:  # noqa: ARG001
+    model, trainer = trainer_of(strategy="adpsgd", seconds=30)
+    batches = trainer.share([torch.ones(1)] * 4)
+    with trainer:
+        for _ in batches:
+            step(model, trainer)
+    next(iter(batches))
+
+
+def test_a_pool_has_nothing_after_the_end_and_says_so() -> None:
+    for outcome in collect(launch(2, afterwards), seconds=60).values():
+        assert "UserError: this trainer has finished" in outcome.error

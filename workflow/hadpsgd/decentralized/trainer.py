@@ -234,6 +234,8 @@ class Trainer:
         return f"{self._start}/{self._saved}"
 
     def _begin(self) -> None:
+        if self._finished:
+            raise UserError("this trainer has finished", fix="Make another with decentralize()")
         if not self._begun:
             if not self._agreed:
                 self._agree("")
