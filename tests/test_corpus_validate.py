@@ -334,6 +334,25 @@ def test_command(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "Traceback" not in said
 
 
+def test_what_no_stm_can_say(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without an stm of its own, transcripts are scored against as one."""
+    for name in ("wav.scp", "segments", "reco2file_and_channel"):
+        (data / name).write_text((data / name).read_text().replace("call-A", ";;-A"))
+    replace_line(data / "reco2file_and_channel", ";;-A call A", ";;-A ;;call A")
+    lines = ["ann-1 @ bob @", "ann-2 / bye", "bob-1 {hi ann}", "bob-2 bye@bye @"]
+    write_lines(data / "text", lines)
+    assert main(["validate", str(data)]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 5
+    assert f"{data}: recording ';;call' cannot be scored: " in told[0]
+    marks = [("@", "ann-1"), ("ann}", "bob-1"), ("{hi", "bob-1")]
+    for line, (word, utterance) in zip(told[1:4], marks, strict=True):
+        assert line.startswith(f"{data}/text: utterance {utterance}: '{word}' would not be scored")
+    write_lines(data / "stm", ["call A ann 0 2 bye", "call B bob 5 9 hi"])
+    write_lines(data / "reco2file_and_channel", [";;-A call A", "call-B call B"])
+    assert main(["validate", str(data)]) == 0
+
+
 def test_command_on_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", str(tmp_path / "nowhere")]) == 2
     assert "no such data directory" in capsys.readouterr().err

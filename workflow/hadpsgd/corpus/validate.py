@@ -62,6 +62,9 @@ class Checks:
     """By recording, the file and line that it comes from, where that is not wav.scp."""
     audio: bool = True
     """Whether recordings are looked at; without, only tables and words are."""
+    scored: bool = False
+    """Whether transcripts are looked at as references, where no stm is one. They pass the filters
+    of a config first, which only scoring knows."""
     allow_pipes: bool = False
     threads: int = 2
     """Headers read (or commands run) at a time."""
@@ -82,6 +85,8 @@ def validate(path: Path | str, checks: Checks, report: Report) -> Summary:
         _check_references(data, checks)
     except UserError as error:
         report(error)
+    if not plain_or_gzipped(data.path / "stm").is_file():
+        _check_transcripts(data, checks, report)
     lexicon = checks.lexicon
     counts = _count_words(data)
     missing: set[str] = set()
@@ -136,6 +141,19 @@ def _check_references(data: DataDir, checks: Checks) -> None:
     if glm.is_file():
         read_glm(glm, "stm")
         read_glm(glm, "ctm")
+
+
+def _check_transcripts(data: DataDir, checks: Checks, report: Report) -> None:
+    """Report what an stm made of them could not say: one line a recording or word."""
+    files = {data.file_and_channel(utterance)[0] for utterance in data}
+    for file in sorted(filter(stm.is_comment, files)):
+        report(stm.comment(file, where=data.path))
+    first: dict[str, str] = {}
+    for utterance in data if checks.scored else ():
+        for word in filter(stm.is_mark, utterance.words):
+            first.setdefault(word, utterance.id)
+    for word in sorted(first):
+        report(stm.mark(word, where=f"{data.path / 'text'}: utterance {first[word]}"))
 
 
 def _check_audio(data: DataDir, checks: Checks, report: Report) -> float:
