@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hadpsgd.corpus import audio, stm
+from hadpsgd.corpus.alike import alike, difference
 from hadpsgd.corpus.case import Case, Kind, better_case
 from hadpsgd.corpus.datadir import DataDir, Utterance, channel_of, sample_range
 from hadpsgd.corpus.dictdir import RESERVED, UNKNOWN
@@ -90,8 +91,8 @@ def validate(path: Path | str, checks: Checks, report: Report) -> Summary:
     lexicon = checks.lexicon
     counts = _count_words(data)
     missing: set[str] = set()
+    case = Case(kind=checks.case, lexicon=() if lexicon is None else lexicon)
     if lexicon is not None:
-        case = Case(kind=checks.case, lexicon=lexicon)
         missing = {w for w in counts if case.word(w) not in lexicon} - RESERVED - _NO_WORDS
     summary = Summary(
         utterances=len(data),
@@ -106,7 +107,8 @@ def validate(path: Path | str, checks: Checks, report: Report) -> Summary:
     if lexicon is not None and (fault := _other_case(data, counts, named, lexicon)):
         report(fault)
         named = set()
-    _check_words(data, counts, named, report)
+    looks = alike(map(case.word, named), case.lexicon)
+    _check_words(data, counts, {word: looks.get(case.word(word), "") for word in named}, report)
     return summary
 
 
@@ -231,10 +233,16 @@ def _other_case(
     )
 
 
-def _check_words(data: DataDir, counts: Counter[str], missing: set[str], report: Report) -> None:
-    """Report reserved and missing words: one line a word, with the first utterance that has it."""
+def _check_words(
+    data: DataDir, counts: Counter[str], missing: Mapping[str, str], report: Report
+) -> None:
+    """Report reserved and missing words: one line a word, with the first utterance that has it.
+
+    missing: words that the lexicon lacks to the one of it that looks the same; empty where none
+    does.
+    """
     wrong = RESERVED & set(counts)
-    if not wrong | missing:
+    if not wrong and not missing:
         return
     first: dict[str, str] = {}
     for utterance in data:
@@ -245,11 +253,10 @@ def _check_words(data: DataDir, counts: Counter[str], missing: set[str], report:
     for word in sorted(wrong):
         where = f"{path}: utterance {first[word]}"
         report(UserError(f"word '{word}' is reserved", where=where, fix="Remove it"))
-    for word in sorted(missing):
-        report(
-            UserError(
-                f"word '{word}' is not in the lexicon ({counts[word]} times)",
-                where=f"{path}: utterance {first[word]}",
-                fix=f"Add it to lexicon.txt or write {UNKNOWN}",
-            )
-        )
+    for word, entry in sorted(missing.items()):
+        what = f"word '{word}' is not in the lexicon ({counts[word]} times)"
+        fix = f"Add it to lexicon.txt or write {UNKNOWN}"
+        if entry:
+            what = f"{what} as it is written: {difference(word, entry=entry)}"
+            fix = "Write both alike: in Unicode's form NFC, without zero-width characters"
+        report(UserError(what, where=f"{path}: utterance {first[word]}", fix=fix))
