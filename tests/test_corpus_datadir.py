@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from hadpsgd.corpus import audio
 from hadpsgd.corpus.datadir import AudioReader, DataDir
 from hadpsgd.corpus.resample import resample, to_int16
-from hadpsgd.corpus.tables import read_counts, read_table, write_table
+from hadpsgd.corpus.tables import raise_fault, read_counts, read_table, write_table
+from hadpsgd.corpus.validate import Checks, validate
 from hadpsgd.errors import UserError
 
 
@@ -130,6 +131,29 @@ def test_pipes_run_only_where_allowed(data: Path) -> None:
         reader.read(utterance)
     with AudioReader(found, RATE, allow_pipes=True) as reader:
         np.testing.assert_array_equal(reader.read(utterance), tone(10, 880)[20000:28000])
+
+
+@pytest.mark.parametrize("piped", [False, True])
+@pytest.mark.parametrize(
+    ("name", "subtype"), [("a.wav", "GSM610"), ("a.au", "G721_32"), ("a.wav", "NMS_ADPCM_16")]
+)
+def test_audio_in_which_nothing_can_be_sought(
+    data: Path, name: str, subtype: str, piped: bool
+) -> None:
+    """`hadpsgd validate` took it, and `hadpsgd features` said that it were damaged."""
+    place = data.parents[1] / "audio" / name
+    soundfile.write(place, np.random.default_rng(1).normal(0, 0.1, 10 * RATE), RATE, subtype)
+    with soundfile.SoundFile(place) as stream:
+        whole = stream.read(stream.frames, dtype="float32") * np.float32(audio.INT16)
+    location = f"cat {place} |" if piped else str(place)
+    write_lines(data / "wav.scp", [f"call-A {location}", f"call-B {location}"])
+    replace_line(data / "segments", "ann-2 call-A 3 4.5", "ann-2 call-A 1 4.5")
+    validate(data, Checks(allow_pipes=True, scored=True), raise_fault)
+    found = DataDir.read(data)
+    with AudioReader(found, RATE, allow_pipes=True) as reader:  # forwards, back, and once more
+        for utterance in (*found, *reversed(list(found)), found.utterances["bob-1"]):
+            begin, end = int(utterance.start * RATE), int((utterance.end or 0) * RATE)
+            np.testing.assert_array_equal(reader.read(utterance), whole[begin:end])
 
 
 def test_failing_pipe_is_named(data: Path) -> None:

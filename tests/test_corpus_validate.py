@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import soundfile
 from corpus_data import RATE, make_data, replace_line, tone, write_lines
 
 from hadpsgd.cli import main
-from hadpsgd.corpus.dictdir import read_lexicon
+from hadpsgd.corpus.dictdir import Lexicon, read_lexicon
 from hadpsgd.corpus.validate import Checks, validate
 from hadpsgd.errors import UserError
 
@@ -310,6 +311,50 @@ def test_lexicon_faults(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("phone", ["<eps>", "#1", "#nonterm"])
+def test_phones_that_are_symbols_of_graphs(
+    data: Path, capsys: pytest.CaptureFixture[str], phone: str
+) -> None:
+    """Only `hadpsgd lang` refused them, with a file that the user had not written."""
+    lexicon = data.parents[1] / "lexicon.txt"
+    write_lines(lexicon, ["ann AE N", "bob B", "bye B AY", f"hello HH {phone}", "hi HH"])
+    told = f"{lexicon}:4: '{phone}' of word 'hello' cannot be a phone: reserved. Rename it"
+    main(["validate", str(data), "--lexicon", str(lexicon)])
+    assert told in capsys.readouterr().err.splitlines()
+    sets = {"train": str(data), "dev": str(data), "tests": {"eval": str(data)}}
+    corpus = {"kind": "kaldi", **sets, "dict_dir": str(lexicon)}
+    config = data.parents[1] / "c.yaml"
+    config.write_text(json.dumps({"name": "c", "corpus": corpus}))
+    out = str(data.parents[1] / "out")
+    assert main(["corpus", "--config", str(config), "--out", out]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("word", "entry", "told"),
+    [
+        ("cafe\u0301", "caf\u00e9", "it has U+0301, and 'caf\u00e9' there U+00E9"),
+        ("caf\u00e9", "cafe\u0301", "it has U+00E9, and 'cafe\u0301' there U+0301"),
+        ("he\u200bllo", "hello", "it has U+200B, and 'hello' there ASCII alone"),
+        ("hello", "hello\ufeff", "it has ASCII alone, and 'hello\ufeff' there U+FEFF"),
+        ("CAFE\u0301", "caf\u00e9", "it has U+0301, and 'caf\u00e9' there U+00E9"),
+    ],
+)
+def test_words_that_look_like_one_of_the_lexicon(
+    data: Path, word: str, entry: str, told: str
+) -> None:
+    lexicon = Lexicon({each: [("SPN",)] for each in ("ann", "bob", "bye", "hi", "hello", entry)})
+    if word == "hello":
+        del lexicon.words["hello"]
+    write_lines(data / "text", ["ann-1 bye bob", "ann-2 bye", "bob-1 hi ann", f"bob-2 bye {word}"])
+    found: list[UserError] = []
+    checks = Checks(sample_rate=RATE, lexicon=lexicon, case="lower" if word.isupper() else "as-is")
+    validate(data, checks, found.append)
+    assert [str(fault).partition("utterance ")[2].partition(". ")[0] for fault in found] == [
+        f"bob-2: word '{word}' is not in the lexicon (1 times) as it is written: {told}"
+    ]
+
+
 def test_oov_within_the_limit_is_counted(data: Path) -> None:
     found: list[UserError] = []
     lexicon = {"hello", "bob", "bye", "hi"}
@@ -332,6 +377,25 @@ def test_command(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert said.count("\n") == 4  # three faults and the count
     assert "3 faults" in said.splitlines()[-1]
     assert "Traceback" not in said
+
+
+def test_what_no_stm_can_say(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without an stm of its own, transcripts are scored against as one."""
+    for name in ("wav.scp", "segments", "reco2file_and_channel"):
+        (data / name).write_text((data / name).read_text().replace("call-A", ";;-A"))
+    replace_line(data / "reco2file_and_channel", ";;-A call A", ";;-A ;;call A")
+    lines = ["ann-1 @ bob @", "ann-2 / bye", "bob-1 {hi ann}", "bob-2 bye@bye @"]
+    write_lines(data / "text", lines)
+    assert main(["validate", str(data)]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 5
+    assert f"{data}: recording ';;call' cannot be scored: " in told[0]
+    marks = [("@", "ann-1"), ("ann}", "bob-1"), ("{hi", "bob-1")]
+    for line, (word, utterance) in zip(told[1:4], marks, strict=True):
+        assert line.startswith(f"{data}/text: utterance {utterance}: '{word}' would not be scored")
+    write_lines(data / "stm", ["call A ann 0 2 bye", "call B bob 5 9 hi"])
+    write_lines(data / "reco2file_and_channel", [";;-A call A", "call-B call B"])
+    assert main(["validate", str(data)]) == 0
 
 
 def test_command_on_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

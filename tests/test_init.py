@@ -403,6 +403,16 @@ def test_english_pronunciations(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "'\u65e5\u672c' has no English pronunciation (it is not in Latin letters)" in told
 
 
+def test_english_pronunciations_of_words_in_capitals(tmp_path: Path) -> None:
+    """They are no abbreviations, which espeak-ng spells out."""
+    data = make_data(tmp_path / "k")
+    write_lines(data / "text", [f"{name} LET US DO IT" for name in said(tmp_path / "k", "train")])
+    assert init(tmp_path, "--kaldi", str(data), "--lexicon", "english") == 0
+    lexicon = (tmp_path / "data" / "dict" / "lexicon.txt").read_text().splitlines()
+    assert {"US AH S", "IT IH T", "LET L EH T"} < set(lexicon)
+    assert not {"US Y UW EH S", "IT AY T IY"} & set(lexicon)
+
+
 def test_words_that_train_lacks_are_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -254,14 +255,17 @@ def test_files_come_back_as_they_were_written(tmp_path: Path) -> None:
     reference = [
         Segment(file="f", channel="a", speaker="s", begin=0.0, end=1.5, text="x y", label="<o,f>"),
         Segment(file="f", channel="a", speaker="s", begin=2, end=3, text=""),
+        Segment(file="f", channel="a", speaker="s", begin=3, end=4, text="<b> x", label="<O>"),
     ]
     words = [
         TimedWord(file="f", channel="a", begin=0.25, duration=0.5, word="x"),
         TimedWord(file="f", channel="a", begin=1.0, duration=0.25, word="y", confidence=0.875),
     ]
-    formats.write_lines(tmp_path / "stm", reference)
+    unlabelled = [*reference[:2], replace(reference[2], label="")]
     formats.write_lines(tmp_path / "ctm", words)
-    assert stm.read(tmp_path / "stm") == reference
+    for segments in (reference, unlabelled):  # `<b>` is a word, and not a label
+        formats.write_lines(tmp_path / "stm", segments)
+        assert stm.read(tmp_path / "stm") == reference
     assert formats.read_ctm(tmp_path / "ctm") == words
 
 

@@ -109,6 +109,35 @@ def test_overlapping_utterances_without_an_stm(
     assert "r-2" not in (out / "ctm").read_text()
 
 
+def test_recordings_that_differ_in_case_alone(decoded: tuple[Path, Path], tmp_path: Path) -> None:
+    """A perfect hypothesis had errors: NIST's tools, and we, take both for one file."""
+    folder, data = decoded
+    names = ["a-1", "a-2", "b-1", "b-2"]
+    with (folder / "lat.1.gz").open("wb") as stream:
+        for name in names:
+            stream.write(lattice_io.entry(name, chain([1, 2], [1.0, 0.5 + name.endswith("2")])))
+    (data / "utt2spk").write_text("a-1 a\na-2 a\nb-1 b\nb-2 b\n")
+    (data / "text").write_text("a-1 no\na-2 yes\nb-1 no\nb-2 yes yes\n")
+    (data / "segments").write_text("a-1 X1 0 2\na-2 X1 4 6\nb-1 x1 2 4\nb-2 x1 6 8\n")
+    (data / "wav.scp").write_text("X1 1.wav\nx1 2.wav\n")
+    (tmp_path / "config.yaml").write_text("name: t\ncorpus: {kind: an4}\n")
+    (tmp_path / "tuned.json").write_text('{"lm_weight": 10, "word_penalty": 0}')
+    out = tmp_path / "score"
+    arguments = ["--config", str(tmp_path / "config.yaml"), "--decode", str(folder)]
+    arguments += ["--data", str(data), "--tuned", str(tmp_path / "tuned.json"), "--out", str(out)]
+    for own in (False, True):
+        if own:  # a reference of the user's own, in order of time
+            lines = ["X1 1 a 0 2 no", "x1 1 b 2 4 no", "X1 1 a 4 6 yes", "x1 1 b 6 8 yes yes"]
+            (data / "stm").write_text("".join(f"{line}\n" for line in lines))
+        assert main(["score", *arguments]) == 0
+        report = json.loads((out / "wer.json").read_text())
+        assert [report[key] for key in ("words", "sub", "del", "ins")] == [5, 0, 1, 0]
+        assert not report["nist"] or report["nist"].get("agrees"), report["nist"]
+        scored = nist.score_ctm(stm.read(out / "stm"), formats.read_ctm(out / "ctm"))
+        found = utterances_of(scored, DataDir.read(data, audio=False))
+        assert sorted(found.values()) == names
+
+
 def test_nbest_and_phone_times_of_a_decoding(decoded: tuple[Path, Path], tmp_path: Path) -> None:
     folder, data = decoded
     (folder / "phones.txt").write_text("<eps> 0\nAH 1\n#0 2\n")

@@ -427,6 +427,58 @@ def test_a_data_directory_brings_its_stm_and_glm(tmp_path: Path) -> None:
     assert nist.total(Reference.of(data, {}, Filters()).score(words)).ins == 1
 
 
+@pytest.mark.parametrize("glm", [False, True])
+def test_a_first_word_that_looks_like_a_label(rules: Path, tmp_path: Path, glm: bool) -> None:
+    """NIST's tools took it for one, and so did we where the stm was read again."""
+    if glm:  # hubscr wants letters alone in the end
+        rules.write_text(GLM.replace("[ UH HUH ]", " <B> => B\n[ UH HUH ]"))
+    else:
+        rules.unlink()
+    (tmp_path / "utt2spk").write_text("a-1 a\na-2 a\n")
+    (tmp_path / "text").write_text("a-1 <b> will\na-2 i will\n")
+    reference = Reference.of(DataDir.read(tmp_path, audio=False), {"a-1": 2.0}, Filters())
+    words = [
+        TimedWord(file=file, channel="1", begin=0.1 * i, duration=0.1, word=word)
+        for file, said in (("a-1", "<b> will"), ("a-2", "i was"))
+        for i, word in enumerate(said.split())
+    ]
+    scored = reference.score(words)
+    assert (nist.total(scored).words, nist.total(scored).errors) == (4, 1)
+    formats.write_lines(tmp_path / "again.stm", reference.segments, reference.comments)
+    again = Reference.read(stm=tmp_path / "again.stm")
+    assert [s.text for s in again.segments] == ["<b> will", "i will"]
+    checked = reference.checked(words, scored)
+    assert not checked or checked.get("agrees"), checked
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a { b } c", "1 0.00: '{' would not be scored as a word: NIST's tools take { a / b }"),
+        ("home @ last", "1 0.00: '@' would not be scored as a word"),
+        ("a {b c}", "1 0.00: '{b' would not be scored as a word"),
+        ("a / b a@b", ""),
+        ("a [{}] b", ""),
+    ],
+)
+def test_transcripts_that_are_no_stm(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "utt2spk").write_text("a-1 a\n")
+    (tmp_path / "text").write_text(f"a-1 {text}\n")
+    data, filters = DataDir.read(tmp_path, audio=False), Filters(frozenset(), (r"\[.*\]",))
+    if not told:
+        assert Reference.of(data, {}, filters).segments
+        return
+    with pytest.raises(UserError, match=re.escape(f"text: a-1 {told}")):
+        Reference.of(data, {}, filters)
+
+
+def test_a_recording_whose_lines_were_comments(tmp_path: Path) -> None:
+    (tmp_path / "utt2spk").write_text(";;a-1 ;;a\n")
+    (tmp_path / "text").write_text(";;a-1 yes\n")
+    with pytest.raises(UserError, match=r"recording ';;a-1' cannot be scored: .* are comments"):
+        Reference.of(DataDir.read(tmp_path, audio=False), {}, Filters())
+
+
 @needs_sclite
 @pytest.mark.usefixtures("rules")
 def test_labels_of_an_stm_stay_defined(tmp_path: Path) -> None:

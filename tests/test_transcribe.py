@@ -412,6 +412,9 @@ def test_every_file_has_a_name_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="no recording"):
         find([tmp_path / "empty"])
+    (tmp_path / ";;x.wav").touch()
+    with pytest.raises(UserError, match=r";;x\.wav: lines of CTM files .* are comments"):
+        find([tmp_path / ";;x.wav"])
 
 
 def test_speech_is_cut_at_silences() -> None:

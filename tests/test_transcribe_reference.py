@@ -52,3 +52,10 @@ def test_a_tabulator_may_stand_after_the_name(tmp_path: Path) -> None:
     """As spreadsheets write it."""
     (file := tmp_path / "ref.txt").write_text("first\tYES NO\r\nsecond\t\n")
     assert counts(file, heard("first", "yes no"), heard("second", "")) == (2, 0)
+
+
+def test_channels_of_an_stm_in_lower_case(tmp_path: Path) -> None:
+    """Its `a` is A, and that our 1."""
+    for channel in ("1", "A", "a"):
+        (file := tmp_path / "ref.stm").write_text(f"first {channel} s 0 9 YES NO\n")
+        assert counts(file, heard("first", "yes oh")) == (2, 1)

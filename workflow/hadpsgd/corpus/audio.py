@@ -9,7 +9,7 @@ import io
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import soundfile
@@ -23,6 +23,8 @@ _UNKNOWN_LENGTH = (0, 0x7FFFFFFF, 0x7FFFF000, 0x7FFFF024, 0xFFFFFFFF)
 _GUESSED = 0.01, 8192
 """Of the length, or bytes: by so much a header may be wrong that a program writes before the audio.
 sox guesses the length of MP3: an encoder's delay too long, 0.07 s of 8 kHz."""
+_BLOCK = 1 << 20
+"""Samples that are passed over at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,40 @@ class AudioInfo:
     def seconds(self) -> float:
         """Duration."""
         return self.frames / self.rate
+
+
+class _Sound(soundfile.SoundFile):
+    """A file that is read from any place, although libsndfile cannot seek in some kinds (GSM 6.10,
+    G.721): they are read up to there, if need be from the beginning again."""
+
+    def __init__(self, source: str | io.BytesIO) -> None:
+        super().__init__(source)
+        self._source = source
+        self._passed = 0
+
+    def read(self, frames: int = -1, *args: Any, **settings: Any) -> np.ndarray:
+        """The next samples."""
+        found: np.ndarray = super().read(frames, *args, **settings)
+        self._passed += len(found)
+        return found
+
+    def seek(self, frames: int, *whence: int) -> int:
+        """Go to a sample; where the file ends before it, to the end."""
+        if self.seekable():
+            return int(super().seek(frames, *whence))
+        if frames < self._passed:
+            self._begin_again()
+        while self._passed < frames:
+            if not len(self.read(min(_BLOCK, frames - self._passed), dtype="float32")):
+                break
+        return self._passed
+
+    def _begin_again(self) -> None:
+        self.close()
+        if isinstance(self._source, io.BytesIO):
+            self._source.seek(0)
+        super().__init__(self._source)
+        self._passed = 0
 
 
 def is_pipe(location: str) -> bool:
@@ -121,7 +157,7 @@ def write_wav(path: Path, samples: np.ndarray, rate: int, subtype: str = "PCM_16
 
 def _open(source: str | io.BytesIO, location: str) -> soundfile.SoundFile:
     try:
-        return soundfile.SoundFile(source)
+        return _Sound(source)
     except soundfile.SoundFileError as error:
         reason = str(error).split(": ", 1)[-1].rstrip(".")
         raise UserError(f"not readable as audio ({reason})", where=location) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,6 +33,9 @@ class Lexicon:
 
     def __contains__(self, word: object) -> bool:
         return word in self.words
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.words)
 
     def __len__(self) -> int:
         return len(self.words)

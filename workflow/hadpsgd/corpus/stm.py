@@ -18,6 +18,9 @@ from hadpsgd.files import read_whole, write_text
 IGNORED = ("IGNORE_TIME_SEGMENT_IN_SCORING", "IGNORETIMESEGMENTINSCORING")
 """Words that keep a segment from being scored."""
 _NAMED = 5
+_NO_LABEL = "<O>"
+COMMENTS = (';; LABEL "O" "Overall" "Overall"',)
+"""What defines the label of segments that have none: hubscr stops at one that is not defined."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +48,9 @@ class Segment:
     def line(self) -> str:
         """The line of an STM file."""
         parts = [self.file, self.channel, self.speaker, f"{self.begin:.2f}", f"{self.end:.2f}"]
-        return " ".join([*parts, *([self.label] if self.label else []), self.text]).rstrip()
+        # a first word such as <b> would be the label
+        label = self.label or (_NO_LABEL if self.text.startswith("<") else "")
+        return " ".join([*parts, *([label] if label else []), self.text]).rstrip()
 
 
 def is_comment(line: str) -> bool:
@@ -232,6 +237,38 @@ def check_marks(path: Path, segments: Iterable[Segment], *, filtered: bool) -> N
         if filtered and wrong_parentheses(segment.text):
             fix = "Correct it; Kaldi's data preparation writes (( as ("
             raise UserError("parentheses that do not fit", where=where, fix=fix)
+
+
+def check_transcripts(path: Path, segments: Iterable[Segment]) -> None:
+    """Transcripts that become an STM may have nothing that is no word there.
+
+    Raises:
+        UserError: the first segment whose line were a comment, or which has a mark for a word.
+    """
+    for segment in segments:
+        where = f"{path}: {segment.file} {segment.channel} {segment.begin:.2f}"
+        if is_comment(segment.file):
+            raise comment(segment.file, where=where)
+        for word in filter(is_mark, segment.text.split()):
+            raise mark(word, where=where)
+
+
+def is_mark(word: str) -> bool:
+    """Whether it is no word in an STM: @ is nothing, and braces hold alternatives, inside of words,
+    too. (A / outside of braces is a word.)"""
+    return word == "@" or "{" in word or "}" in word
+
+
+def comment(file: str, *, where: object) -> UserError:
+    """What is told of a recording that NIST's tools cannot see."""
+    what = f"recording '{file}' cannot be scored: lines of STM and CTM that begin so are comments"
+    return UserError(what, where=where, fix="Rename it")
+
+
+def mark(word: str, *, where: object) -> UserError:
+    """What is told of a word that is none for NIST's tools."""
+    what = f"'{word}' would not be scored as a word: NIST's tools take {{ a / b }} and @ for marks"
+    return UserError(what, where=where, fix="Write it otherwise, or give an stm")
 
 
 def wrong_braces(text: str) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hadpsgd.corpus import audio, stm
+from hadpsgd.corpus.alike import alike, difference
 from hadpsgd.corpus.case import Case, Kind, better_case
 from hadpsgd.corpus.datadir import DataDir, Utterance, channel_of, sample_range
 from hadpsgd.corpus.dictdir import RESERVED, UNKNOWN
@@ -62,6 +63,9 @@ class Checks:
     """By recording, the file and line that it comes from, where that is not wav.scp."""
     audio: bool = True
     """Whether recordings are looked at; without, only tables and words are."""
+    scored: bool = False
+    """Whether transcripts are looked at as references, where no stm is one. They pass the filters
+    of a config first, which only scoring knows."""
     allow_pipes: bool = False
     threads: int = 2
     """Headers read (or commands run) at a time."""
@@ -82,11 +86,13 @@ def validate(path: Path | str, checks: Checks, report: Report) -> Summary:
         _check_references(data, checks)
     except UserError as error:
         report(error)
+    if not plain_or_gzipped(data.path / "stm").is_file():
+        _check_transcripts(data, checks, report)
     lexicon = checks.lexicon
     counts = _count_words(data)
     missing: set[str] = set()
+    case = Case(kind=checks.case, lexicon=() if lexicon is None else lexicon)
     if lexicon is not None:
-        case = Case(kind=checks.case, lexicon=lexicon)
         missing = {w for w in counts if case.word(w) not in lexicon} - RESERVED - _NO_WORDS
     summary = Summary(
         utterances=len(data),
@@ -101,7 +107,8 @@ def validate(path: Path | str, checks: Checks, report: Report) -> Summary:
     if lexicon is not None and (fault := _other_case(data, counts, named, lexicon)):
         report(fault)
         named = set()
-    _check_words(data, counts, named, report)
+    looks = alike(map(case.word, named), case.lexicon)
+    _check_words(data, counts, {word: looks.get(case.word(word), "") for word in named}, report)
     return summary
 
 
@@ -136,6 +143,19 @@ def _check_references(data: DataDir, checks: Checks) -> None:
     if glm.is_file():
         read_glm(glm, "stm")
         read_glm(glm, "ctm")
+
+
+def _check_transcripts(data: DataDir, checks: Checks, report: Report) -> None:
+    """Report what an stm made of them could not say: one line a recording or word."""
+    files = {data.file_and_channel(utterance)[0] for utterance in data}
+    for file in sorted(filter(stm.is_comment, files)):
+        report(stm.comment(file, where=data.path))
+    first: dict[str, str] = {}
+    for utterance in data if checks.scored else ():
+        for word in filter(stm.is_mark, utterance.words):
+            first.setdefault(word, utterance.id)
+    for word in sorted(first):
+        report(stm.mark(word, where=f"{data.path / 'text'}: utterance {first[word]}"))
 
 
 def _check_audio(data: DataDir, checks: Checks, report: Report) -> float:
@@ -213,10 +233,16 @@ def _other_case(
     )
 
 
-def _check_words(data: DataDir, counts: Counter[str], missing: set[str], report: Report) -> None:
-    """Report reserved and missing words: one line a word, with the first utterance that has it."""
+def _check_words(
+    data: DataDir, counts: Counter[str], missing: Mapping[str, str], report: Report
+) -> None:
+    """Report reserved and missing words: one line a word, with the first utterance that has it.
+
+    missing: words that the lexicon lacks to the one of it that looks the same; empty where none
+    does.
+    """
     wrong = RESERVED & set(counts)
-    if not wrong | missing:
+    if not wrong and not missing:
         return
     first: dict[str, str] = {}
     for utterance in data:
@@ -227,11 +253,10 @@ def _check_words(data: DataDir, counts: Counter[str], missing: set[str], report:
     for word in sorted(wrong):
         where = f"{path}: utterance {first[word]}"
         report(UserError(f"word '{word}' is reserved", where=where, fix="Remove it"))
-    for word in sorted(missing):
-        report(
-            UserError(
-                f"word '{word}' is not in the lexicon ({counts[word]} times)",
-                where=f"{path}: utterance {first[word]}",
-                fix=f"Add it to lexicon.txt or write {UNKNOWN}",
-            )
-        )
+    for word, entry in sorted(missing.items()):
+        what = f"word '{word}' is not in the lexicon ({counts[word]} times)"
+        fix = f"Add it to lexicon.txt or write {UNKNOWN}"
+        if entry:
+            what = f"{what} as it is written: {difference(word, entry=entry)}"
+            fix = "Write both alike: in Unicode's form NFC, without zero-width characters"
+        report(UserError(what, where=f"{path}: utterance {first[word]}", fix=fix))

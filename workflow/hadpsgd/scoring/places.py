@@ -16,9 +16,10 @@ def places(data: DataDir) -> dict[str, Place]:
     With an stm those of its recording. Without one the utterances are the reference: NIST's tools
     give words to segments by time alone, so an utterance that overlaps one before it stands in a
     file of its own (r-2, r-3, ... beside r), where it meets its own words. (Names of channels
-    are no place for it: hubscr wants letters or numbers alone.)
+    are no place for it: hubscr wants letters or numbers alone.) They fold case, too: recordings
+    that differ in it alone are one file.
     """
-    true = {utterance.id: data.file_and_channel(utterance) for utterance in data}
+    true = _spelled_once({utterance.id: data.file_and_channel(utterance) for utterance in data})
     if plain_or_gzipped(data.path / "stm").exists():
         return true
     by_channel: dict[Place, list[Utterance]] = {}
@@ -42,12 +43,23 @@ def places(data: DataDir) -> dict[str, Place]:
 
 def said(data: DataDir, placed: dict[str, Place]) -> str:
     """A line on the utterances that stand in files of their own; empty where none does."""
-    apart = [each.id for each in data if placed[each.id] != data.file_and_channel(each)]
+    apart = [each.id for each in data if _key(placed[each.id]) != _key(data.file_and_channel(each))]
     if not apart:
         return ""
     first = f"(first: {apart[0]}, scored as file {placed[apart[0]][0]})"
     what = "utterance overlaps" if len(apart) == 1 else "utterances overlap"
     return f"{data.path}: {len(apart)} {what} another of its channel {first}"
+
+
+def _spelled_once(true: dict[str, Place]) -> dict[str, Place]:
+    """The same places, names spelled as they are first: sorted by two spellings, the segments
+    and words of one file would be out of order."""
+    files: dict[str, str] = {}
+    channels: dict[str, str] = {}
+    return {
+        name: (files.setdefault(file.lower(), file), channels.setdefault(channel.lower(), channel))
+        for name, (file, channel) in true.items()
+    }
 
 
 def _suffix(file: str, channel: str, taken: set[Place]) -> str:

@@ -46,12 +46,19 @@ class Reference:
     @classmethod
     def of(cls, data: DataDir, seconds: dict[str, float], filters: Filters) -> Reference:
         """The data directory's `stm` and `glm`; without stm, its transcripts, which pass the
-        filters of hypotheses: a noise that counts in one of both is always an error."""
+        filters of hypotheses: a noise that counts in one of both is always an error.
+
+        Raises:
+            UserError: the STM is none, or the transcripts cannot be one.
+        """
         stm, rules = (plain_or_gzipped(data.path / name) for name in ("stm", "glm"))
         glm_path = rules if rules.exists() else None
         if not stm.exists():
             said = segments(data, seconds)
-            return cls([replace(s, text=filters.text(s.text)) for s in said], glm_path)
+            said = [replace(s, text=filters.text(s.text)) for s in said]
+            stm_file.check_transcripts(data.path / "text", said)
+            labelled = any(segment.text.startswith("<") for segment in said)
+            return cls(said, glm_path, stm_file.COMMENTS if labelled else ())
         return cls.read(stm=stm, glm_path=glm_path)
 
     @classmethod

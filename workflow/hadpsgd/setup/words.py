@@ -74,7 +74,7 @@ def english(words: Iterable[str], sentences: Sequence[str]) -> Pronunciations:
         if not all(_is_latin(sign) for sign in word):  # espeak-ng would say "Chinese letter"
             raise _not_english(word, "it is not in Latin letters")
         try:
-            phones = to_phones([p for group in espeak.phonemes(word) for p in group])
+            phones = to_phones([p for group in espeak.phonemes(word.lower()) for p in group])
         except ValueError as error:
             raise _not_english(word, str(error)) from None
         if not phones:

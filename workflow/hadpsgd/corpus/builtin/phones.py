@@ -59,13 +59,14 @@ def make_lexicon(
     """Pronunciations of words, sorted: alone and, of those in sentences, the usual ones.
 
     Sentences (words without punctuation) show reduced forms: `to` before a vowel, `a`, `them`.
-    Only sentences in which espeak-ng gives each word phonemes of its own are counted.
+    Only sentences in which espeak-ng gives each word phonemes of its own are counted. It gets all
+    in lower case: capitals it may spell out (`IT` as AY T IY).
     """
     lexicon: dict[str, set[tuple[str, ...]]] = {word: set() for word in words}
     for accent in accents:
         espeak.accent(accent)
         for word, pronunciations in lexicon.items():
-            alone = (p for group in espeak.phonemes(word) for p in group)
+            alone = (p for group in espeak.phonemes(word.lower()) for p in group)
             pronunciations.add(to_phones(list(alone)))
         for word, counts in _in_context(espeak, sentences).items():
             usual = _RARE * counts.total()
@@ -77,7 +78,7 @@ def _in_context(espeak: Espeak, sentences: Iterable[str]) -> dict[str, Counter[t
     found: dict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
     for sentence in sentences:
         words = sentence.split()
-        groups = espeak.phonemes(sentence)
+        groups = espeak.phonemes(sentence.lower())
         if len(words) == len(groups):
             for word, group in zip(words, groups, strict=True):
                 found[word][to_phones(group)] += 1

@@ -117,10 +117,15 @@ def _check_phones(folder: Path, silence: Groups, nonsilence: Groups) -> set[str]
         for phone in (phone for group in groups for phone in group):
             if phone in seen:
                 raise UserError(f"phone '{phone}' is listed twice", where=folder / name)
-            if phone in RESERVED_PHONES or phone.startswith("#"):
+            if _is_reserved(phone):
                 raise UserError(f"'{phone}' cannot be a phone: reserved", where=folder / name)
             seen.add(phone)
     return seen
+
+
+def _is_reserved(phone: str) -> bool:
+    """Whether it is a symbol of Kaldi's graphs: of nothing, or what tells homophones apart."""
+    return phone in RESERVED_PHONES or phone.startswith("#")
 
 
 def _lexicon(folder: Path, phones: set[str]) -> tuple[Pronunciation, ...]:
@@ -153,8 +158,8 @@ def read_pronunciations(
     """Yield (file and line, pronunciation) of lexicon.txt (`word phone ...`), lexiconp.txt
     (`word probability phone ...`) or lexiconp_silprob.txt (three more numbers: `Beside`).
 
-    Faults reported: a word without phones, a pronunciation twice, a reserved word, a probability
-    or factor that is none.
+    Faults reported: a word without phones, a pronunciation twice, a reserved word or phone, a
+    probability or factor that is none.
 
     Raises:
         UserError: the file is not there, not UTF-8, has Windows line ends or no word.
@@ -169,6 +174,8 @@ def read_pronunciations(
             fault, fix = f"word '{word}' has no phones", f"Write: word{' number' * numbers} phones"
         elif word in RESERVED_WORDS or word.startswith("#"):
             fault, fix = f"word '{word}' is reserved", "Remove it"
+        elif phone := next(filter(_is_reserved, phones), ""):
+            fault, fix = f"'{phone}' of word '{word}' cannot be a phone: reserved", "Rename it"
         elif (word, phones) in seen:
             fault, fix = f"pronunciation of '{word}' twice", "Remove one"
         elif (probability := _probability(*given[:1])) is None:

@@ -40,7 +40,7 @@ def score(reference: Path, found: Sequence[Transcript], keys: Sequence[str], fil
         whole = Reference(_of_lines(reference, found, keys, filters), glm)
     if not whole.segments:
         raise _of_others(reference, keys)
-    named = {(s.file.lower(), s.channel) for s in whole.segments}
+    named = {(s.file.lower(), s.channel.upper()) for s in whole.segments}
     _tell_of_others(reference, keys, {file for file, _ in named})
     words = [_as_named(word, named) for each in found for word in each.words]
     files = {file for file, _ in named}
@@ -116,7 +116,7 @@ def _texts(path: Path) -> dict[str, str]:
 
 
 def _as_named(word: TimedWord, named: set[tuple[str, str]]) -> TimedWord:
-    """The word with its channel as the reference calls it."""
+    """The word with its channel as the reference calls it; `named`: in lower and upper case."""
     file, other = word.file.lower(), _OTHER_NAMES.get(word.channel)
     if (file, word.channel) in named or other is None or (file, other) not in named:
         return word

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hadpsgd.corpus.stm import is_comment
 from hadpsgd.errors import UserError
 
 ENDINGS = (".wav", ".flac", ".sph", ".mp3", ".ogg", ".opus", ".aif", ".aiff", ".au", ".w64")
@@ -35,7 +36,8 @@ def find(given: Sequence[Path]) -> list[Source]:
     the same one, they have endings and as many folders before them as tell them apart.
 
     Raises:
-        UserError: nothing has one of the names, or a folder has no recording.
+        UserError: nothing has one of the names, a folder has no recording, or a name begins as
+            comments of CTM files do.
     """
     found: dict[Path, Path] = {}  # by the file itself: its path below what was given
     for path in given:
@@ -51,6 +53,10 @@ def find(given: Sequence[Path]) -> list[Source]:
         else:
             raise UserError("no such file or folder", where=path)
     names = _names(found)
+    for path, name in names.items():
+        if is_comment(name):
+            what = "lines of CTM files that begin with ;; are comments"
+            raise UserError(what, where=path, fix="Rename it")
     return [Source(path=path, name=names[path]) for path in found]
 
 
