@@ -93,6 +93,11 @@ CASES: list[tuple[str, Callable[[Path], object], list[str]]] = [
         line("wav.scp", "call-A audio/call.wav", "call-A call.wav"),
         ["/call.wav: missing audio file. Correct wav.scp (docs/corpora.md says where relative"],
     ),
+    (
+        "a name that no file can have",
+        line("wav.scp", "call-A audio/call.wav", f"call-A audio/{300 * 'x'}.wav"),
+        ["x.wav: missing audio file"],
+    ),
     ("truncated wav", truncate, ["100 of 320000 bytes are missing"] * 2),
     ("cut in the header", truncate_header, ["truncated audio: no data chunk"] * 2),
     ("empty wav", lambda d: wav(d).write_bytes(b""), ["truncated audio: empty file"] * 2),

@@ -27,9 +27,11 @@ from hadpsgd.scoring.formats import read_ctm
 from hadpsgd.scoring.hypotheses import Recognised
 from hadpsgd.scoring.transcribe.channels import take_apart
 from hadpsgd.scoring.transcribe.left import Left
+from hadpsgd.scoring.transcribe.outputs import write
 from hadpsgd.scoring.transcribe.recognise import Done, Recogniser
 from hadpsgd.scoring.transcribe.sources import find
 from hadpsgd.scoring.transcribe.speech import speech
+from hadpsgd.scoring.transcribe.transcript import Transcript
 
 RATE = 8000
 RUN = "hadpsgd-2x2-dpsgd"  # the same bits every time, where all else is the same
@@ -415,6 +417,16 @@ def test_every_file_has_a_name_of_its_own(tmp_path: Path) -> None:
     (tmp_path / ";;x.wav").touch()
     with pytest.raises(UserError, match=r";;x\.wav: lines of CTM files .* are comments"):
         find([tmp_path / ";;x.wav"])
+
+
+def test_a_transcript_of_a_long_name(tmp_path: Path) -> None:
+    """With an ending more the name would be longer than a file's may be."""
+    name = "\u00e9" * 125 + "x"  # 251 bytes
+    found = Transcript(name=f"calls/{name}", seconds=1.0, channels=("1",), segments=())
+    write(found, tmp_path, ["json", "TextGrid"])
+    written = sorted((tmp_path / "calls").iterdir())
+    assert [path.suffix for path in written] == [".TextGrid", ".json"]
+    assert all(path.name.startswith("\u00e9" * 80) for path in written)
 
 
 def test_speech_is_cut_at_silences() -> None:

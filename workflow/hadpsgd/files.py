@@ -133,6 +133,14 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
+def is_file(path: Path) -> bool:
+    """Whether there is such a file; no error for a name that no file can have."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
 def file_name(name: str) -> str:
     """The id of an utterance or recording as the name of a file: it cannot lead elsewhere.
 

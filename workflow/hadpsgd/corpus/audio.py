@@ -16,6 +16,7 @@ import soundfile
 
 from hadpsgd.corpus import pipes
 from hadpsgd.errors import UserError
+from hadpsgd.files import is_file
 
 INT16 = 32768.0
 # lengths that a program writing to a pipe leaves in the header
@@ -95,7 +96,7 @@ def open_audio(location: str, *, allow_pipes: bool = False) -> soundfile.SoundFi
             raise UserError(f"the output of the command is truncated: {cut}", where=location)
         return _open(io.BytesIO(content), location)
     path = Path(location)
-    if not path.is_file():
+    if not is_file(path):
         fix = "Correct wav.scp (docs/corpora.md says where relative paths begin)"
         raise UserError("missing audio file", where=location, fix=fix)
     if _is_shortened(path):

@@ -21,7 +21,7 @@ from hadpsgd.corpus.datadir_tables import TablesReader
 from hadpsgd.corpus.noise.mixture import TABLE, Mixture
 from hadpsgd.corpus.tables import Report, raise_fault, read_table, write_table
 from hadpsgd.errors import UserError
-from hadpsgd.files import plain_or_gzipped
+from hadpsgd.files import is_file, plain_or_gzipped
 
 # Kaldi's extract-segments: a segment may end this many seconds after its recording
 MAX_OVERSHOOT = 0.5
@@ -284,7 +284,7 @@ def locate(folder: Path, recordings: dict[str, str]) -> dict[str, str]:
 
     bases = [folder.resolve().parent.parent, Path(), folder]
     probes = list(islice(filter(relative, recordings.values()), 20))
-    base = next((b for b in bases if any((b / p).exists() for p in probes)), Path())
+    base = next((b for b in bases if any(is_file(b / p) for p in probes)), Path())
     return {
         name: str(base / place) if relative(place) else place for name, place in recordings.items()
     }

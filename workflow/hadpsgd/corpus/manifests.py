@@ -18,6 +18,7 @@ from hadpsgd.config.lhotse import Manifests
 from hadpsgd.corpus.datadir import MAX_OVERSHOOT, DataDir, Utterance
 from hadpsgd.corpus.stm import lines_of
 from hadpsgd.errors import UserError
+from hadpsgd.files import is_file
 
 _BEFORE = 0.005
 """Seconds by which a supervision may begin before its recording does: sums of floats, rounding."""
@@ -150,7 +151,7 @@ class _Set:
             self.made.silent.append(utterance)
             return
         place, index = known[channel]
-        if side not in data.recordings and not _is_file(place):
+        if side not in data.recordings and not is_file(Path(place)):
             what = f"recording {recording}: missing audio file {place}"
             raise UserError(what, where=self._where[recording], fix="Correct `source`")
         data.recordings[side] = place
@@ -190,13 +191,6 @@ class _Set:
             of = f" of recording {recording}" + (f" ({length:g} s)" if length < math.inf else "")
             what = f"supervision {name}: {begin:g} to {begin + seconds:g} s{of}"
             raise UserError(what, where=where, fix="Correct `start` and `duration`, or remove it")
-
-
-def _is_file(place: str) -> bool:
-    try:
-        return Path(place).is_file()
-    except OSError:  # a name that no file can have
-        return False
 
 
 def _letter(channel: int) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hadpsgd.alignment.views import Interval, text_grid
-from hadpsgd.files import write_text
+from hadpsgd.files import file_name, write_text
 from hadpsgd.scoring.formats import TimedWord
 from hadpsgd.scoring.transcribe.transcript import Segment, Transcript
 
@@ -97,8 +97,9 @@ FORMATS: dict[str, Callable[[Transcript], str]] = {
 
 def write(found: Transcript, out: Path, formats: Sequence[str]) -> None:
     """Write OUT/<name>.<ending> in each format."""
+    folder, _, name = found.name.rpartition("/")
     for ending in formats:
-        path = out / f"{found.name}.{ending}"
+        path = out / folder / f"{file_name(name)}.{ending}"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, FORMATS[ending](found))
 
