@@ -12,8 +12,9 @@ from corpus_data import make_data, replace_line, write_lines
 
 from hadpsgd.cli import main
 from hadpsgd.config import Config
+from hadpsgd.config.decoding import Scoring
 from hadpsgd.corpus.datadir import DataDir
-from hadpsgd.corpus.kinds import prepare
+from hadpsgd.corpus.kinds import prepare, prepare_part
 from hadpsgd.corpus.lang.dictionary import read_dictionary
 from hadpsgd.corpus.layout import Layout
 from hadpsgd.errors import UserError
@@ -44,6 +45,23 @@ def test_sets_are_copied_and_audio_is_not(data: Path, tmp_path: Path) -> None:
     assert found.recordings["call-A"] == str(data.parents[1] / "audio" / "call.wav")
     assert not (layout.root / "audio").exists()
     assert layout.lm("train").read_text().splitlines() == ["hello bob", "bye", "hi ann", "bye bye"]
+
+
+def test_what_scoring_would_refuse_is_told_before_training(data: Path, tmp_path: Path) -> None:
+    """A word in braces is an alternative in NIST's files, unless scoring drops it; of train, which
+    is not scored, it is one like others."""
+    write_lines(data.parents[1] / "lexicon.txt", ["{breath} N", *(
+        f"{word} X" for word in ("ann", "bob", "bye", "hello", "hi"))])  # fmt: skip
+    replace_line(data / "text", "ann-2 bye", "ann-2 bye {breath}")
+    mine, out = config(data), tmp_path / "out"
+    prepare_part(mine, part="dictionary", name="", out=out, processes=1)
+    for name in ("train", "dev"):
+        prepare_part(mine, part="data", name=name, out=out, processes=1)
+    prepare_part(mine, part="words", name="train", out=out, processes=1)
+    with pytest.raises(UserError, match=r"ann-2: '\{breath\}' would not be scored as a word"):
+        prepare_part(mine, part="words", name="dev", out=out, processes=1)
+    dropping = mine.model_copy(update={"scoring": Scoring(dropped_words=["{breath}"])})
+    prepare_part(dropping, part="words", name="dev", out=out, processes=1)
 
 
 def test_bare_lexicon(data: Path, tmp_path: Path) -> None:

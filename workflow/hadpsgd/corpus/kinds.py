@@ -27,6 +27,7 @@ from hadpsgd.corpus.ldc import prepare as ldc
 from hadpsgd.corpus.validate import Checks, Summary, validate_or_fail
 from hadpsgd.errors import UserError
 from hadpsgd.files import explain_os_errors, write_text
+from hadpsgd.scoring.filters import Filters
 
 PARTS = ("dictionary", "data", "text", "dev-text", "words")
 _OF_SETS = ("data", "words")
@@ -142,6 +143,8 @@ def _words(config: Config, name: str, made: Layout) -> Summary:
             checks = replace(ldc.checks(config, name, checks.lexicon), audio=False)
         case Builtin() as corpus:
             checks = replace(checks, max_oov=1.0 if corpus.held_out_words else 0.0)
+    if name != "train":  # what scoring would refuse is told before anything is trained
+        checks = replace(checks, scored=Filters.of(config.scoring).text)
     return validate_or_fail(data, checks)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,9 +63,8 @@ class Checks:
     """By recording, the file and line that it comes from, where that is not wav.scp."""
     audio: bool = True
     """Whether recordings are looked at; without, only tables and words are."""
-    scored: bool = False
-    """Whether transcripts are looked at as references, where no stm is one. They pass the filters
-    of a config first, which only scoring knows."""
+    scored: Callable[[str], str] | None = None
+    """What is scored of a transcript, where transcripts are references: no stm is one."""
     allow_pipes: bool = False
     threads: int = 2
     """Headers read (or commands run) at a time."""
@@ -151,8 +150,9 @@ def _check_transcripts(data: DataDir, checks: Checks, report: Report) -> None:
     for file in sorted(filter(stm.is_comment, files)):
         report(stm.comment(file, where=data.path))
     first: dict[str, str] = {}
-    for utterance in data if checks.scored else ():
-        for word in filter(stm.is_mark, utterance.words):
+    for utterance in data:
+        said = checks.scored(" ".join(utterance.words)) if checks.scored else ""
+        for word in filter(stm.is_mark, said.split()):
             first.setdefault(word, utterance.id)
     for word in sorted(first):
         report(stm.mark(word, where=f"{data.path / 'text'}: utterance {first[word]}"))

@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         case=args.case,
         max_oov=args.max_oov,
         recordings=args.recordings,
-        scored=True,
+        scored=str,
         allow_pipes=args.allow_pipes,
         threads=args.threads,
     )
