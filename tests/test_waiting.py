@@ -72,10 +72,13 @@ def test_who_dies_in_mid_message_is_not_waited_for(way: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_who_cannot_go_on_without_it_ends(way: str) -> None:
-    """It cannot be called back from gloo's wait; the launcher sees it end, and replaces it."""
+    """It cannot be called back from gloo's wait; the launcher sees it end, and replaces it.
+
+    Where the dead one's kernel refuses what it had not read, gloo may be told so, and say it first.
+    """
     outcomes = collect(launch(2, dies_half_way, way, True), 60)
     assert outcomes[1].code == -signal.SIGKILL
-    assert outcomes[0].code == LOST
+    assert outcomes[0].code == LOST or "Connection" in outcomes[0].value
 
 
 def takes_its_time(rank: int) -> str:
