@@ -325,6 +325,18 @@ def test_what_is_installed_for_a_requirement_is_in_the_lock_too() -> None:
     assert {name for name, _ in found} - {"hadpsgd"} <= locked
 
 
+def test_what_stages_load_is_compiled_beforehand(tmp_path: Path) -> None:
+    """Also where Python is told to write no byte code, as in many containers."""
+    told = {"PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "envs/compiled.py"]
+    ran = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **told}, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0 and not ran.stdout, ran.stderr
+    packages = {path.parent.name for path in tmp_path.rglob("__init__.*.pyc")}
+    assert {"torch", "mlflow", "snakemake", "pandas", "hadpsgd", "decoding"} <= packages
+
+
 def test_the_package_imports_what_it_requires() -> None:
     """`pip install .[pipeline]` has neither the tools of the tests nor the benchmarks' peers."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
