@@ -23,7 +23,8 @@ def main() -> int:
     # containers tell Python to write nothing: each start would compile all anew
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     parts = [subprocess.Popen([sys.executable, "-c", part], env=environment) for part in PARTS]
-    return int(any([part.wait() for part in parts]))
+    statuses = [part.wait() for part in parts]
+    return int(any(statuses))
 
 
 if __name__ == "__main__":
