@@ -40,6 +40,9 @@ rule corpus:
         f"{OUT}/benchmarks/corpus.{{set}}.tsv"
     wildcard_constraints:
         set="|".join(SETS),
+    # All training waits for all sets. Later they would not find all cores free for minutes, nor
+    # would trainings of many processes after them.
+    priority: 3
     conda:
         "../../envs/hadpsgd.yaml"
     threads: THREADS
