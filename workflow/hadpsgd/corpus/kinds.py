@@ -27,7 +27,7 @@ from hadpsgd.corpus.ldc import prepare as ldc
 from hadpsgd.corpus.validate import Checks, Summary, validate_or_fail
 from hadpsgd.errors import UserError
 from hadpsgd.files import explain_os_errors, write_text
-from hadpsgd.scoring.filters import Filters
+from hadpsgd.uncounted import Uncounted
 
 PARTS = ("dictionary", "data", "text", "dev-text", "words")
 _OF_SETS = ("data", "words")
@@ -144,7 +144,7 @@ def _words(config: Config, name: str, made: Layout) -> Summary:
         case Builtin() as corpus:
             checks = replace(checks, max_oov=1.0 if corpus.held_out_words else 0.0)
     if name != "train":  # what scoring would refuse is told before anything is trained
-        checks = replace(checks, scored=Filters.of(config.scoring).text)
+        checks = replace(checks, scored=Uncounted.of(config.scoring))
     return validate_or_fail(data, checks)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from hadpsgd.corpus.parts import EVERY, part_of
 from hadpsgd.corpus.tables import Report
 from hadpsgd.errors import UserError
 from hadpsgd.files import plain_or_gzipped
+from hadpsgd.uncounted import Uncounted
 
 SHORTEST = 0.025
 """Seconds: one frame of features."""
@@ -63,8 +64,8 @@ class Checks:
     """By recording, the file and line that it comes from, where that is not wav.scp."""
     audio: bool = True
     """Whether recordings are looked at; without, only tables and words are."""
-    scored: Callable[[str], str] | None = None
-    """What is scored of a transcript, where transcripts are references: no stm is one."""
+    scored: Uncounted | None = None
+    """Where transcripts are references, for no stm is one: words of them that are not scored."""
     allow_pipes: bool = False
     threads: int = 2
     """Headers read (or commands run) at a time."""
@@ -149,13 +150,15 @@ def _check_transcripts(data: DataDir, checks: Checks, report: Report) -> None:
     files = {data.file_and_channel(utterance)[0] for utterance in data}
     for file in sorted(filter(stm.is_comment, files)):
         report(stm.comment(file, where=data.path))
+    if checks.scored is None:
+        return
     first: dict[str, str] = {}
     for utterance in data:
-        said = checks.scored(" ".join(utterance.words)) if checks.scored else ""
-        for word in filter(stm.is_mark, said.split()):
+        for word in filter(stm.is_mark, utterance.words):
             first.setdefault(word, utterance.id)
     for word in sorted(first):
-        report(stm.mark(word, where=f"{data.path / 'text'}: utterance {first[word]}"))
+        if not checks.scored.drop(word):
+            report(stm.mark(word, where=f"{data.path / 'text'}: utterance {first[word]}"))
 
 
 def _check_audio(data: DataDir, checks: Checks, report: Report) -> float:

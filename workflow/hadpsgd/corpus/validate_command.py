@@ -15,6 +15,7 @@ from hadpsgd.corpus.validate import Checks, validate
 from hadpsgd.errors import UserError
 from hadpsgd.numeric import real, whole
 from hadpsgd.parallel import MOST
+from hadpsgd.uncounted import Uncounted
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         case=args.case,
         max_oov=args.max_oov,
         recordings=args.recordings,
-        scored=str,
+        scored=Uncounted(),
         allow_pipes=args.allow_pipes,
         threads=args.threads,
     )

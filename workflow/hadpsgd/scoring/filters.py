@@ -18,6 +18,7 @@ from hadpsgd.corpus.stm import lines_of
 from hadpsgd.errors import UserError
 from hadpsgd.scoring.formats import TimedWord
 from hadpsgd.texts import words_of
+from hadpsgd.uncounted import Uncounted
 
 HESITATION = "%HESITATION"
 """What NIST's references have for a filled pause."""
@@ -26,15 +27,12 @@ _DOTTED = re.compile(r"[a-z]\.(_[a-z]\.)*(s|'s)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Filters:
+class Filters(Uncounted):
     """Words that do not count, and acronyms; case aside.
 
-    dropped: whole words, lower case. patterns: regular expressions of whole words. acronyms:
-    lower-case words to the words that stand for them.
+    acronyms: lower-case words to the words that stand for them.
     """
 
-    dropped: frozenset[str] = frozenset()
-    patterns: tuple[str, ...] = ()
     acronyms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     dotted: bool = False
     """Whether acronyms are known by their spelling too: a._b._c."""
@@ -47,25 +45,8 @@ class Filters:
             UserError: the map of acronyms is missing, or has a bad line.
         """
         acronyms = read_acronyms(Path(settings.acronym_map)) if settings.acronym_map else {}
-        dropped = frozenset(word.lower() for word in settings.dropped_words)
-        return cls(dropped, tuple(settings.filters), acronyms, settings.dotted_acronyms)
-
-    @cached_property
-    def _compiled(self) -> list[re.Pattern[str]]:
-        # not joined by |: groups would be counted on, and flags stand inside
-        return [re.compile(one, re.IGNORECASE) for one in self.patterns]
-
-    @cached_property
-    def _known(self) -> dict[str, bool]:
-        return {}
-
-    def drop(self, word: str) -> bool:
-        """Whether a word is none that counts."""
-        known = self._known.get(word)
-        if known is None:
-            known = word.lower() in self.dropped or any(p.fullmatch(word) for p in self._compiled)
-            self._known[word] = known
-        return known
+        words = Uncounted.of(settings)
+        return cls(words.dropped, words.patterns, acronyms, settings.dotted_acronyms)
 
     def written(self, word: str) -> tuple[str, ...]:
         """A word that counts as references write it: itself, or an acronym's letters."""
