@@ -30,7 +30,7 @@ from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.core.sums import mean_of
 from hadpsgd.decentralized.elastic.helpers import Helper, Word, lets_in, may_help
 from hadpsgd.decentralized.elastic.membership import Membership
-from hadpsgd.decentralized.network import rendezvous, tcp
+from hadpsgd.decentralized.network import job_store, rendezvous, tcp
 from hadpsgd.decentralized.network.link import Link
 from hadpsgd.decentralized.record.entries import Entry
 from hadpsgd.decentralized.record.reading import events_of, read
@@ -347,7 +347,7 @@ class Crew:
         self.env = {
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(self.port),
-            rendezvous.AGENTS_STORE: "True",
+            job_store.AGENTS: "True",
         }
         self.running: dict[int, Process] = {}
         self.done: dict[int, Outcome] = {}

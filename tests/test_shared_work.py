@@ -27,7 +27,7 @@ from hadpsgd.config import load
 from hadpsgd.decentralized.core.buffers import flatten
 from hadpsgd.decentralized.core.events import blocks_of, ledger_faults
 from hadpsgd.decentralized.elastic.membership import Decision, Membership
-from hadpsgd.decentralized.network import rendezvous
+from hadpsgd.decentralized.network import job_store, rendezvous
 from hadpsgd.decentralized.network.speeds import ComputeTimes
 from hadpsgd.decentralized.record.lives import Lives
 from hadpsgd.decentralized.record.reading import read
@@ -147,7 +147,7 @@ def beside(port: int) -> dict[str, str]:
     return {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
-        rendezvous.AGENTS_STORE: "True",
+        job_store.AGENTS: "True",
     }
 
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from hadpsgd.decentralized.network import rendezvous
@@ -16,22 +13,6 @@ from hadpsgd.errors import UserError
 
 LEAVE_SECONDS = 60.0
 """How long the process that has the store waits for the others to leave."""
-
-
-@contextmanager
-def store_there() -> Iterator[None]:
-    """What is done with the store that all learners share: it ends with the process that has it.
-
-    Raises:
-        UserError: it has ended.
-    """
-    try:
-        yield
-    except dist.DistNetworkError as error:
-        raise UserError(
-            "the process that has the store of all learners is gone (rank 0, or the launcher)",
-            fix="See its log, and start all of them anew",
-        ) from error
 
 
 class MixedCheckpointError(UserError):
@@ -72,10 +53,9 @@ def check_alike(model: nn.Module, meeting: Meeting) -> None:
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     found = all_of("start", meeting, digest.hexdigest())
-    others = [str(rank) for rank, other in enumerate(found) if other != found[0]]
-    if others:
+    if others := _unlike_first(found):
         raise UserError(
-            f"rank {', '.join(others)} starts from other weights than rank 0",
+            f"rank {others} starts from other weights than rank 0",
             fix="Call torch.manual_seed() with one number on all before you make the model",
         )
 
@@ -100,10 +80,9 @@ def check_drawn(found: list[str]) -> None:
     Raises:
         UserError: they have not.
     """
-    others = [str(rank) for rank, drawn in enumerate(found) if drawn != found[0]]
-    if others:
+    if others := _unlike_first(found):
         raise UserError(
-            f"the loaders of rank {', '.join(others)} have other batches than those of rank 0",
+            f"the loaders of rank {others} have other batches than those of rank 0",
             fix="Give share() loaders of the same data on all ranks, in one order, whose samplers "
             "draw by torch's, NumPy's or Python's global generator",
         )
@@ -122,10 +101,13 @@ def check_moments(moments: list[str]) -> None:
             f"rank {', '.join(without)} loads no checkpoint, the others do",
             fix="Load one on all ranks, or on none; it needs as many learners as saved it",
         )
-    others = [str(rank) for rank, moment in enumerate(moments) if moment != moments[0]]
-    if others:
+    if others := _unlike_first(moments):
         raise MixedCheckpointError(
-            f"the checkpoint of rank {', '.join(others)} was not saved together with that of "
-            "rank 0",
+            f"the checkpoint of rank {others} was not saved together with that of rank 0",
             fix="Load those of one call of state_dict(): an older one that all ranks have",
         )
+
+
+def _unlike_first(said: list[str]) -> str:
+    """Ranks that say something else than rank 0, separated by commas."""
+    return ", ".join(str(rank) for rank, other in enumerate(said) if other != said[0])

@@ -6,6 +6,8 @@ import hashlib
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -37,19 +39,30 @@ def sampler_of(loader: object) -> Any:
     return loader.batch_sampler
 
 
-def drawn(sampler: Iterable[list[Any]], *, seed: int, epoch: int) -> list[list[Any]]:
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """The batches of an epoch, alike on all ranks."""
+
+    epoch: int
+    batches: list[list[Any]]
+
+    @cached_property
+    def name(self) -> str:
+        """Short, for comparisons."""
+        found = hashlib.sha256()
+        for batch in self.batches:
+            found.update(repr(batch).encode())
+        return found.hexdigest()[:16]
+
+
+def drawn(sampler: Iterable[list[Any]], *, seed: int, epoch: int) -> Drawn:
     """The batches of an epoch: they depend on its number and the seed alone.
 
     So they do where the sampler draws from the global generators of torch, NumPy or Python, or from
     one of torch's of its own. All of them are as before afterwards.
     """
     with _seeded(seed + epoch, own=[g for part in _parts(sampler) for g in _generators(part)]):
-        return list(sampler)
-
-
-def digest(batches: Sequence[Any]) -> str:
-    """Short, for a comparison."""
-    return hashlib.sha256(repr(batches).encode()).hexdigest()[:16]
+        return Drawn(epoch=epoch, batches=list(sampler))
 
 
 def check_resumed(state: Mapping[str, Any], now: str) -> None:

@@ -16,13 +16,13 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from hadpsgd.decentralized.agreement import store_there
 from hadpsgd.decentralized.core.following import Following, Given, Leading, MemberSupply
 from hadpsgd.decentralized.core.left import Left
 from hadpsgd.decentralized.core.pace import Pace
 from hadpsgd.decentralized.core.supply import Claims, Supply
 from hadpsgd.decentralized.core.work import Ledger
-from hadpsgd.decentralized.drawing import check_resumed, digest, drawn, sampler_of
+from hadpsgd.decentralized.drawing import Drawn, check_resumed, drawn, sampler_of
+from hadpsgd.decentralized.network.job_store import store_there
 from hadpsgd.decentralized.network.rendezvous import Meeting
 from hadpsgd.decentralized.share import with_batches
 from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
@@ -99,7 +99,7 @@ class Pool:
 
     def drawn(self) -> str:
         """Names the batches of this epoch, or of a sequence how many."""
-        return str(len(self._given)) if self._sampler is None else digest(self._draws.batches)
+        return str(len(self._given)) if self._sampler is None else self._draws.drawn.name
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint: the epoch, and what this learner has done of it."""
@@ -242,8 +242,8 @@ class Pool:
         """Nothing of it is done."""
         self.epoch, self._done, self._reached, self._ledger = epoch, [], 0, None
         if self._sampler is not None:
-            self._draws.batches = drawn(self._sampler, seed=self.seed, epoch=epoch)
-        count = len(self._given if self._sampler is None else self._draws.batches)
+            self._draws.drawn = drawn(self._sampler, seed=self.seed, epoch=epoch)
+        count = len(self._given if self._sampler is None else self._draws.drawn.batches)
         self._blocks = count // self.engine.place.size
         self._left = Left(total=self._blocks)
 
@@ -252,14 +252,14 @@ class _Draws:
     """Stands in for a loader's batch sampler."""
 
     def __init__(self) -> None:
-        self.batches: list[list[Any]] = []
+        self.drawn = Drawn(epoch=0, batches=[])
         """Of the epoch."""
         self.numbers: Iterable[int] = ()
         """Those to be loaded, as they are drawn."""
 
     def __iter__(self) -> Iterator[list[Any]]:
         for number in self.numbers:
-            yield self.batches[number]
+            yield self.drawn.batches[number]
 
 
 def _draw(

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from hadpsgd.decentralized.drawing import check_resumed, digest, drawn, sampler_of
+from hadpsgd.decentralized.drawing import Drawn, check_resumed, drawn, sampler_of
 
 
 class Batches:
@@ -31,22 +31,21 @@ class Batches:
         self.learners = learners
         self.seed = seed
         self.epoch = self.first = 0
-        self._drawn: tuple[int, list[list[Any]]] | None = None
-        """An epoch's, which are drawn once."""
+        self._drawn: Drawn | None = None
+        """Of an epoch, which is drawn once."""
 
     def __len__(self) -> int:
         """Batches of an epoch."""
         return len(self.sampler) // self.learners  # type: ignore[arg-type]
 
-    def all(self) -> list[list[Any]]:
+    def all(self) -> Drawn:
         """Those of all ranks, in this epoch."""
-        if self._drawn is None or self._drawn[0] != self.epoch:
-            batches = drawn(self.sampler, seed=self.seed, epoch=self.epoch)
-            self._drawn = self.epoch, batches
-        return self._drawn[1]
+        if self._drawn is None or self._drawn.epoch != self.epoch:
+            self._drawn = drawn(self.sampler, seed=self.seed, epoch=self.epoch)
+        return self._drawn
 
     def __iter__(self) -> Iterator[list[Any]]:
-        batches = self.all()
+        batches = self.all().batches
         rounds = len(batches) // self.learners
         yield from batches[self.rank : rounds * self.learners : self.learners][self.first :]
 
@@ -88,7 +87,7 @@ class Share:
         """Names the batches of this epoch, or of a sequence how many; empty if none are known."""
         if self._batches is not None:
             self._batches.epoch = self.epoch
-            return digest(self._batches.all())
+            return self._batches.all().name
         return str(len(self._loader)) if isinstance(self._loader, Sequence) else ""
 
     def state(self) -> dict[str, Any]:

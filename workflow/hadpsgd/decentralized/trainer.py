@@ -14,9 +14,10 @@ from typing import Any
 from torch import Tensor
 
 from hadpsgd.decentralized import ending
-from hadpsgd.decentralized.agreement import all_of, check_drawn, check_moments, store_there
+from hadpsgd.decentralized.agreement import all_of, check_drawn, check_moments
 from hadpsgd.decentralized.core.engine import Report
 from hadpsgd.decentralized.drawing import sampler_of
+from hadpsgd.decentralized.network.job_store import store_there
 from hadpsgd.decentralized.network.rendezvous import Meeting
 from hadpsgd.decentralized.origin import check_origin, check_shares, origin_of
 from hadpsgd.decentralized.pool import Pool

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 
 import torch.distributed as dist
 
-from hadpsgd.decentralized.network import rendezvous
+from hadpsgd.decentralized.network import job_store, rendezvous
 from hadpsgd.errors import UserError
 from hadpsgd.files import explain_os_errors, write_text
 from hadpsgd.locks import locked, myself
@@ -116,7 +116,7 @@ def _until_it_ends(
         env = {
             "MASTER_ADDR": address,
             "MASTER_PORT": str(store.port),
-            rendezvous.AGENTS_STORE: "True",
+            job_store.AGENTS: "True",
             rendezvous.RESTARTS: str(attempt),
         }
         why = ""

@@ -1,8 +1,4 @@
-"""How the processes of a run find each other: torchrun's or Slurm's environment, one store.
-
-One TCPStore serves everything. Under torchrun it is the agent's (TORCHELASTIC_USE_AGENT_STORE):
-a second store at the same port would wait for ever for a server that is taken already.
-"""
+"""How the processes of a run find each other: torchrun's or Slurm's environment, one store."""
 
 from __future__ import annotations
 
@@ -19,13 +15,12 @@ import torch
 import torch.distributed as dist
 
 from hadpsgd.decentralized.core.place import Place
-from hadpsgd.decentralized.network import sockets
+from hadpsgd.decentralized.network import job_store, sockets
 from hadpsgd.decentralized.network.connections import Address
 from hadpsgd.decentralized.network.sockets import Names
 from hadpsgd.errors import UserError
 
 RESTARTS = "TORCHELASTIC_RESTART_COUNT"
-AGENTS_STORE = "TORCHELASTIC_USE_AGENT_STORE"
 JOIN = "HADPSGD_JOIN"
 """Set for a process that takes the place of one that died: how many had its rank before."""
 RETURN = "HADPSGD_RETURN"
@@ -163,7 +158,7 @@ def environment(env: Mapping[str, str] = os.environ) -> dict[str, str]:
     if not 0 < port <= LAST_PORT:
         what = f"MASTER_PORT={port} is no port: there are 1 to {LAST_PORT}"
         raise UserError(what, where="environment")
-    others = ("LOCAL_WORLD_SIZE", RESTARTS, AGENTS_STORE, JOIN, RETURN)
+    others = ("LOCAL_WORLD_SIZE", RESTARTS, job_store.AGENTS, JOIN, RETURN)
     return {name: env[name] for name in (*wanted, *others) if name in env}
 
 
@@ -213,7 +208,7 @@ def meet(
     timeout = timedelta(seconds=seconds)
     if world == 1:
         return Meeting(place=place, local_world=1, host="127.0.0.1", store=None, timeout=timeout)
-    store = _store(env, rank, timeout)
+    store = job_store.of_job(env, rank, timeout)
     shared = of_attempt(store, env.get(RESTARTS, "0"))
     if before:  # what was written then is not read as if it were said now
         shared = dist.PrefixStore(f"again/{before}", shared)
@@ -230,7 +225,7 @@ def meet(
         timeout=timeout,
         life=life,
         returning=bool(life) and RETURN in env,
-        hosts_store=rank == 0 and not _agents_store(env),
+        hosts_store=rank == 0 and not job_store.is_agents(env),
     )
 
 
@@ -281,52 +276,6 @@ def own_address(other: str) -> str:
             return str(probe.getsockname()[0])
         except OSError:
             return "127.0.0.1"
-
-
-_STORES: dict[tuple[int, str, int], dist.TCPStore] = {}
-"""Of this process (a fork has its own), by host and port: rank 0 can listen at a port but once."""
-
-
-def _store(env: Mapping[str, str], rank: int, timeout: timedelta) -> dist.Store:
-    key = os.getpid(), env["MASTER_ADDR"], int(env["MASTER_PORT"])
-    if key not in _STORES:
-        _STORES[key] = _new_store(env, rank, timeout)
-    _STORES[key].set_timeout(timeout)
-    return _STORES[key]
-
-
-def _new_store(env: Mapping[str, str], rank: int, timeout: timedelta) -> dist.TCPStore:
-    host, port = env["MASTER_ADDR"], int(env["MASTER_PORT"])
-    is_master = rank == 0 and not _agents_store(env)
-    try:
-        if not is_master:  # torch prints its own stack where nobody answers
-            _knock(host, port, timeout.total_seconds())
-        return dist.TCPStore(
-            host, port, is_master=is_master, timeout=timeout, wait_for_workers=False
-        )
-    except (dist.DistError, RuntimeError, OSError) as error:
-        raise UserError(
-            f"rank {rank} cannot reach the store: {str(error).splitlines()[0].rstrip('.')}",
-            where=f"{host}:{port}",
-            fix="Is rank 0 running, and the port open?",
-        ) from None
-
-
-def _knock(host: str, port: int, seconds: float) -> None:
-    """Until something listens there; raises OSError when time is up."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            socket.create_connection((host, port), timeout=max(seconds, 1.0)).close()
-            return
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"no answer within {seconds:g} s ({error})") from None
-            time.sleep(0.1)
-
-
-def _agents_store(env: Mapping[str, str]) -> bool:
-    return env.get(AGENTS_STORE) == "True"
 
 
 def _check_hash(store: dist.Store, rank: int, agree_on: str) -> None:
