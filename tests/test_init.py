@@ -1,8 +1,7 @@
-"""`hadpsgd init`: recordings and a table, or Kaldi data, to a config whose corpus can be made."""
+"""`hadpsgd init`: recordings and a table to a config whose corpus can be made."""
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import re
@@ -14,54 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from corpus_data import RATE, make_data, write_lines
-from test_corpus_lhotse import Manifests
+from corpus_data import make_data, write_lines
+from init_data import SPEAKERS, corpus, init, said, table, tone
 
 from hadpsgd.cli import main
-from hadpsgd.config import Config, load
+from hadpsgd.config import load
 from hadpsgd.config.corpus import Kaldi
 from hadpsgd.corpus.datadir import DataDir
-
-SPEAKERS = ("Ann", "Bob", "Cleo", "Dan")
-TEXTS = ("Turn it on!", "Turn it off,  please.", "It\u2019s on: ON?")
-
-
-def tone(rate: int, hertz: float = 440.0, seconds: float = 1.0) -> np.ndarray:
-    time = np.arange(int(seconds * rate)) / rate
-    return np.rint(8000 * np.sin(2 * np.pi * hertz * time)).astype(np.int16)
-
-
-def table(folder: Path, *, rate: int = 16000, separator: str = ",") -> Path:
-    """Twelve recordings of four speakers, and their table; paths have spaces."""
-    (folder / "my takes").mkdir(parents=True)
-    rows = [separator.join(("file", "text", "speaker"))]
-    for number, speaker in enumerate(SPEAKERS * 3):
-        name = f"my takes/{speaker} take {number:02d}.wav"
-        soundfile.write(folder / name, tone(rate), rate)
-        rows.append(separator.join((name, f'"{TEXTS[number % 3]}"', speaker)))
-    path = folder / "takes.csv"
-    write_lines(path, rows)
-    return path
-
-
-def init(folder: Path, *arguments: str) -> int:
-    """Run it, everything written below `folder`."""
-    return main(
-        ["init", *arguments, "--out", str(folder / "c.yaml"), "--data", str(folder / "data")]
-    )
-
-
-def corpus(folder: Path) -> tuple[Config, Kaldi, Path]:
-    """The config that was written, and the corpus that its stage makes of it."""
-    config = load(folder / "c.yaml")
-    out = folder / "corpus"
-    assert main(["corpus", "--config", str(folder / "c.yaml"), "--out", str(out)]) == 0
-    assert isinstance(config.corpus, Kaldi)
-    return config, config.corpus, out
-
-
-def said(out: Path, name: str) -> dict[str, str]:
-    return {u.id: u.text for u in DataDir.read(out / "data" / name)}
 
 
 def test_a_table_becomes_a_corpus(tmp_path: Path) -> None:
@@ -433,126 +391,6 @@ def test_words_that_train_lacks_are_counted(
     _, section, out = corpus(tmp_path)
     assert section.max_oov.of("test") == 0.05
     assert (out / "lm" / "train.txt").read_text() == "everything please\n"
-
-
-def test_a_kaldi_folder_is_split(tmp_path: Path) -> None:
-    data = make_data(tmp_path / "k")
-    assert init(tmp_path, "--kaldi", str(data)) == 0
-    config, _, out = corpus(tmp_path)
-    assert config.features.sample_rate == 8000
-    texts = {k: v for name in ("train", "dev", "test") for k, v in said(out, name).items()}
-    assert texts == {u.id: u.text for u in DataDir.read(data)}
-
-
-def test_kaldi_folders_stay_where_they_are(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = make_data(tmp_path / "k").parent
-    for name in ("dev", "test_a"):
-        assert init(tmp_path, "--kaldi", str(folder)) == 2
-        assert f"{folder}: no" in capsys.readouterr().err
-        (folder / name).symlink_to("train")
-    (folder / "eval").symlink_to("train")
-    assert init(tmp_path, "--kaldi", str(folder)) == 0
-    _, section, _ = corpus(tmp_path)
-    assert section.train.data == str(folder / "train")
-    assert {name: part.data for name, part in section.tests.items()} == {
-        name: str(folder / name) for name in ("eval", "test_a")
-    }
-    spoiled = folder / "train" / "text"
-    spoiled.write_text(spoiled.read_text().replace("ann-2 bye\n", ""))
-    assert init(tmp_path, "--kaldi", str(folder), "--force") == 2
-    assert "no transcript of 'ann-2'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("form", ["supervisions", "cuts"])
-def test_lhotses_manifests_are_split(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
-) -> None:
-    """Recordings and supervisions, in any order, or cuts; sides of a call stay sides."""
-    manifests = Manifests(tmp_path)
-    silent = {**manifests.supervisions[0], "id": "s0", "text": ""}
-    manifests.supervisions.append(silent)
-    both, cuts = manifests.write()
-    files = list(cuts.values()) if form == "cuts" else [both["supervisions"], both["recordings"]]
-    assert init(tmp_path, "--lhotse", *files) == 0
-    assert "1 of 4 supervisions have no text" in capsys.readouterr().err
-    config, _, out = corpus(tmp_path)
-    sets = {name: DataDir.read(out / "data" / name) for name in ("train", "dev", "test")}
-    texts = sorted(u.text for data in sets.values() for u in data.utterances.values())
-    assert texts == ["HELLO bob", "bye", "hi ann"] and config.features.sample_rate == RATE
-    sides = {u.recording for data in sets.values() for u in data.utterances.values()}
-    assert sides == {"call-A", "call-B"}
-    assert not (tmp_path / "data/whole").exists()
-
-
-def test_manifests_of_several_rates_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """By a line of their own, once for both channels, with what helps where no config is."""
-    manifests = Manifests(tmp_path)
-    both, _ = manifests.write()
-    other = tmp_path / "other.wav"
-    soundfile.write(other, np.zeros((10 * RATE, 2), np.int16), 2 * RATE)
-    source = {"type": "file", "channels": [0, 1], "source": str(other)}
-    (tmp_path / "r.jsonl").write_text(
-        "".join(
-            json.dumps(each) + "\n"
-            for each in (manifests.recording, {"id": "other", "sources": [source], "duration": 5.0})
-        )
-    )
-    said = [*manifests.supervisions, *(
-        {**each, "recording_id": "other", "id": f"o{each['id']}"}
-        for each in manifests.supervisions[:2]
-    )]  # fmt: skip
-    write_lines(tmp_path / "s.jsonl", [json.dumps(each) for each in said])
-    assert init(tmp_path, "--lhotse", str(tmp_path / "r.jsonl"), both["supervisions"]) == 2
-    told = capsys.readouterr().err.splitlines()
-    assert len(told) == 1
-    assert f"{tmp_path}/r.jsonl:2: {other}: sample rate 16000 Hz instead of 8000. " in told[0]
-    assert "Bring all to one rate" in told[0] and "features." not in told[0]
-
-
-def test_a_manifest_whose_first_audio_is_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    both, _ = Manifests(tmp_path).write()
-    (tmp_path / "call.wav").write_bytes(b"none")
-    assert init(tmp_path, "--lhotse", *both.values()) == 2
-    assert f"error: {both['recordings']}:1: call-A: {tmp_path}/call.wav" in capsys.readouterr().err
-
-
-def test_kaldi_recordings_of_several_rates(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data = make_data(tmp_path / "k")
-    soundfile.write(tmp_path / "other.wav", np.zeros((20 * RATE, 2), np.int16), 2 * RATE)
-    wav = data / "wav.scp"
-    wav.write_text(wav.read_text().replace("B audio/call.wav", f"B {tmp_path}/other.wav"))
-    assert init(tmp_path, "--kaldi", str(data)) == 2
-    told = capsys.readouterr().err.splitlines()
-    assert len(told) == 1 and f"{wav}: call-B: {tmp_path}/other.wav: sample rate" in told[0]
-    assert "Bring all to one rate" in told[0] and "features." not in told[0]
-
-
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        (["s.jsonl"], "s.jsonl: only supervisions. Give recordings and supervisions, or cuts"),
-        (["c.jsonl", "s.jsonl"], "only cuts, supervisions"),
-        (["s.jsonl", "s.jsonl"], "only supervisions"),
-        (["c.jsonl", "c.jsonl"], "two manifests of one kind"),
-        (["lexicon.txt"], "lexicon.txt: no manifest of lhotse's"),
-    ],
-)
-def test_other_manifests_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], files: list[str], message: str
-) -> None:
-    Manifests(tmp_path).write()
-    assert init(tmp_path, "--lhotse", *(str(tmp_path / name) for name in files)) == 2
-    told = capsys.readouterr().err.splitlines()
-    assert len(told) == 1 and message in told[0]
-    assert not (tmp_path / "data").exists()
 
 
 def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
