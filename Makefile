@@ -20,9 +20,8 @@ setup: $(BIN)/.installed
 $(BIN)/.installed: requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(not (3, 11) <= v < (3, 14) and f"Python {v[0]}.{v[1]} found, 3.11 to 3.13 needed: make setup PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -r requirements.lock
+	$(BIN)/python envs/installed.py
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .
-	@# pip would compile all, on one core
 	$(BIN)/python envs/compiled.py
 	@touch $@
 
