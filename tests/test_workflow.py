@@ -260,6 +260,24 @@ def test_profiles_keep_off_what_snakemake_and_slurm_trip_over() -> None:
     assert all("code" not in profile_of(name)["rerun-triggers"] for name in ("default", "slurm"))
 
 
+def test_what_takes_all_cores_does_not_wait_behind_what_takes_one_for_long() -> None:
+    """A search of one core that starts first (the GMM's) leaves the others idle until it ends."""
+    rules = "\n".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
+    found = re.findall(
+        r"^ *rule (\w+):\n(.*?)(?=^ *(?:use )?rule |\Z)", rules, re.DOTALL | re.MULTILINE
+    )
+    wide = {
+        name: body for name, body in found if re.search(r"^ *threads: THREADS$", body, re.MULTILINE)
+    }
+    assert {"corpus", "perturb", "mono", "sat", "egs", "ubm", "error_analysis"} <= wide.keys()
+    late = {
+        name
+        for name, body in wide.items()
+        if not re.search(r"^ *priority: [23]\b", body, re.MULTILINE)
+    }
+    assert late == {"error_analysis"}  # all ends with it
+
+
 def test_a_failed_training_keeps_its_checkpoints() -> None:
     """Snakemake deletes the outputs of a failed rule."""
     config = load(ROOT / "config/tiny.yaml")

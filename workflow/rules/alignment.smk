@@ -77,6 +77,7 @@ if "mono" in GMM:
             f"{OUT}/logs/mono.log",
         benchmark:
             f"{OUT}/benchmarks/mono.tsv"
+        priority: 2
         conda:
             "../../envs/hadpsgd.yaml"
         threads: THREADS
@@ -105,6 +106,7 @@ if "tri" in GMM:
             f"{OUT}/logs/tri.log",
         benchmark:
             f"{OUT}/benchmarks/tri.tsv"
+        priority: 2
         conda:
             "../../envs/hadpsgd.yaml"
         threads: THREADS
@@ -133,6 +135,7 @@ if "lda_mllt" in GMM:
             f"{OUT}/logs/lda_mllt.log",
         benchmark:
             f"{OUT}/benchmarks/lda_mllt.tsv"
+        priority: 2
         conda:
             "../../envs/hadpsgd.yaml"
         threads: THREADS
@@ -161,6 +164,7 @@ if "sat" in GMM:
             f"{OUT}/logs/sat.log",
         benchmark:
             f"{OUT}/benchmarks/sat.tsv"
+        priority: 2
         conda:
             "../../envs/hadpsgd.yaml"
         threads: THREADS

@@ -159,6 +159,7 @@ if PERTURBED:
             f"{OUT}/logs/perturb.log",
         benchmark:
             f"{OUT}/benchmarks/perturb.tsv"
+        priority: 3
         conda:
             "../../envs/hadpsgd.yaml"
         threads: THREADS

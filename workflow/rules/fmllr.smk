@@ -18,6 +18,7 @@ if FMLLR_MODEL:
             f"{OUT}/logs/fmllr/adapt_perturbed.log",
         benchmark:
             f"{OUT}/benchmarks/adapt_perturbed.tsv"
+        priority: 2
         conda:
             "../../envs/hadpsgd.yaml"
         threads: THREADS

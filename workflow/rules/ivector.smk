@@ -40,6 +40,7 @@ else:
             f"{OUT}/logs/ubm.log",
         benchmark:
             f"{OUT}/benchmarks/ubm.tsv"
+        priority: 2
         conda:
             "../../envs/hadpsgd.yaml"
         threads: THREADS
@@ -68,6 +69,7 @@ else:
             f"{OUT}/logs/ivector_train.log",
         benchmark:
             f"{OUT}/benchmarks/ivector_train.tsv"
+        priority: 2
         conda:
             "../../envs/hadpsgd.yaml"
         threads: THREADS
