@@ -17,6 +17,7 @@ from hadpsgd import kaldi_io, memory
 from hadpsgd.cli import main
 from hadpsgd.errors import UserError
 from hadpsgd.gmm import event_map, transition_model
+from hadpsgd.gmm.flat_start import monophone_tree
 from hadpsgd.gmm.transition_model import TransitionModel
 from hadpsgd.graph import arrays
 from hadpsgd.graph import compile as compile_module
@@ -48,7 +49,9 @@ def ours(kaldi: Path, model: TransitionModel) -> Arrays:
 def compiled(kaldi: Path, model: TransitionModel, determinised: bool = True) -> Arrays:
     tree = event_map.read(kaldi / "exp/tri3b/tree")
     grammar = read_fst(kaldi / "lang/G.fst")
-    return compile_graph(kaldi / "lang", grammar, tree, model, Scales(), Progress(), determinised)
+    return compile_graph(
+        kaldi / "lang", grammar, tree, model, Scales(), Progress(tree.width), determinised
+    )
 
 
 def test_a_step_tells_the_time_that_is_left(
@@ -57,7 +60,7 @@ def test_a_step_tells_the_time_that_is_left(
     """By the shares that steps take; `hadpsgd status` shows the last such line of the log."""
     clock = iter((100.0, 100.0, 131.0, 183.0, 200.0))
     monkeypatch.setattr(compile_module.time, "monotonic", lambda: next(clock))
-    progress, log = Progress(), tmp_path / "graph.log"
+    progress, log = Progress(3), tmp_path / "graph.log"
     said = []
     for name in ("G", "LG", "HCLG, minimised", "HCLG"):
         progress(name, 1000)
@@ -109,6 +112,29 @@ def test_without_determinisation_best_paths_cost_the_same(
     for (cost, frames, words), (wanted, _, wanted_words) in pairs:
         assert abs(cost - wanted) / frames < 1e-3
         assert words == wanted_words
+
+
+def test_phones_alone_need_neither_determinisation_nor_minimisation(
+    kaldi: Path, model: TransitionModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LG is deterministic and minimal; each of its arcs becomes a chain of its own label."""
+    tree = monophone_tree([[phone] for phone in model.topology.phones], model.topology)
+    alone = transition_model.make(tree, model.topology)
+    grammar = read_fst(kaldi / "lang/G.fst")
+
+    def made() -> Arrays:
+        return compile_graph(kaldi / "lang", grammar.copy(), tree, alone, Scales(), Progress(1))
+
+    graph = made()
+    fst = arrays.to_fst(graph)
+    kaldifst.minimize_encoded(fst)
+    assert fst.num_states > 0.98 * len(graph.final)
+    monkeypatch.setattr(compile_module, "is_deterministic", lambda _: False)
+    determinised = made()
+    assert len(determinised.final) == len(graph.final)
+    assert np.sort(determinised.arcs["weight"]) == pytest.approx(
+        np.sort(graph.arcs["weight"]), abs=1e-4
+    )
 
 
 def test_g_of_kaldis_arpa_is_kaldis_g(kaldi: Path, tmp_path: Path) -> None:
@@ -350,7 +376,7 @@ def test_a_grammar_without_pronounced_words_is_refused(
     grammar = make_g(arpa=arpa, words=words, out=tmp_path / "G.fst")
     tree = event_map.read(kaldi / "exp/tri3b/tree")
     with pytest.raises(UserError, match="no word of the language model has a pronunciation"):
-        compile_graph(kaldi / "lang", grammar, tree, model, Scales(), Progress())
+        compile_graph(kaldi / "lang", grammar, tree, model, Scales(), Progress(tree.width))
 
 
 def test_what_does_not_fit_is_refused_before_it_is_made(

@@ -52,7 +52,7 @@ def test_a_graph_has_the_scales_of_the_config(
         raise Heard
 
     for module, name in (("event_map", "read"), ("transition_model", "read")):
-        monkeypatch.setattr(getattr(graph_command, module), name, lambda path: path)
+        monkeypatch.setattr(getattr(graph_command, module), name, lambda _: Namespace(width=3))
     monkeypatch.setattr(graph_command, "read_fst", lambda path: path)
     monkeypatch.setattr(graph_command, "refuse_too_large", lambda *_: None)
     monkeypatch.setattr(graph_command, "compile_graph", compile_graph)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from hadpsgd.decoding.forward_backward import Floats, ForwardBackward
 from hadpsgd.decoding.lattice import ARC, Lattice
+from hadpsgd.distinct import distinct
 
 SLACK = 1e-6  # rounding of sums taken in another order
 _WALKED = ("ilabel", "graph", "acoustic")
@@ -184,7 +185,7 @@ def ways(several: Several, scores: ForwardBackward, beam: float = np.inf) -> Way
         before, place, origin, cost = (x[within] for x in (before, place, origin, cost))
         says = words[place] > 0
         spoken.append((alive[place[says]], before[says]))
-        begun = np.unique(targets[place[says]])  # where words end, others begin
+        begun = distinct(targets[place[says]])  # where words end, others begin
         arc, state = alive[place[~says]], targets[place[~says]]
         fresh = np.full(len(begun), -1, np.int64)
         pairs.add(

@@ -7,7 +7,7 @@ otherwise the models prefer other words (a model error).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from hadpsgd.decoding.scores import LongScores, Matrix, Scores
 from hadpsgd.decoding.search import all_paths
 from hadpsgd.decoding.search_graph import SearchGraph
 from hadpsgd.decoding.token_passing import Beams
+from hadpsgd.distinct import distinct
 from hadpsgd.graph import arrays
 from hadpsgd.graph.arrays import Arrays, assemble
 from hadpsgd.graph.transitions import Transitions
@@ -70,8 +71,7 @@ class ReferenceGraph:
             scores: of each, float32 [frames, pdfs], log-likelihoods, not scaled.
             scaling: how paths are judged.
         """
-        words = [self._acceptor(each, scaling) for each in said]
-        graphs = [kaldifst.compose(self.graph, each, match_side="right") for each in words]
+        graphs = [self._narrowed_to(each, scaling) for each in said]
         there = [i for i, graph in enumerate(graphs) if graph.num_states and len(scores[i])]
         paths: list[LatticePath | None] = [None] * len(said)
         if not there:
@@ -109,17 +109,26 @@ class ReferenceGraph:
         for lattice, partial in found:
             yield None if lattice is None or partial else self.rescorer(lattice)
 
-    def _acceptor(self, said: Said, scaling: Scaling) -> kaldifst.StdVectorFst:
-        """What is said, with loops of what may stand anywhere; every word costs the penalty."""
+    def _narrowed_to(self, said: Said, scaling: Scaling) -> kaldifst.StdVectorFst:
+        """The graph of what is said, with what may stand anywhere; every word costs the penalty."""
 
         def cost(label: int) -> float:
             return 0.0 if label in scaling.inside else scaling.word_penalty
 
         arcs = [*said.arcs, *((p, p, f) for p in range(said.end + 1) for f in self.free)]
-        lines = [f"{place} {to} {word} {word} {cost(word)}" for place, to, word in sorted(arcs)]
-        acceptor = kaldifst.compile("\n".join([*lines, f"{said.end} 0.0"]) + "\n")
-        kaldifst.arcsort(acceptor, "ilabel")
-        return acceptor
+        # its words in any order first: the dead ends of all words are met once, not at each place
+        words = _acceptor([(0, 0, label, 0.0) for label in {label for *_, label in arcs}], end=0)
+        some = kaldifst.compose(self.graph, words, match_side="right")
+        priced = _acceptor([(*arc, cost(arc[-1])) for arc in arcs], end=said.end)
+        return kaldifst.compose(some, priced, match_side="right")
+
+
+def _acceptor(arcs: Iterable[tuple[int, int, int, float]], *, end: int) -> kaldifst.StdVectorFst:
+    """Of arcs (place, next place, label, cost), to the place `end`."""
+    lines = [f"{place} {to} {label} {label} {cost}" for place, to, label, cost in sorted(arcs)]
+    acceptor = kaldifst.compile("\n".join([*lines, f"{end} 0.0"]) + "\n")
+    kaldifst.arcsort(acceptor, "ilabel")
+    return acceptor
 
 
 def _narrowed(
@@ -130,7 +139,7 @@ def _narrowed(
     if not isinstance(scores, LongScores):
         return pdf, scores
     labels = graph.arcs["ilabel"]
-    used = np.unique(pdf[labels[labels > 0]])
+    used = distinct(pdf[labels[labels > 0]])
     return np.minimum(used.searchsorted(pdf), len(used) - 1), scores.columns(used)
 
 

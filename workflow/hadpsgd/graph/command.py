@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     refuse_too_large(grammar, memory.allowed())
     scales = Scales(transition=settings.transition_scale, self_loop=settings.self_loop_scale)
     graph = compile_graph(
-        args.lang, grammar, tree, model, scales, Progress(), settings.determinised
+        args.lang, grammar, tree, model, scales, Progress(tree.width), settings.determinised
     )
     with atomic_folder(args.out) as out:
         arrays.write(graph, out / "HCLG.fst")

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from hadpsgd.distinct import distinct
 from hadpsgd.gmm.transition_model import TransitionModel
 from hadpsgd.graph.arrays import ARC, Arrays, assemble
 
@@ -44,6 +45,15 @@ def push_special(graph: Arrays, *, delta: float = 1e-3, max_iterations: int = 20
     arcs["weight"] += (potential[arcs["next"]] - potential[graph.sources]).astype(np.float32)
     final = graph.final + (potential[graph.start] - potential).astype(np.float32)
     return replace(graph, arcs=arcs, final=final)
+
+
+def is_deterministic(graph: Arrays) -> bool:
+    """Whether no two arcs of a state have the same input, and none has none."""
+    labels = graph.arcs["ilabel"]
+    if not len(labels):
+        return True
+    inputs = graph.sources * np.int64(labels.max() + 1) + labels
+    return bool(labels.min() > 0) and len(distinct(inputs)) == len(inputs)
 
 
 def add_self_loops(graph: Arrays, model: TransitionModel, self_loop_scale: float = 0.1) -> Arrays:
@@ -86,7 +96,7 @@ def _same_transition_state(
     # (state entered, transition-state) pairs; the start is entered by nothing
     stride = len(model.tuples) + 1
     entries = graph.arcs["next"] * np.int64(stride) + states
-    pairs = np.unique(np.append(entries, graph.start * stride))
+    pairs = distinct(np.append(entries, graph.start * stride))
     targets, kinds = pairs // stride, pairs % stride
     mixed = np.bincount(targets, minlength=size) > 1
     entered = np.zeros(size, np.int64)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from hadpsgd.distinct import distinct
 from hadpsgd.errors import UserError
 from hadpsgd.lm.arpa import BOS
 from hadpsgd.lm.backoff import NONE, Backoff, Ids, load
@@ -101,7 +102,7 @@ def merge(models: Sequence[Backoff], shares: Sequence[float], block: int = BLOCK
         return total
 
     for length in range(1, 1 + longest):
-        keys = np.unique(np.concatenate([source.keys(length) for source in sources]))
+        keys = distinct(np.concatenate([source.keys(length) for source in sources]))
         for source in sources:
             source.found(length, keys)
         add_order(merged, keys, values, progress, block)

@@ -16,6 +16,7 @@ from typing import Literal, TextIO
 import numpy as np
 import psutil
 
+from hadpsgd.distinct import distinct
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_file
 from hadpsgd.lm import arpa
@@ -129,7 +130,7 @@ def closed(path: Path) -> Iterator[arpa.Ngram]:
         for block in file.blocks():
             hashes = hasher(block.columns().words[:-1])
             parts.append(hashes[changes(hashes)])
-    contexts = np.unique(np.concatenate(parts))
+    contexts = distinct(np.concatenate(parts))
     with arpa.opened(path) as file:
         for block in file.blocks():
             columns = block.columns()
