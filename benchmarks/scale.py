@@ -17,11 +17,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 import yaml
-from scale_page import Found, Measured, machine, page
+from scale_page import Found, Measured, Sizes, machine, page
 
 from hadpsgd.config.settings import Model
 from hadpsgd.planning.measure import Task, measure_compute
@@ -71,7 +72,9 @@ def main() -> None:
         hours=hours,
         measured=measured,
         disks=[disk(args.folder / "results" / named(amount)) for amount in hours],
-        sizes={
+    )
+    sizes = Sizes(
+        seconds={
             stage: max(0.0, larger[stage].seconds - measured[0][stage].seconds)
             / (hours[0] * (LARGER - 1) * number / 1000)
             for stage, number in GAUSSIANS.items()
@@ -79,12 +82,12 @@ def main() -> None:
         larger=LARGER,
         gflops=gflops(),
     )
-    text = page(found)
+    text = page(found, sizes)
     print(text)
     if args.out is not None:
         args.out.write_text(text, encoding="utf-8")
     if args.pieces is not None:
-        write_pieces(args.pieces, found)
+        write_pieces(args.pieces, found, sizes)
 
 
 def gflops() -> float:
@@ -129,13 +132,23 @@ def config(name: str, hours: float, times: int) -> dict[str, object]:
 def length(folder: Path, hours: float, cores: int, times: int = 1) -> dict[str, Measured]:
     """What each stage took, by the name of its log."""
     name = named(hours, times)
-    log, file = folder / f"{name}.jsonl", folder / f"{name}.yaml"
-    done = folder / f"{name}.done"
-    out = folder / "results" / name
+    targets = [f"results/{name}/egs/train", f"results/{name}/egs/dev"]
+    return stages(folder, config(name, hours, times), targets, cores)
+
+
+def stages(
+    folder: Path, settings: Mapping[str, object], targets: Sequence[str], cores: int
+) -> dict[str, Measured]:
+    """What each stage of a config took on the way to targets, by the name of its log.
+
+    A run that was killed goes on; of a stage that was killed its last start is told.
+    """
+    name = str(settings["name"])
+    log, file, done = (folder / f"{name}.{ending}" for ending in ("jsonl", "yaml", "done"))
     if not done.exists():
-        file.write_text(yaml.safe_dump(config(name, hours, times)))
-        bin_ = folder / "bin"
-        bin_.mkdir(exist_ok=True)
+        file.write_text(yaml.safe_dump(dict(settings)))
+        bin_ = folder / "bin" / name
+        bin_.mkdir(parents=True, exist_ok=True)
         wrapper = bin_ / "hadpsgd"
         real = str(BIN / "hadpsgd")
         wrapper.write_text(WRAPPER.format(python=sys.executable, real=real, log=str(log)))
@@ -147,8 +160,8 @@ def length(folder: Path, hours: float, cores: int, times: int = 1) -> dict[str, 
             "-s",
             ROOT / "Snakefile",
         ]
-        command += ["--cores", cores, "--quiet", "all", "--configfile", file, "--"]
-        command += [f"results/{name}/egs/train", f"results/{name}/egs/dev"]
+        command += ["--cores", cores, "--quiet", "all", "--rerun-incomplete"]
+        command += ["--configfile", file, "--", *targets]
         path = f"{bin_}{os.pathsep}{BIN}{os.pathsep}{os.environ['PATH']}"
         environ = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": path}
         subprocess.run([str(word) for word in command], cwd=folder, env=environ, check=True)
@@ -160,6 +173,7 @@ def length(folder: Path, hours: float, cores: int, times: int = 1) -> dict[str, 
         if not stage:
             continue
         stage = stage.removesuffix(".log").replace("/", ".")
+        out = folder / "results" / name
         mib = max(told["largest"] / 1024, resident(out / "benchmarks" / f"{stage}.tsv"))
         found[stage] = Measured(told["seconds"], mib)
     return found
@@ -183,7 +197,7 @@ def disk(folder: Path) -> dict[str, float]:
     }
 
 
-def write_pieces(path: Path, found: Found) -> None:
+def write_pieces(path: Path, found: Found, sizes: Sizes) -> None:
     """What `hadpsgd cost` starts from."""
     stages: dict[str, dict[str, object]] = {}
     for stage in found.stages:
@@ -191,13 +205,13 @@ def write_pieces(path: Path, found: Found) -> None:
         seconds = [round(line.fixed, 3), round(line.per_hour, 4)]
         most = max(each[stage].mib for each in found.measured)
         stages[stage] = {"seconds": seconds, "mib": round(most, 1)}
-    for stage, slope in found.sizes.items():
+    for stage, slope in sizes.seconds.items():
         stages[stage]["size"] = round(slope, 4)
     told = {
         "machine": machine(),
         "hours": list(found.hours),
         "gaussians": GAUSSIANS,
-        "gflops": round(found.gflops, 1),
+        "gflops": round(sizes.gflops, 1),
         "stages": stages,
     }
     path.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")

@@ -91,11 +91,6 @@ class Found:
     """Stages by the names of their logs, at each length."""
     disks: Sequence[Mapping[str, float]]
     """MiB of the folders of results, at each length."""
-    sizes: Mapping[str, float]
-    """Seconds for an hour of speech that a thousand Gaussians add, by stage."""
-    larger: int
-    """Times the Gaussians they were measured with."""
-    gflops: float
 
     @property
     def stages(self) -> list[str]:
@@ -106,27 +101,60 @@ class Found:
         """By hours of speech."""
         return fit(self.hours, [each[stage].seconds for each in self.measured])
 
+    @property
+    def sums(self) -> list[float]:
+        """Seconds of all stages, at each length."""
+        return [sum(each[stage].seconds for stage in self.stages) for each in self.measured]
 
-def page(found: Found) -> str:
+    @property
+    def total(self) -> Line:
+        """Of all stages by hours of speech."""
+        return fit(self.hours, self.sums)
+
+    @property
+    def most(self) -> list[float]:
+        """MiB of the largest stage, at each length."""
+        return [max(each[stage].mib for stage in self.stages) for each in self.measured]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """What larger models take."""
+
+    seconds: Mapping[str, float]
+    """For an hour of speech that a thousand Gaussians add, by stage."""
+    larger: int
+    """Times the Gaussians they were measured with."""
+    gflops: float
+
+
+def page(found: Found, sizes: Sizes) -> str:
     """Markdown."""
-    sums = [sum(each[stage].seconds for stage in found.stages) for each in found.measured]
-    total = fit(found.hours, sums)
-    memory = [max(each[stage].mib for stage in found.stages) for each in found.measured]
     return PAGE.format(
-        per_hour=total.per_hour,
-        fixed=total.fixed,
-        miss=100 * total.largest_miss,
-        most=max(memory),
-        least=memory[0],
+        per_hour=found.total.per_hour,
+        fixed=found.total.fixed,
+        miss=100 * found.total.largest_miss,
+        most=max(found.most),
+        least=found.most[0],
         lengths=", ".join(f"{hours:g}" for hours in found.hours),
         machine=machine(),
-        stages="\n".join(_stages(found)),
-        folders="\n".join(_folders(found)),
-        larger=found.larger,
+        stages=by_stage(found),
+        folders=by_folder(found),
+        larger=sizes.larger,
         shortest=found.hours[0],
-        sizes=", ".join(f"{name} {seconds:.2f}" for name, seconds in found.sizes.items()),
-        speed=found.gflops,
+        sizes=", ".join(f"{name} {seconds:.2f}" for name, seconds in sizes.seconds.items()),
+        speed=sizes.gflops,
     )
+
+
+def by_stage(found: Found) -> str:
+    """A table of stages."""
+    return "\n".join(_stages(found))
+
+
+def by_folder(found: Found) -> str:
+    """A table of folders."""
+    return "\n".join(_folders(found))
 
 
 def _stages(found: Found) -> Iterator[str]:

@@ -1,0 +1,103 @@
+"""Processor time and memory of every stage from audio to the table, by hours of speech.
+
+    python benchmarks/long_corpus.py --hours 1 2 20 --folder DIR [--out docs/benchmarks/FILE.md]
+
+Generated speech of each length goes through the whole workflow: all of the papers' inputs from our
+own ladder, a small network trained by two learners, decoding, scores, pages. Lengths that are
+complete in DIR are not made again; a run that was killed goes on. Each stage is fitted by a line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import scale
+from scale_page import Found, Measured, by_folder, by_stage, machine
+
+PAGE = """\
+# From audio to a table, by hours of speech
+
+**{hours} hours of speech go from audio to a table on {cores} cores, unattended: {total:.1f} hours
+of processors. The line of all stages misses no point by more than {miss:.1f} %, and no job takes
+more than {most:.0f} MiB ({least:.0f} at {shortest:g} hours).**
+
+Generated speech of {lengths} hours (`benchmarks/long_corpus.py`): fMLLR, i-vectors and log mel
+energies from our own ladder with 1,000 states and 6,000 Gaussians; two layers of 128 cells, two
+epochs by two learners (`adpsgd`, `precision: bf16`), then decoding and pages of errors. Sets that
+are tested have 3 minutes at every length. Processor seconds of all processes of a stage, as the
+kernel counts them, with other work beside. Miss: of the worst point from the line, over that of
+the longest. Memory: all processes of a job as Snakemake saw them now and then, or its largest
+process.
+
+{machine}.
+
+{wer}
+
+{stages}
+
+{folders}
+"""
+
+
+def config(hours: float) -> dict[str, object]:
+    """The stages of `scale.py`, and what follows them, small."""
+    name = f"long-{1000 * hours:.0f}-thousandths"
+    return scale.config(name, hours, times=1) | {
+        "model": {"layers": 2, "cells": 128, "projection": 128},
+        "training": {
+            "epochs": 2,
+            "batch": 128,
+            "precision": "bf16",
+            "learning_rate": {"base": 0.1, "base_batch": 128, "anneal_after": 1},
+            "runs": [{"strategy": "adpsgd", "learners": 2}],
+        },
+        "decoding": {"beam": 10, "max_active": 2000, "lattice_beam": 5},
+    }
+
+
+def unkeyed(measured: Mapping[str, Measured]) -> dict[str, Measured]:
+    """The same by names without keys of runs, which differ by length."""
+    return {re.sub(r"-[0-9a-f]{8}(?=\.|$)", "", stage): each for stage, each in measured.items()}
+
+
+def main() -> None:
+    """Do what the arguments say."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hours", type=float, nargs="+", required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    hours = sorted(args.hours)
+    configs = [config(amount) for amount in hours]
+    folders = [args.folder / "results" / str(each["name"]) for each in configs]
+    found = Found(
+        hours=hours,
+        measured=[unkeyed(scale.stages(args.folder, each, [], args.cores)) for each in configs],
+        disks=[scale.disk(folder) for folder in folders],
+    )
+    text = PAGE.format(
+        hours=f"{hours[-1]:g}",
+        cores=args.cores,
+        total=found.sums[-1] / 3600,
+        miss=100 * found.total.largest_miss,
+        most=found.most[-1],
+        least=found.most[0],
+        shortest=hours[0],
+        lengths=", ".join(f"{amount:g}" for amount in hours),
+        machine=machine(),
+        wer=(folders[-1] / "wer.md").read_text("utf-8").strip(),
+        stages=by_stage(found),
+        folders=by_folder(found),
+    )
+    print(text)
+    if args.out is not None:
+        args.out.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
