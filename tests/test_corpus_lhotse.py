@@ -121,6 +121,30 @@ def test_one_file_a_channel(manifests: Manifests) -> None:
     assert [Path(place).name for place in data.recordings.values()] == ["0.wav", "1.wav"]
 
 
+def test_genders_of_some_speakers_are_of_no_use(
+    manifests: Manifests, capsys: pytest.CaptureFixture[str]
+) -> None:
+    del manifests.supervisions[1]["gender"]
+    assert manifests.prepare() == 0
+    assert "s.jsonl: no gender of 1 of its speakers (bob): genders" in capsys.readouterr().err
+    assert not DataDir.read(manifests.folder / "out/data/train").gender
+
+
+def test_a_recording_called_as_a_channel_of_another(
+    manifests: Manifests, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would be heard in place of the channel."""
+    whole, _ = manifests.write()
+    path = manifests.folder / "two.jsonl"
+    source = {**manifests.recording["sources"][0], "channels": [0]}
+    alone = {**manifests.recording, "id": "call-A", "sources": [source]}
+    write_lines(path, [json.dumps(manifests.recording), json.dumps(alone)])
+    manifests.supervisions[2]["recording_id"] = "call-A"
+    manifests.prepare(train={**whole, "recordings": str(path)})
+    error = capsys.readouterr().err
+    assert "s.jsonl:3: recordings 'call' and 'call-A' would both be called call-A" in error
+
+
 def test_silence_is_counted(manifests: Manifests, capsys: pytest.CaptureFixture[str]) -> None:
     manifests.supervisions[2]["text"] = " "
     assert manifests.prepare() == 2

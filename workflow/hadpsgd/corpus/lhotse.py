@@ -5,6 +5,7 @@ Audio stays where it is.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Container, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 from hadpsgd.config import Config
 from hadpsgd.config.lhotse import Lhotse
 from hadpsgd.corpus.case import Case
+from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.corpus.dictdir import read_lexicon
 from hadpsgd.corpus.kaldi import copy_dictionary, sentences_of
 from hadpsgd.corpus.layout import Layout
@@ -43,6 +45,7 @@ def data(
         where=corpus.sets[name].files[-1],
         fix="Remove them, or raise corpus.max_skipped",
     )
+    _all_or_no_genders(found.data, corpus.sets[name].files[-1])
     case = Case(kind=corpus.case, lexicon=lexicon or ())
     for utterance in [*found.data]:
         folded = replace(utterance, text=case.text(utterance.text))
@@ -50,6 +53,15 @@ def data(
     found.data.write(folder)
     held = checks(config, name, lexicon, processes)
     return validate_or_fail(folder, replace(held, places=found.places))
+
+
+def _all_or_no_genders(data: DataDir, where: str) -> None:
+    """Kaldi's spk2gender has every speaker or is not there."""
+    unknown = sorted({utterance.speaker for utterance in data} - data.gender.keys())
+    if unknown and data.gender:
+        what = f"no gender of {len(unknown)} of its speakers ({unknown[0]})"
+        print(f"{where}: {what}: genders are left out", file=sys.stderr)
+        data.gender.clear()
 
 
 def text(config: Config, made: Layout, name: str) -> Iterator[str]:

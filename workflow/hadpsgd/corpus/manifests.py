@@ -95,6 +95,8 @@ class _Set:
         self._channels: dict[str, dict[int, tuple[str, int]]] = {}
         self._seconds: dict[str, float] = {}
         self._where: dict[str, str] = {}
+        self._sides: dict[str, str] = {}
+        """What recordings are called here to what the manifests call them."""
         self._speakers: dict[str, str] = {}
         """Ids of speakers to what the manifests call them."""
 
@@ -141,7 +143,7 @@ class _Set:
             raise UserError(f"supervision {name}: {what}", where=where)
         begin, seconds = offset + _number(item, "start", where), _number(item, "duration", where)
         self._check_times(name, recording, where, begin=begin, seconds=seconds)
-        side = recording if len(known) == 1 else f"{recording}-{_letter(channel)}"
+        side = self._side(recording, channel, where)
         speaker, utterance = self._ids(name, _text(item, "speaker", where) or side, where)
         words = " ".join(_text(item, "text", where).split())
         data = self.made.data
@@ -169,6 +171,15 @@ class _Set:
             end=round(begin + seconds, _ROUND),
             channel=index,
         )
+
+    def _side(self, recording: str, channel: int, where: str) -> str:
+        """What a channel of a recording is called; a recording of one as it is."""
+        alone = len(self._channels[recording]) == 1
+        side = recording if alone else f"{recording}-{_letter(channel)}"
+        if (other := self._sides.setdefault(side, recording)) != recording:
+            what = f"recordings '{other}' and '{recording}' would both be called {side}"
+            raise UserError(what, where=where, fix="Rename one of them")
+        return side
 
     def _ids(self, name: str, called: str, where: str) -> tuple[str, str]:
         """Of a supervision's speaker and utterance: they sort alike, as Kaldi wants it."""
