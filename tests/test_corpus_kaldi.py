@@ -62,6 +62,9 @@ def test_what_scoring_would_refuse_is_told_before_training(data: Path, tmp_path:
         prepare_part(mine, part="words", name="dev", out=out, processes=1)
     dropping = mine.model_copy(update={"scoring": Scoring(dropped_words=["{breath}"])})
     prepare_part(dropping, part="words", name="dev", out=out, processes=1)
+    with pytest.raises(UserError, match=r"ann-2: '\{breath\}' would not be scored as a word"):
+        prepare(mine, tmp_path / "whole", 1)
+    prepare(dropping, tmp_path / "whole", 1)
 
 
 def test_bare_lexicon(data: Path, tmp_path: Path) -> None:

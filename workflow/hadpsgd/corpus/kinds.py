@@ -79,6 +79,8 @@ def prepare(config: Config, out: Path, processes: int) -> dict[str, Summary]:
         name: kind.data(config, name, layout, lexicon, processes)
         for name in ("train", "dev", *config.tests)
     }
+    for name in ("dev", *config.tests):  # what scoring would refuse
+        _words(config, name, layout)
     layout.write_lm("dev", kind.text(config, layout, "dev"))
     return summaries
 
