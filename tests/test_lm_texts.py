@@ -155,6 +155,26 @@ def test_lmplz_is_asked_to_prune(folder: Path, monkeypatch: pytest.MonkeyPatch) 
     assert "--prune" not in (folder / "asked").read_text()
 
 
+PRUNED = (
+    "\\data\\\nngram 1=4\nngram 2=2\nngram 3=0\n\n\\1-grams:\n-0.9\t<unk>\t0\n0\t<s>\t-0.3\n"
+    "-0.5\t</s>\t0\n-0.4\ta\t-0.3\n\n\\2-grams:\n-0.4\ta </s>\t0\n-0.4\t<s> a\t0\n\n"
+    "\\3-grams:\n\n\\end\\\n"
+)
+"""As lmplz writes what it prunes to nothing."""
+
+
+def test_an_order_that_lmplz_empties(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, model = folder / "lmplz", folder / "model.arpa"
+    model.write_text(PRUNED)
+    program.write_text(f'#!/bin/sh\ncp {model} "$7"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/bin:/usr/bin")
+    for lm in ({"tool": "lmplz", "cutoffs": [0, 0, 9]}, {"arpa": str(model)}):
+        status, report = run(folder, "a\n", **lm)
+        assert status == 0 and report["ngrams"] == [4, 2]
+        assert arpa.check(folder / "o/full.arpa.gz") == [4, 2]
+
+
 def test_cutoffs_that_leave_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A model of what is left, and one line."""
     status, report = run(folder, "a b c\na b d\n", cutoffs=[0, 1], order=4)

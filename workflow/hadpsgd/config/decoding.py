@@ -38,11 +38,14 @@ class Lm(Section):
     """Order of the n-gram over pieces, trained on the words of the lexicon. Only with lm.pieces."""
     arpa: PathText | None = None
     """An existing ARPA file (gzipped too) instead of training one. Without lm.sources, lm.order,
-    lm.tool and lm.cutoffs then stay at their defaults: another value is refused."""
+    lm.tool, lm.discounts and lm.cutoffs then stay at their defaults: another value is refused."""
     tool: Literal["kaldingram", "lmplz"] = "kaldingram"
-    """What trains: we ourselves, as the Python package kaldingram does (Kneser-Ney with one
-    discount an order) but on arrays, or KenLM's lmplz (modified Kneser-Ney) where it is
-    installed."""
+    """What trains: we ourselves, as the Python package kaldingram does (Kneser-Ney) but on arrays,
+    or KenLM's lmplz (modified Kneser-Ney) where it is installed."""
+    discounts: Literal[1, 3] = Field(1, json_schema_extra=DECIDES_IF_GIVEN)
+    """Discounts an order. 1: as Kaldi's make_kn_lm.py, backed off from. 3: for n-grams seen once,
+    twice and more often, interpolated (modified Kneser-Ney, as KenLM and SRILM's -kndiscount
+    -interpolate; lmplz has them always)."""
     cutoffs: list[Annotated[int, Field(ge=0)]] = Field(
         [0], min_length=1, json_schema_extra=DECIDES_IF_GIVEN
     )
@@ -71,8 +74,10 @@ class Lm(Section):
     @model_validator(mode="after")
     def _is_trained(self) -> Lm:
         if self.arpa and not self.sources:
-            for name in off_default(self, "order", "tool", "cutoffs"):
+            for name in off_default(self, "order", "tool", "discounts", "cutoffs"):
                 raise ValueError(f"{name}: lm.arpa is not trained here; leave one of them out")
+        if self.tool == "lmplz" and off_default(self, "discounts"):
+            raise ValueError("discounts: lmplz always has three; leave one of them out")
         if not self.pieces and off_default(self, "spelling_order"):
             raise ValueError("spelling_order: nothing is spelled without lm.pieces; leave it out")
         return self

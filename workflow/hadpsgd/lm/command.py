@@ -140,7 +140,14 @@ def _one(
         return {"source": given, "order": len(counts)}
     vocabulary = Vocabulary.of_lang(lang)
     order = train.train(
-        text, vocabulary, settings.order, out, settings.tool, memory, settings.cutoffs
+        text,
+        vocabulary,
+        settings.order,
+        out,
+        settings.tool,
+        memory,
+        settings.cutoffs,
+        settings.discounts,
     )
     return {"source": str(text), "order": order, "text": vocabulary.report()}
 

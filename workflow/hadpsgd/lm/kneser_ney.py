@@ -1,13 +1,19 @@
 """Kneser-Ney n-grams of a text, on arrays: of order 4 in some 125 bytes a word of the text.
 
-As Kaldi's make_kn_lm.py (kaldingram): one discount an order, n1 / (n1 + 2 n2) of its raw counts;
-orders below the highest count the words that stand before an n-gram, but raw after <s>. Two things
-that it leaves as they come on small texts are done otherwise:
+Orders below the highest count the words that stand before an n-gram, but raw after <s>. With one
+discount an order as Kaldi's make_kn_lm.py (kaldingram): n1 / (n1 + 2 n2) of its raw counts, and
+what is discounted is for words that do not follow. Two things that it leaves as they come on small
+texts are done otherwise:
 
 - Where no n-gram of an order occurs exactly twice, the discount would be 1: all that was seen once
   would have no probability left. KenLM's fallback is taken, 0.5.
 - Where every word was seen after a history, nothing is left to back off to, and what the discount
   took would be lost: the probabilities there are scaled to add up to 1, as SRILM does.
+
+With three discounts an order, for what was counted once, twice and more often (modified Kneser-Ney:
+Chen and Goodman 1998, equation 26; KenLM's lmplz, SRILM's -kndiscount -interpolate), what is
+discounted is for all words, as the order below has them; single words with all words alike. Where
+counts give no discounts between 0 and themselves, KenLM's fallback is taken: 0.5, 1, 1.5.
 
 Cut-offs leave out n-grams by their raw counts, after all counts and discounts are known, as KenLM's
 `lmplz --prune` does; what they had is left to back off to.
@@ -26,10 +32,13 @@ from numpy.typing import NDArray
 
 from hadpsgd.lm.arpa import BOS, EOS
 from hadpsgd.lm.backoff import NONE, Backoff, Ids
-from hadpsgd.lm.whole import add_order
+from hadpsgd.lm.whole import Values, add_order
 from hadpsgd.progress import Progress
 
+ONE, THREE = 1, 3
+"""Discounts an order."""
 _FALLBACK = 0.5
+_FALLBACKS = (0.0, 0.5, 1.0, 1.5)
 _BOS = 0  # its id
 
 
@@ -101,7 +110,9 @@ def count(text: Text, order: int) -> list[Counts]:
     return orders
 
 
-def estimate(text: Text, order: int, cutoffs: Sequence[int] = (0,)) -> Backoff:
+def estimate(
+    text: Text, order: int, cutoffs: Sequence[int] = (0,), discounts: int = ONE
+) -> Backoff:
     """The model of a text; of a lower order where cut-offs leave none of the longest.
 
     Args:
@@ -109,6 +120,7 @@ def estimate(text: Text, order: int, cutoffs: Sequence[int] = (0,)) -> Backoff:
         order: of the n-grams, at least 2, at most `text.longest`.
         cutoffs: n-grams that occur so often or less often are left out, by length, the last number
             for longer ones too; 0 first, none below the one before.
+        discounts: ONE or THREE an order.
     """
     orders = count(text, order)
     size = len(text.words)
@@ -124,7 +136,10 @@ def estimate(text: Text, order: int, cutoffs: Sequence[int] = (0,)) -> Backoff:
         if length < order:
             before = np.bincount(orders[length].rest, minlength=len(used)).astype(np.int32)
             used = np.where(_sums(contexts, before) > 0, before, used)
-        discount = _discount(these.seen) if length > 1 else 0.0
+        if discounts == THREE:
+            discount = _three_discounts(used)[np.minimum(used, THREE)]
+        else:
+            discount = np.asarray(_discount(these.seen) if length > 1 else 0.0)
         values = np.maximum(used - discount, 0.0) / _sums(contexts, used)
         keys, left = these.keys, kept[length - 1]
         if not left.all():  # words are all kept
@@ -134,8 +149,13 @@ def estimate(text: Text, order: int, cutoffs: Sequence[int] = (0,)) -> Backoff:
         if not len(keys):
             break
         if length == 1:
-            said = int(np.count_nonzero(values))
-        else:
+            said = int(np.count_nonzero(used))
+        if discounts == THREE:
+            rest = 1.0 - _sums(contexts, values)
+            below = partial(_below, model) if length > 1 else partial(_some, (used > 0) / said)
+            add_order(model, keys, partial(_interpolated, values, rest, below), progress)
+            continue
+        if length > 1:
             above = orders[length - 2]
             # after a history are no other words than after the same without its first word
             full = full[above.rest] & (np.bincount(contexts, minlength=len(above.keys)) == said)
@@ -154,6 +174,19 @@ def _some(values: NDArray[np.float64], rows: slice, _: Ids) -> NDArray[np.float6
     return values[rows]
 
 
+def _below(model: Backoff, _: slice, grams: Ids) -> NDArray[np.float64]:
+    """Probabilities of the order below."""
+    found: NDArray[np.float64] = 10.0 ** model.log10(grams[:, 1:-1], grams[:, -1])
+    return found
+
+
+def _interpolated(
+    values: NDArray[np.float64], rest: NDArray[np.float64], below: Values, rows: slice, grams: Ids
+) -> NDArray[np.float64]:
+    """Values, and the rest of their contexts shared out as the order below has it."""
+    return values[rows] + rest[rows] * below(rows, grams)
+
+
 def _sums(contexts: Ids, values: NDArray[np.generic]) -> NDArray[np.float64]:
     """float64 [n-grams]: of all values of the same context."""
     sums = np.bincount(contexts, values.astype(np.float64)).astype(np.float64, copy=False)
@@ -166,3 +199,14 @@ def _discount(seen: NDArray[np.int32]) -> float:
         return 0.1
     discount = max(0.1, once) / (once + 2 * twice)
     return _FALLBACK if discount >= 1.0 else discount
+
+
+def _three_discounts(used: NDArray[np.int32]) -> NDArray[np.float64]:
+    """float64 [4]: of what was counted not at all (nothing), once, twice, more often."""
+    n = np.bincount(np.minimum(used, THREE + 2), minlength=THREE + 3).astype(np.float64)
+    if not n[1 : THREE + 1].all():
+        return np.array(_FALLBACKS)
+    times = np.arange(1, THREE + 1)
+    found = times - (times + 1) * n[1] / (n[1] + 2 * n[2]) * n[2 : THREE + 2] / n[1 : THREE + 1]
+    within = ((found >= 0) & (found <= times)).all()
+    return np.append(0.0, found) if within else np.array(_FALLBACKS)

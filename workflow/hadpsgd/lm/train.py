@@ -21,7 +21,7 @@ from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_file
 from hadpsgd.lm import arpa
 from hadpsgd.lm.contexts import Hasher, among, changes
-from hadpsgd.lm.kneser_ney import Text, each_order, estimate
+from hadpsgd.lm.kneser_ney import ONE, Text, each_order, estimate
 from hadpsgd.lm.vocabulary import Vocabulary
 from hadpsgd.lm.whole import ngrams
 from hadpsgd.progress import tracked
@@ -39,11 +39,13 @@ def train(
     tool: Tool = "kaldingram",
     memory: int | None = None,
     cutoffs: Sequence[int] = (0,),
+    discounts: int = ONE,
 ) -> int:
     """Train on a text of one sentence a line; words outside the vocabulary become its OOV word.
 
     `memory`: bytes that training may take, by default those that are free. `cutoffs`: n-grams that
-    occur so often or less often are left out, by order (`lm.cutoffs`).
+    occur so often or less often are left out, by order (`lm.cutoffs`). `discounts`: ONE or THREE an
+    order, of our own training.
 
     Returns the order of the model: `order`, or less where no sentence is so long (with its <s> and
     </s>) or cut-offs leave no n-gram, which one line says.
@@ -59,7 +61,7 @@ def train(
         words = Text.of(sentences)
         order = _supported(text, words.longest, order)
         _refuse_too_large(text, len(words.tokens), order, memory)
-        model = estimate(words, order, cutoffs)
+        model = estimate(words, order, cutoffs, discounts)
         write(out, [len(o.keys) for o in model.orders], ngrams(model))
     else:
         with tempfile.TemporaryDirectory() as folder:
@@ -140,7 +142,10 @@ def closed(path: Path) -> Iterator[arpa.Ngram]:
 
 
 def write(path: Path, counts: list[int], ngrams: Iterable[arpa.Ngram]) -> None:
-    """Write a gzipped ARPA file; the same model gives the same bytes."""
+    """Write a gzipped ARPA file; the same model gives the same bytes.
+
+    Orders that pruning emptied are left out, and back-offs of the longest n-grams that are left.
+    """
     with (
         atomic_file(path) as temporary,
         temporary.open("wb") as plain,
@@ -151,13 +156,15 @@ def write(path: Path, counts: list[int], ngrams: Iterable[arpa.Ngram]) -> None:
 
 
 def _write_text(stream: TextIO, counts: list[int], ngrams: Iterable[arpa.Ngram]) -> None:
+    longest = sum(count > 0 for count in counts)
     stream.write("\\data\\\n")
-    stream.writelines(f"ngram {order}={count}\n" for order, count in enumerate(counts, 1))
+    stream.writelines(f"ngram {order}={counts[order - 1]}\n" for order in range(1, longest + 1))
     order = 0
     for ngram in tracked(ngrams, sum(counts), what="language model written", unit="n-grams"):
         if len(ngram.words) != order:
             order = len(ngram.words)
             stream.write(f"\n\\{order}-grams:\n")
-        backoff = "" if ngram.backoff is None else f"\t{ngram.backoff:.7f}"
+        open_ = ngram.backoff is not None and order < longest
+        backoff = f"\t{ngram.backoff:.7f}" if open_ else ""
         stream.write(f"{ngram.log_prob:.7f}\t{' '.join(ngram.words)}{backoff}\n")
     stream.write("\n\\end\\\n")
