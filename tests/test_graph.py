@@ -93,6 +93,7 @@ def test_best_paths_cost_what_they_cost_in_kaldis_graph(
 ) -> None:
     theirs = arrays.read(kaldi / "exp/tri3b/graph/HCLG.fst")
     assert len(ours.final) < 1.1 * len(theirs.final)
+    assert len(ours.arcs) < 1.01 * len(theirs.arcs)
     pairs = zip(
         best_paths(ours, model, kaldi, 16.0), best_paths(theirs, model, kaldi, 16.0), strict=True
     )

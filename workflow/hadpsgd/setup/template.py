@@ -41,6 +41,7 @@ def written(
         _model(size),
         _training(corpus, size, cluster),
         _graph(dictionary),
+        _lm(),
         _decoding(corpus),
     ]
     return "\n".join("\n".join(part) + "\n" for part in map(list, parts) if part)
@@ -170,6 +171,11 @@ def _graph(dictionary: Dictionary) -> Iterator[str]:
     if not dictionary.spelled:
         yield "graph:"
         yield "  pronunciation_probabilities: true  # and of silence, as aligned"
+
+
+def _lm() -> Iterator[str]:
+    yield "lm:"
+    yield "  discounts: 3  # modified Kneser-Ney: docs/benchmarks/small-data.md"
 
 
 def _decoding(corpus: Corpus) -> Iterator[str]:
