@@ -168,3 +168,27 @@ def test_an_epoch_that_has_other_batches_now() -> None:
     assert len(left) == EXAMPLES - BATCH
     former = {name: middle[name] for name in ("epoch", "position")}  # of a version before
     Share(fewer, rank=0, learners=1).restore(former)
+
+
+def test_an_epoch_without_a_batch_is_refused() -> None:
+    """Epochs would be counted in which nothing is learned."""
+    for few in ([], [torch.ones(1)] * 2, DataLoader(DATA, batch_size=24)):
+        with pytest.raises(UserError, match="fewer batches than the 3 learners"):
+            list(Share(few, rank=0, learners=3))
+    once = Share((torch.ones(1) for _ in range(6)), rank=0, learners=3)
+    assert len(list(once)) == 2
+    with pytest.raises(UserError, match="an iterator, which has no epoch 2"):
+        list(once)
+
+
+def without(_: int) -> None:
+    """A pool of no batch."""
+    torch.manual_seed(1)
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
+    list(decentralize(model, optimizer, strategy="adpsgd", seconds=60).share([]))
+
+
+def test_nobody_waits_for_an_epoch_without_a_batch() -> None:
+    outcomes = collect(launch(2, without), 120)
+    assert all("fewer batches than the 1 learners" in each.error for each in outcomes.values())

@@ -24,9 +24,14 @@ from servers import free_port
 from torch import nn
 
 from hadpsgd import locks
+from hadpsgd.cli import main
+from hadpsgd.decentralized.core.engine import LostMemberError, NotFiniteError
 from hadpsgd.decentralized.trainer import Trainer
 from hadpsgd.errors import UserError
+from hadpsgd.images import command as images_command
+from hadpsgd.images import training
 from hadpsgd.images.folders import Folders
+from hadpsgd.images.metrics import Score
 from hadpsgd.images.training import Settings, train
 from hadpsgd.run_folder import LAUNCH_LOCK
 from hadpsgd.training.saved import complete
@@ -261,6 +266,35 @@ def test_a_second_training_in_a_folder_is_refused(
         with pytest.raises(UserError, match="process 1 on here trains this model already"):
             train(settings(pictures, tmp_path))
         assert [file.name for file in tmp_path.iterdir()] == [LAUNCH_LOCK]
+
+
+@pytest.mark.parametrize(
+    "error, said",
+    [
+        (NotFiniteError("loss nan at step 3"), "loss nan at step 3. Lower --base-rate"),
+        (LostMemberError("rank 1 is gone"), "other learners are lost: rank 1 is gone. See why"),
+        (ConnectionError("silent"), "other learners are lost: silent. See why"),
+    ],
+)
+def test_what_ends_a_learner_is_one_line(
+    error: Exception,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def ends(_: Settings) -> None:
+        raise error
+
+    monkeypatch.setattr(images_command, "train", ends)
+    assert main(["images", str(tmp_path), "--out", str(tmp_path / "o")]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_an_epoch_in_which_others_took_all() -> None:
+    means = Score().means()
+    assert means == {"loss": None, "top1": None, "top5": None}
+    assert training._learned({"images": 0, **means}) == "no batch for this learner"
 
 
 def test_checkpoints_by_steps_need_equal_steps(pictures: Path, tmp_path: Path) -> None:

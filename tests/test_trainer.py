@@ -308,6 +308,8 @@ def careless(rank: int, fault: str) -> str:
     torch.manual_seed(rank if fault == "start" else 0)
     norm = nn.BatchNorm1d(900)  # what its first forward adds to statistics is the engine's own
     model = nn.Sequential(nn.Linear(600, 900), norm, nn.Linear(900, 3000), nn.Linear(3000, 1))
+    if fault == "frozen":  # of two ranks' one buffers, other parameters would be mixed
+        model[2 + rank].requires_grad_(False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     try:
         trainer = decentralize(model, optimizer, strategy="ssgd")
@@ -329,6 +331,7 @@ def careless(rank: int, fault: str) -> str:
         ("again", "decentralize(backwards=...)"),
         ("clip", "give clip_norm to decentralize()"),
         ("start", "rank 1 starts from other weights than rank 0"),
+        ("frozen", "rank 1 learns other parameters than rank 0"),
         ("none", "no fault"),
     ],
 )

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch._dynamo  # DDP would import it in every process, for seconds
+import torch.distributed as dist
 from processes import Outcome, collect, free_port, launch, run
 from training_data import write_config
 from training_runs import (
@@ -130,6 +131,21 @@ def test_rank_0_that_never_starts(
     with pytest.raises(UserError, match="rank 1 cannot reach the store: no answer within 1 s"):
         rendezvous.meet(learners=2, size=1, agree_on="same", seconds=1.0)
     assert not capfd.readouterr().err
+
+
+def test_two_trainings_at_one_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one leaves the first alone."""
+    port = free_port()
+    store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
+    env = {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    for name, value in env.items():
+        monkeypatch.setenv(name, str(value))
+    with pytest.raises(UserError, match=f":{port}: another process listens at this port"):
+        rendezvous.meet(learners=2, size=1, agree_on="same", seconds=1.0)
+    rendezvous._greet(store, 0, 1, "mine", 1.0)
+    with pytest.raises(UserError, match="another process is rank 0 here already"):
+        rendezvous._greet(store, 0, 1, "other", 1.0)
+    assert store.get("hello/0") == b"mine"
 
 
 @pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "MASTER_PORT"])

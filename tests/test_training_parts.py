@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import itertools
 import json
 import os
+import resource
 import signal
 import threading
 import weakref
@@ -226,17 +226,18 @@ def test_training_goes_on_while_a_checkpoint_is_written(
     assert found["more"]["momentum"][0].tolist() == [0, 0]
 
 
-def test_a_checkpoint_that_cannot_be_written_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+def test_a_checkpoint_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    """torch makes an error of its own of what the system says."""
     mine = checkpoints(tmp_path, keep=3)
-    monkeypatch.setattr(torch, "save", full)
     mine.save({"steps": torch.tensor(1)} | LIVING, engine(10))
-    with pytest.raises(UserError, match=r"node-0\.1\.0-of-1.*the disk is full"):
-        mine.save({"steps": torch.tensor(2)} | LIVING, engine(20))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        mine.save({"weights": torch.zeros(100_000)} | LIVING, engine(20))
+        with pytest.raises(UserError, match=r"node-0\.1\.0-of-1.*no file may be so large here"):
+            mine.settle()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_the_mean_of_learners_that_are_read_one_by_one() -> None:

@@ -34,18 +34,26 @@ def explain_os_errors(path: Path) -> Iterator[None]:
     line for the user."""
     try:
         yield
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
         reasons = {
             errno.ENOSPC: ("the disk is full", "Free some space and run the same command again"),
             errno.EDQUOT: ("the disk quota is used up", "Free some space and run it again"),
+            errno.EFBIG: ("no file may be so large here (ulimit -f)", "Raise the limit"),
             errno.EACCES: ("no permission to write here", "Choose another results folder"),
             errno.EROFS: ("the file system is read-only", "Choose another results folder"),
             errno.ENAMETOOLONG: ("the name is too long", "Choose a shorter one"),
         }
-        if error.errno in reasons:
-            what, fix = reasons[error.errno]
+        what, fix = reasons.get(_errno(error), ("", ""))
+        if what:
             raise UserError(what, where=path, fix=fix) from error
         raise
+
+
+def _errno(error: BaseException | None) -> int:
+    """Of an error, or of that which it comes of (torch: a RuntimeError of a full disk); 0: none."""
+    while error is not None and not isinstance(error, OSError):
+        error = error.__cause__ or error.__context__
+    return (error.errno or 0) if error is not None else 0
 
 
 def check_folder(path: Path) -> None:

@@ -45,19 +45,35 @@ def hash_of(text: str) -> str:
 
 
 def check_alike(model: nn.Module, meeting: Meeting) -> None:
-    """All learners start from the same weights, or UserError; every rank calls it."""
+    """All learners start from the same weights and learn the same ones, or UserError; every rank
+    calls it."""
     if meeting.store is None:
         return
     digest = hashlib.sha256()
     for name, value in model.state_dict().items():
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    found = all_of("start", meeting, digest.hexdigest())
-    if others := _unlike_first(found):
+    said = all_of("start", meeting, f"{digest.hexdigest()} {hash_of(_learned(model))}")
+    weights, learned = ([each.split()[part] for each in said] for part in (0, 1))
+    if others := _unlike_first(weights):
         raise UserError(
             f"rank {others} starts from other weights than rank 0",
             fix="Call torch.manual_seed() with one number on all before you make the model",
         )
+    if others := _unlike_first(learned):
+        raise UserError(
+            f"rank {others} learns other parameters than rank 0",
+            fix="Freeze (requires_grad) and share the same parameters on all ranks",
+        )
+
+
+def _learned(model: nn.Module) -> str:
+    """Each parameter's name, whether it is learned, and the first name of it if it has several."""
+    first: dict[int, str] = {}
+    return " ".join(
+        f"{name} {value.requires_grad} {first.setdefault(id(value), name)}"
+        for name, value in model.named_parameters(remove_duplicate=False)
+    )
 
 
 def all_of(name: str, meeting: Meeting, mine: str) -> list[str]:

@@ -24,7 +24,7 @@ from hadpsgd.decentralized.core.work import Ledger
 from hadpsgd.decentralized.drawing import Drawn, check_resumed, drawn, sampler_of
 from hadpsgd.decentralized.network.job_store import store_there
 from hadpsgd.decentralized.network.rendezvous import Meeting
-from hadpsgd.decentralized.share import with_batches
+from hadpsgd.decentralized.share import too_few, with_batches
 from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
 from hadpsgd.errors import UserError
 
@@ -135,6 +135,8 @@ class Pool:
                 "all learners have stopped, and this one goes on",
                 fix="Leave the loop over epochs, too, when trainer.stopped",
             )
+        if not self._blocks:
+            raise too_few(learners=self.engine.place.size)
         self._begin()
         ledger = self._ledger or self._new_ledger()
         supply = self._supply(ledger)

@@ -9,6 +9,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from hadpsgd.decentralized.drawing import Drawn, check_resumed, drawn, sampler_of
+from hadpsgd.errors import UserError
 
 
 class Batches:
@@ -108,6 +109,13 @@ class Share:
         for batch in self._rest():
             self.position += 1
             yield batch
+        if not self.position:
+            if iter(self._loader) is self._loader:
+                raise UserError(
+                    f"share() was given an iterator, which has no epoch {self.epoch + 1}",
+                    fix="Give it a DataLoader, a list, or an object that begins anew",
+                )
+            raise too_few(learners=self.learners)
         self.epoch, self.position = self.epoch + 1, 0
 
     def _rest(self) -> Iterator[Any]:
@@ -120,6 +128,14 @@ class Share:
         batches = iter(self._loader)
         while len(round_ := list(islice(batches, self.learners))) == self.learners:
             yield round_[self.rank]
+
+
+def too_few(*, learners: int) -> UserError:
+    """An epoch in which nobody would have anything to learn from."""
+    return UserError(
+        f"an epoch has fewer batches than the {learners} learners that each take one",
+        fix="Make batches smaller, or start fewer learners",
+    )
 
 
 def with_batches(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from hadpsgd.decentralized.core.engine import ExcludedError, LostMemberError, NotFiniteError
+from hadpsgd.errors import UserError
 from hadpsgd.images.recipe import Recipe
 from hadpsgd.images.training import Settings, train
 from hadpsgd.numeric import add_real, add_whole, real
@@ -109,8 +111,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Do what the arguments say."""
-    train(settings_of(args))
+    """Do what the arguments say.
+
+    Raises:
+        UserError: so, or training diverged, or other learners were lost.
+    """
+    try:
+        train(settings_of(args))
+    except NotFiniteError as error:
+        fix = "Lower --base-rate, or warm up over more epochs (--warm-up)"
+        raise UserError(str(error), where=args.out, fix=fix) from None
+    except (LostMemberError, ExcludedError, ConnectionError, TimeoutError) as error:
+        said = str(error).strip().splitlines()[0]
+        fix = "See why they ended; the same command goes on from the last checkpoint"
+        raise UserError(f"other learners are lost: {said}", where=args.out, fix=fix) from None
 
 
 def settings_of(args: argparse.Namespace) -> Settings:

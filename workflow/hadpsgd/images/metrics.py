@@ -33,9 +33,10 @@ class Score:
         self.top1 += int(best[:, 0].sum())
         self.top5 += int(best.sum())
 
-    def means(self) -> dict[str, float]:
-        """By image; top-1 and top-5 as shares of all."""
-        of = max(self.images, 1)
+    def means(self) -> dict[str, float] | dict[str, None]:
+        """By image; top-1 and top-5 as shares of all. None where there was none."""
+        if not (of := self.images):
+            return dict.fromkeys(("loss", "top1", "top5"))
         return {"loss": self.loss / of, "top1": self.top1 / of, "top5": self.top5 / of}
 
     def state(self) -> dict[str, float]:

@@ -170,7 +170,7 @@ def _train(settings: Settings, *, rank: int, learners: int) -> None:
 
 def _held_out(
     net: nn.Module, folders: Folders, trainer: Trainer, settings: Settings, device: torch.device
-) -> dict[str, float]:
+) -> dict[str, float | None]:
     """This learner's own weights, on its part of the held-out pictures."""
     batches = folders.held_out_batches(
         batch=settings.recipe.batch,
@@ -214,7 +214,7 @@ def _finish(
         "identity": hash_,
     }
     write_text(settings.out / "summary.json", json.dumps(summary, indent=2) + "\n")
-    _say(f"{settings.out / 'final.pt'}: top-1 {100 * score.means()['top1']:.2f} %")
+    _say(f"{settings.out / 'final.pt'}: top-1 {_percent(score.means()['top1'])}")
 
 
 def _identity_of(out: Path) -> str | None:
@@ -229,10 +229,20 @@ def _identity_of(out: Path) -> str | None:
 def _tell(row: dict[str, Any], trainer: Trainer) -> None:
     if trainer.rank == 0:
         _say(
-            f"epoch {row['epoch']}: rate {row['rate']:.4f}, loss {row['loss']:.3f}, "
-            f"top-1 {100 * row['top1']:.2f} %, held out {100 * row['heldout_top1']:.2f} %, "
-            f"{row['seconds']:.0f} s"
+            f"epoch {row['epoch']}: rate {row['rate']:.4f}, {_learned(row)}, "
+            f"held out {_percent(row['heldout_top1'])}, {row['seconds']:.0f} s"
         )
+
+
+def _learned(row: dict[str, Any]) -> str:
+    """The others may have taken all batches of an epoch."""
+    if not row["images"]:
+        return "no batch for this learner"
+    return f"loss {row['loss']:.3f}, top-1 {_percent(row['top1'])}"
+
+
+def _percent(share: float | None) -> str:
+    return "of no picture" if share is None else f"{100 * share:.2f} %"
 
 
 def _say(text: str) -> None:

@@ -101,8 +101,9 @@ class Kept:
         checksum = _checksum(weights)
         for epoch in wanted:
             ended = Ended(epoch=epoch, node=self.node, version=version, checksum=checksum)
-            with atomic_file(ended.file(self.checkpoints)) as temporary:
-                torch.save(weights, temporary)
+            file = ended.file(self.checkpoints)
+            with atomic_file(file) as temporary, temporary.open("wb") as stream:
+                torch.save(weights, stream)  # given a path, torch does not say that a disk is full
             self._kept[epoch] = version, checksum
 
     def state(self) -> dict[str, Any]:

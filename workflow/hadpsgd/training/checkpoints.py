@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 import shutil
+import sys
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -150,7 +151,10 @@ class Checkpoints:
         for stale in folder.glob(f"{by.process}*.pt"):  # its own, of a pause before the same round
             stale.unlink()
         with atomic_file(folder / f"{by.name}.writing") as temporary:
-            torch.save(state, temporary)
+            with temporary.open(
+                "wb"
+            ) as stream:  # given a path, torch does not say: the disk is full
+                torch.save(state, stream)
             checksum = sha256(temporary)[:16]
         (folder / f"{by.name}.writing").replace(folder / f"{by.name}-{checksum}.pt")
         if leads:
@@ -169,6 +173,9 @@ class Checkpoints:
         agreed = self._agreed(good)
         name = max(agreed, default="")
         if rank == 0:
+            if not name and complete(self.folder):
+                what = "no checkpoint is sound for all ranks: training begins anew"
+                print(f"warning: {self.folder}: {what}", file=sys.stderr)
             for saved in found_in(self.folder):
                 if saved.folder.name > name:  # incomplete or damaged: this run writes it again
                     remove_before(saved.folder, self.start())

@@ -65,7 +65,7 @@ class Saved:
         part = self._whole().get(node)
         if part is None or sha256(part.path).startswith(part.checksum):  # None: it was dead
             return True
-        print(f"warning: {part.path}: damaged checkpoint, the one before is used", file=sys.stderr)
+        print(f"warning: {part.path}: damaged checkpoint, an earlier one is used", file=sys.stderr)
         return False
 
     def load(self, node: int) -> dict[str, Any]:

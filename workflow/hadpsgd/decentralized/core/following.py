@@ -94,7 +94,8 @@ class Given:
             if time.monotonic() > deadline:
                 raise TimeoutError(
                     f"the first member of the super-learner did not say within {self.seconds:g} s "
-                    "what to do next; see its log"
+                    "what to do next; see its log (members take the same steps, and leave a loop "
+                    "over batches together)"
                 )
             time.sleep(pause)
             pause = min(2 * pause, LAST_LOOK_SECONDS)

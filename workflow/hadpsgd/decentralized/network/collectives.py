@@ -82,7 +82,8 @@ def losses() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise LostMemberError(str(error).strip().splitlines()[0]) from error
+        said = str(error).strip().splitlines()[0]
+        raise LostMemberError(said.partition("This is typically")[0].strip()) from error
 
 
 class Group:

@@ -68,6 +68,12 @@ def _new_store(env: Mapping[str, str], rank: int, timeout: timedelta) -> dist.TC
             host, port, is_master=is_master, timeout=timeout, wait_for_workers=False
         )
     except (dist.DistError, RuntimeError, OSError) as error:
+        if is_master and "address already in use" in str(error):
+            raise UserError(
+                "another process listens at this port, perhaps another training's rank 0",
+                where=f"{host}:{port}",
+                fix="Give this one another MASTER_PORT",
+            ) from None
         raise UserError(
             f"rank {rank} cannot reach the store: {str(error).splitlines()[0].rstrip('.')}",
             where=f"{host}:{port}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -288,7 +289,13 @@ def _check_hash(store: dist.Store, rank: int, agree_on: str) -> None:
 
 
 def _greet(store: dist.Store, rank: int, world: int, agree_on: str, seconds: float) -> None:
-    """All ranks have come and agree, or UserError."""
+    """All ranks have come and agree, or UserError. Nobody takes the place of one who is there."""
+    mine = secrets.token_hex(8)
+    if store.compare_set(f"here/{rank}", "", mine).decode() != mine:
+        raise UserError(
+            f"another process is rank {rank} here already, perhaps of another training",
+            fix="Give each training a MASTER_PORT of its own",
+        )
     store.set(f"hello/{rank}", agree_on)
     deadline = time.monotonic() + seconds
     waiting = list(range(world))
