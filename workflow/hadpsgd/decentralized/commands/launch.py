@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import signal
 import subprocess
@@ -60,6 +61,17 @@ def run(args: argparse.Namespace) -> int:
     return Learners(command, args.learners, port=store.port).run()
 
 
+_PRCTL = getattr(ctypes.CDLL(None), "prctl", None)
+"""Linux alone has it. Looked up here: after a fork nothing is."""
+_PDEATHSIG = 1
+
+
+def _ends_with_launcher() -> None:
+    """Killed outright, the launcher passes nothing on, and learners would train on unseen."""
+    if _PRCTL is not None:
+        _PRCTL(_PDEATHSIG, signal.SIGTERM)
+
+
 class Learners:
     """Processes of one command, in whose environment `decentralize` finds the others."""
 
@@ -96,7 +108,12 @@ class Learners:
         env.setdefault("OMP_NUM_THREADS", str(share_of_cores(self.count)))
         try:
             # a session of its own: Ctrl-C reaches us alone, and we pass it on once
-            return subprocess.Popen(self.command, env=env, start_new_session=True)
+            return subprocess.Popen(
+                self.command,
+                env=env,
+                start_new_session=True,
+                preexec_fn=_ends_with_launcher,  # noqa: PLW1509 - no other Python thread is here
+            )
         except OSError as error:
             raise UserError(
                 f"cannot be started ({error.strerror})", where=self.command[0]
