@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from hadpsgd import diverged
 from hadpsgd.cli import main
 from hadpsgd.corpus import stm
 from hadpsgd.corpus.datadir import DataDir
@@ -68,6 +70,31 @@ def test_tune_and_score_commands(decoded: tuple[Path, Path], tmp_path: Path) -> 
     scored = nist.score_ctm(stm.read(out / "stm"), formats.read_ctm(out / "ctm"))
     assert nist.total(scored).errors == 4
     assert "Eval: S" in (out / "alignments.txt").read_text()
+
+
+def test_one_choice_for_several_runs(
+    decoded: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The errors of all count; a run that diverged has none."""
+    folder, data = decoded
+    other, gone = tmp_path / "other", tmp_path / "gone"
+    shutil.copytree(folder, other)
+    with (other / "lat.1.gz").open("wb") as stream:
+        stream.write(lattice_io.entry("a-1", chain([1], [0.0])))
+    diverged.leave(gone, why="loss nan", what="decoded")
+    config = tmp_path / "config.yaml"
+    config.write_text("name: t\ncorpus: {kind: an4}\n")
+    common = ["tune", "--config", str(config), "--data", str(data), "--out", str(tmp_path / "t")]
+    found = []
+    for runs in ([folder], [other], [folder, gone, other]):
+        assert main([*common, "--decode", *map(str, runs)]) == 0
+        found.append([each["errors"] for each in json.loads((tmp_path / "t").read_text())["tried"]])
+    assert found[2] == [one + two for one, two in zip(found[0], found[1], strict=True)]
+    assert main([*common, "--decode", str(gone), str(other)]) == 0
+    assert json.loads((tmp_path / "t").read_text()) == {"diverged": "loss nan"}
+    config.write_text("name: t\ncorpus: {kind: an4}\nlm: {neural: {}}\n")
+    assert main([*common, "--decode", str(folder), str(other), "--lists", "x"]) == 2
+    assert "--lists of 1 runs, --decode of 2" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("glm", [False, True])

@@ -132,6 +132,20 @@ def test_a_run_may_be_trained_alone(tmp_path: Path) -> None:
     assert {name: int(counts.get(name, 0)) for name in wanted} == wanted
 
 
+@pytest.mark.parametrize("one", [False, True])
+def test_a_choice_for_each_run_or_one_for_all_seeds(one: bool, tmp_path: Path) -> None:
+    ran = snakemake(
+        "-n", "--profile", "local", "--configfile", "config/tiny.yaml", "--config",
+        f"results={tmp_path}", f"scoring={{one_choice: {str(one).lower()}}}",
+        "training={seeds: [1, 2], runs: [{strategy: single}]}",
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    found = re.findall(r"hadpsgd tune .* --decode (.*) --data", ran.stdout + ran.stderr)
+    decoded = [[Path(path).parent.name for path in each.split()] for each in found]
+    first, second = sorted(each[0] for each in decoded)
+    assert sorted(decoded) == ([[first, second], [second, first]] if one else [[first], [second]])
+
+
 def test_copies_of_imported_speakers_are_adapted(shared: Path, tmp_path: Path) -> None:
     """Of AN4 with Kaldi's transforms: all others are imported."""
     ran = snakemake(

@@ -120,13 +120,28 @@ THREADS = 8
 
 
 # What the neural language model says of n-best lists; without one there are none.
+def chosen_with(path: str):
+    """Of a path with {run}: that of a run, then of those for which one choice is made with it."""
+
+    def paths(wildcards) -> list[str]:
+        row = next((runs for _, runs in ROWS if wildcards.run in runs), [])
+        others = [run for run in row if CONFIG.scoring.one_choice and run in DECODED]
+        runs = dict.fromkeys([wildcards.run, *others])
+        return [path.replace("{run}", run) for run in runs]
+
+    return paths
+
+
 def lists_of(name: str) -> str | list[str]:
     return f"{OUT}/lists/{{run}}/{name}.jsonl.gz" if CONFIG.lm.neural else []
 
 
 def lists_option(wildcards: object, input: object, output: object) -> str:
     # a function of `output`, as `config_file`: where there are no lists nothing is made again
-    return f"--lists {quote(str(input.lists))}" if CONFIG.lm.neural else ""
+    if not CONFIG.lm.neural:
+        return ""
+    lists = [input.lists] if isinstance(input.lists, str) else input.lists
+    return " ".join(["--lists", *(quote(str(file)) for file in lists)])
 
 
 def shared_threads(jobs):

@@ -98,8 +98,8 @@ if CONFIG.lm.neural:
 
 rule tune:
     input:
-        lists=lists_of("dev"),
-        decode=f"{OUT}/decode/{{run}}/dev",
+        lists=chosen_with(lists_of("dev")) if CONFIG.lm.neural else [],
+        decode=chosen_with(f"{OUT}/decode/{{run}}/dev"),
         words=f"{OUT}/corpus/words/dev.json",
         data=f"{OUT}/corpus/data/dev",
         acronyms=CONFIG.scoring.acronym_map or [],

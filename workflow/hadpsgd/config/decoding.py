@@ -183,5 +183,8 @@ class Scoring(Section):
     minimum_bayes_risk: bool = Field(False, json_schema_extra=DECIDES_IF_GIVEN)
     """Say the words of which the lattice expects the fewest errors, in place of its best path
     (Xu, Povey, Mangu, Zhu, 2011; `--decode-mbr true` of Kaldi's score.sh). Not with lm.pieces."""
+    one_choice: bool = Field(False, json_schema_extra=DECIDES_IF_GIVEN)
+    """One choice for all runs of a row (`training.seeds`): the fewest errors on the development set
+    in all. Each run alone has few words to choose by."""
     nist_tools: bool = True
     """Check our counts with NIST's sclite, or hubscr where there is a GLM, if installed."""

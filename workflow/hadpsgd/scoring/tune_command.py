@@ -14,6 +14,7 @@ from hadpsgd.decoding import list_files
 from hadpsgd.decoding.list_settings import ListSettings
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
+from hadpsgd.scoring.align import Counts
 from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.hypotheses import Words
 from hadpsgd.scoring.tune import Setting, choose, settings_of, tune
@@ -22,17 +23,28 @@ from hadpsgd.scoring.tune import Setting, choose, settings_of, tune
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the stage."""
     parser.add_argument("--config", type=Path, required=True, help="config (YAML)")
-    parser.add_argument("--decode", type=Path, required=True, help="decoded development set")
+    parser.add_argument(
+        "--decode",
+        type=Path,
+        nargs="+",
+        required=True,
+        metavar="DECODE",
+        help="decoded development set; of several runs: one choice for all of them",
+    )
     parser.add_argument("--data", type=Path, required=True, help="its data directory")
     parser.add_argument(
-        "--lists", type=Path, help="its lists, of `hadpsgd neural-lists`, with lm.neural"
+        "--lists",
+        type=Path,
+        nargs="+",
+        metavar="LISTS",
+        help="lists of each, of `hadpsgd neural-lists`, with lm.neural",
     )
     parser.add_argument("--out", type=Path, required=True, help="tuned.json")
 
 
 def run(args: argparse.Namespace) -> int:
     """Write OUT with the choice and all that was tried."""
-    if why := diverged.told(args.decode):
+    if why := diverged.told(args.decode[0]):
         diverged.note(args.out, why)
         return diverged.say(why=why, what="chosen")
     whole = config.load(args.config)
@@ -40,11 +52,18 @@ def run(args: argparse.Namespace) -> int:
     if (neural is None) == bool(args.lists):
         what = "no lm.neural, and --lists" if args.lists else "lm.neural, and no --lists"
         raise UserError(what, where=args.config, fix="`hadpsgd neural-lists` makes what it takes")
+    if args.lists and len(args.lists) != len(args.decode):
+        what = f"--lists of {len(args.lists)} runs, --decode of {len(args.decode)}"
+        raise UserError(what, where=args.config, fix="Give lists of each run, in the same order")
     data = DataDir.read(args.data, audio=False)
-    words = Words.read(args.decode, Filters.of(settings))
     tried = settings_of(settings, neural.weights if neural else (0.0,))
-    lists = list_files.read_of(args.lists, decode=args.decode) if args.lists else None
-    counts = tune(args.decode, data, words, tried, lists)
+    counts = [Counts() for _ in tried]
+    for decode, file in zip(args.decode, args.lists or [None] * len(args.decode), strict=True):
+        if not diverged.told(decode):
+            lists = list_files.read_of(file, decode=decode) if file else None
+            words = Words.read(decode, Filters.of(settings))
+            found = tune(decode, data, words, tried, lists)
+            counts = [one + other for one, other in zip(counts, found, strict=True)]
     if not any(count.words for count in counts):
         what = "references without any word, so that no setting is better than another"
         raise UserError(what, where=args.data, fix="Correct its text or stm")
