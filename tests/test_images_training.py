@@ -151,7 +151,9 @@ def test_eight_learners_learn(strategy: str, pictures: Path, tmp_path: Path) -> 
     for epoch in range(6):  # those of d1d have equal shares
         images = [own[epoch]["images"] for own in rows]
         assert sum(images) == 8 * 3 * BATCH and (strategy != "d1d" or min(images) == max(images))
-    losses = [sum(own[epoch]["loss"] * own[epoch]["images"] for own in rows) for epoch in (0, -1)]
+    losses = [
+        sum((own[epoch]["loss"] or 0.0) * own[epoch]["images"] for own in rows) for epoch in (0, -1)
+    ]
     assert losses[1] < 0.9 * losses[0]
     assert sum(own[0]["heldout_images"] for own in rows) == 30
     assert any(row["distance"] for own in rows for row in own)
