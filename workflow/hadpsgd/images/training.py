@@ -6,7 +6,7 @@ import hashlib
 import json
 import sys
 import time
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -165,6 +165,8 @@ def _train(settings: Settings, *, rank: int, learners: int) -> None:
     if rank == 0:
         _finish(settings, net, folders, device, hash_, learners)
         files.clear()
+        with suppress(OSError):  # those of other settings are beside them
+            (settings.out / "checkpoints").rmdir()
     return None
 
 
