@@ -191,4 +191,4 @@ def without(_: int) -> None:
 
 def test_nobody_waits_for_an_epoch_without_a_batch() -> None:
     outcomes = collect(launch(2, without), 120)
-    assert all("fewer batches than the 1 learners" in each.error for each in outcomes.values())
+    assert all("an epoch has no batch" in each.error for each in outcomes.values())

@@ -132,6 +132,8 @@ class Share:
 
 def too_few(*, learners: int) -> UserError:
     """An epoch in which nobody would have anything to learn from."""
+    if learners == 1:
+        return UserError("an epoch has no batch", fix="Give share() more data")
     return UserError(
         f"an epoch has fewer batches than the {learners} learners that each take one",
         fix="Make batches smaller, or start fewer learners",
