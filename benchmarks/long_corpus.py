@@ -9,10 +9,8 @@ complete in DIR are not made again; a run that was killed goes on. Each stage is
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
 import scale
 from scale_page import Found, Measured, by_folder, by_stage, machine
@@ -65,12 +63,7 @@ def unkeyed(measured: Mapping[str, Measured]) -> dict[str, Measured]:
 
 def main() -> None:
     """Do what the arguments say."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--hours", type=float, nargs="+", required=True)
-    parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--out", type=Path)
-    args = parser.parse_args()
+    args = scale.arguments(__doc__).parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     hours = sorted(args.hours)
     configs = [config(amount) for amount in hours]

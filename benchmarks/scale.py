@@ -57,11 +57,7 @@ sys.exit(status)
 
 def main() -> None:
     """Do what the arguments say."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--hours", type=float, nargs="+", required=True)
-    parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--out", type=Path)
+    parser = arguments(__doc__)
     parser.add_argument("--pieces", type=Path)
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
@@ -88,6 +84,16 @@ def main() -> None:
         args.out.write_text(text, encoding="utf-8")
     if args.pieces is not None:
         write_pieces(args.pieces, found, sizes)
+
+
+def arguments(description: str | None) -> argparse.ArgumentParser:
+    """Those of benchmarks by hours of speech."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--hours", type=float, nargs="+", required=True)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--out", type=Path)
+    return parser
 
 
 def gflops() -> float:

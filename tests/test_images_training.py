@@ -26,6 +26,7 @@ from torch import nn
 from hadpsgd import locks
 from hadpsgd.cli import main
 from hadpsgd.decentralized.core.engine import LostMemberError, NotFiniteError
+from hadpsgd.decentralized.network.transport import UnsettledError
 from hadpsgd.decentralized.trainer import Trainer
 from hadpsgd.errors import UserError
 from hadpsgd.images import command as images_command
@@ -275,7 +276,11 @@ def test_a_second_training_in_a_folder_is_refused(
     [
         (NotFiniteError("loss nan at step 3"), "loss nan at step 3. Lower --base-rate"),
         (LostMemberError("rank 1 is gone"), "other learners are lost: rank 1 is gone. See why"),
-        (ConnectionError("silent"), "other learners are lost: silent. See why"),
+        (
+            UnsettledError(rank=0, round_=7, arrived={}, lost=[1]),
+            "other learners are lost: rank 0 lost ranks [1] in round 7",
+        ),
+        (TimeoutError(), "other learners are lost: "),
     ],
 )
 def test_what_ends_a_learner_is_one_line(

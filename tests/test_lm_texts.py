@@ -125,16 +125,21 @@ def test_each_source_has_the_order_that_it_supports(
     assert capsys.readouterr().err.count(" not 5: the longest sentence of") == 1
 
 
+def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, model: str, first: str = ":") -> Path:
+    """An lmplz in PATH that gives a model; the file that it copies."""
+    program, file = folder / "lmplz", folder / "model.arpa"
+    file.write_text(model)
+    program.write_text(f'#!/bin/sh\n{first}\ncp {file} "$7"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/bin:/usr/bin")
+    return file
+
+
 def test_lmplz_is_asked_for_what_the_text_supports(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """KenLM's program is not installed here: one that notes its order stands for it."""
-    program = folder / "lmplz"
-    model = folder / "model"
-    model.write_text(MODEL)
-    program.write_text(f'#!/bin/sh\necho "$2 ${{11}} $9" > {folder}/order\ncp {model} "$7"\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:/bin:/usr/bin")
+    stand_in(folder, monkeypatch, MODEL, f'echo "$2 ${{11}} $9" > {folder}/order')
     status, _ = run(folder, "a\n", tool="lmplz")
     assert status == 0
     order, where, memory = (folder / "order").read_text().split()
@@ -144,11 +149,7 @@ def test_lmplz_is_asked_for_what_the_text_supports(
 
 def test_lmplz_is_asked_to_prune(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A number for every order that the text supports, which has 3 of 4."""
-    program, model = folder / "lmplz", folder / "model"
-    model.write_text(MODEL)
-    program.write_text(f'#!/bin/sh\necho "$@" > {folder}/asked\ncp {model} "$7"\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:/bin:/usr/bin")
+    stand_in(folder, monkeypatch, MODEL, f'echo "$@" > {folder}/asked')
     assert run(folder, "a\n", tool="lmplz", cutoffs=[0, 1])[0] == 0
     assert (folder / "asked").read_text().split(" --prune ")[1] == "0 1 1\n"
     assert run(folder, "a\n", tool="lmplz", cutoffs=[0, 0, 0, 1])[0] == 0
@@ -164,11 +165,7 @@ PRUNED = (
 
 
 def test_an_order_that_lmplz_empties(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program, model = folder / "lmplz", folder / "model.arpa"
-    model.write_text(PRUNED)
-    program.write_text(f'#!/bin/sh\ncp {model} "$7"\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:/bin:/usr/bin")
+    model = stand_in(folder, monkeypatch, PRUNED)
     for lm in ({"tool": "lmplz", "cutoffs": [0, 0, 9]}, {"arpa": str(model)}):
         status, report = run(folder, "a\n", **lm)
         assert status == 0 and report["ngrams"] == [4, 2]

@@ -167,10 +167,12 @@ def compile_graph(
     kaldifst.arcsort(h_fst, "olabel")
     hclg = kaldifst.compose(h_fst, clg)
     progress("H and CLG composed", hclg.num_states)
-    if determinised and not is_deterministic(arrays.from_fst(hclg)):
+    graph = arrays.from_fst(hclg)
+    if determinised and not is_deterministic(graph):
         kaldifst.determinize_star(hclg, use_log=True)
         progress("HCLG, determinised", hclg.num_states)
-    graph = remove_symbols(arrays.from_fst(hclg), symbols)
+        graph = arrays.from_fst(hclg)
+    graph = remove_symbols(graph, symbols)
     if tree.width > 1:  # phones alone leave LG minimal
         hclg = arrays.to_fst(graph)
         kaldifst.minimize_encoded(hclg)

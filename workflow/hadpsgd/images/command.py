@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from hadpsgd.decentralized.core.engine import ExcludedError, LostMemberError, NotFiniteError
+from hadpsgd.decentralized.network.transport import UnsettledError
 from hadpsgd.errors import UserError
 from hadpsgd.images.recipe import Recipe
 from hadpsgd.images.training import Settings, train
@@ -121,8 +122,8 @@ def run(args: argparse.Namespace) -> None:
     except NotFiniteError as error:
         fix = "Lower --base-rate, or warm up over more epochs (--warm-up)"
         raise UserError(str(error), where=args.out, fix=fix) from None
-    except (LostMemberError, ExcludedError, ConnectionError, TimeoutError) as error:
-        said = str(error).strip().splitlines()[0]
+    except (LostMemberError, ExcludedError, UnsettledError, TimeoutError) as error:
+        said = str(error).strip().partition("\n")[0]
         fix = "See why they ended; the same command goes on from the last checkpoint"
         raise UserError(f"other learners are lost: {said}", where=args.out, fix=fix) from None
 

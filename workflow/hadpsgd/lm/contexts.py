@@ -10,6 +10,7 @@ from collections import defaultdict
 import numpy as np
 from numpy.typing import NDArray
 
+from hadpsgd.distinct import changes
 from hadpsgd.lm.blocks import Block, Columns
 
 Hashes = NDArray[np.uint64]
@@ -85,13 +86,6 @@ class Contexts:
             raise block.fail(
                 f"the context of this {self._order}-gram {what}", block.line(int(bad[0]))
             )
-
-
-def changes(values: NDArray[np.uint64] | NDArray[np.int64]) -> NDArray[np.bool_]:
-    """bool [values]: which differ from the one before; the first does."""
-    different = np.ones(len(values), bool)
-    np.not_equal(values[1:], values[:-1], out=different[1:])
-    return different
 
 
 def among(asked: Hashes, known: Hashes) -> NDArray[np.bool_]:

@@ -16,11 +16,11 @@ from typing import Literal, TextIO
 import numpy as np
 import psutil
 
-from hadpsgd.distinct import distinct
+from hadpsgd.distinct import changes, distinct
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_file
 from hadpsgd.lm import arpa
-from hadpsgd.lm.contexts import Hasher, among, changes
+from hadpsgd.lm.contexts import Hasher, among
 from hadpsgd.lm.kneser_ney import ONE, Text, each_order, estimate
 from hadpsgd.lm.vocabulary import Vocabulary
 from hadpsgd.lm.whole import ngrams
