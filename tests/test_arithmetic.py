@@ -47,7 +47,7 @@ def meeting(rank: int = 0, world: int = 1, store: dist.Store | None = None) -> M
 def fastest_is(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Whatever this machine is good at."""
     seconds = {choice: 1.0 if choice == name else 2.0 for choice in CHOICES}
-    monkeypatch.setattr(arithmetic, "measure", lambda *_: seconds)
+    monkeypatch.setattr(arithmetic, "measure", lambda *_, **__: seconds)
 
 
 def test_the_fastest_is_taken_and_fp32_among_equals() -> None:
@@ -129,7 +129,7 @@ def test_rank_0_decides_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """One measurement, whatever the others would find; another start makes none."""
     measured = []
 
-    def measure(*_: object) -> dict[str, float]:
+    def measure(*_: object, **__: object) -> dict[str, float]:
         measured.append(1)
         return {FP32: 3.0, AUTOCAST: 2.0, BF16_LSTM: 1.0}
 

@@ -22,6 +22,7 @@ from hadpsgd.decoding.heap import keep_few_kernels
 from hadpsgd.decoding.scores import Scores, scores_of
 from hadpsgd.errors import UserError
 from hadpsgd.features.fusion import Fusion
+from hadpsgd.models.backend import allow_tf32
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.models.build import ModelMeta, load_model
 from hadpsgd.models.long_input import hidden
@@ -133,6 +134,7 @@ def device_of(wanted: str) -> str:
 @lru_cache(maxsize=1)
 def _loaded(path: Path, device: str) -> tuple[BLSTM, ModelMeta]:
     keep_few_kernels()
+    allow_tf32(False)  # PyTorch allows it to LSTMs
     return load_model(path, device)
 
 

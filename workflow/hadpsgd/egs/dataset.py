@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from hadpsgd.egs.layout import INT8, LABELS, Layout, Scales
 from hadpsgd.egs.rows import AGAIN, Rows, check_array, read_table
@@ -23,6 +23,8 @@ from hadpsgd.files import DAMAGED_ARRAYS, sha256
 
 Change = Callable[[NDArray[np.float32], NDArray[np.int64]], None]
 """Changes features [n, frames, dim] of the examples of these numbers [n] in place."""
+Empty = Callable[[tuple[int, ...], DTypeLike], NDArray[Any]]
+"""An array of this shape and type, with any values."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,8 @@ class Dataset:
         )
         self._table = read_table(self.folder, self.meta.get("table"), self.layout.table_dtype)
         self._scales = _read_scales(self.folder / SCALES, self.layout, len(shards))
+        self.empty: Empty = np.empty
+        """Makes the arrays that batches are read into."""
         self._readers = readers
         self._pool = ThreadPoolExecutor(readers, "egs-rows") if readers > 1 else None
 
@@ -130,8 +134,8 @@ class Dataset:
         Raises:
             UserError: a shard was cut or removed meanwhile.
         """
-        features = np.empty((len(indices), self.frames, self.dim), np.float32)
-        labels = np.empty((len(indices), self.frames), np.int32)
+        features = self.empty((len(indices), self.frames, self.dim), np.float32)
+        labels = self.empty((len(indices), self.frames), np.int32)
         vectors = None if self._table is None else self._table.values
 
         def fill(part: slice) -> None:

@@ -8,10 +8,16 @@ import importlib.util
 import torch
 from torch import Tensor
 
-TRITON = False
+TRITON = True
 """Whether to use our Triton kernels where they can work. They have not met a GPU yet: until
 benchmarks/gpu_model.py, which switches them on, has judged them, PyTorch's operations do their
 work."""
+
+
+def allow_tf32(allowed: bool) -> None:
+    """Whether products of float32 matrices, LSTMs among them, may be rounded to TF32 on a GPU."""
+    torch.backends.cuda.matmul.allow_tf32 = allowed
+    torch.backends.cudnn.allow_tf32 = allowed
 
 
 @functools.cache

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hadpsgd.models import bf16_lstm
+from hadpsgd.models import bf16_lstm, fast
 from hadpsgd.models.loss import FrameScore, linear_cross_entropy, score_frames
 
 
@@ -76,7 +76,8 @@ class BLSTM(nn.Module):
         self.input_dropout = input_dropout
         self.output_dropout = output_dropout
         self.own_layers = False
-        """Under autocast, hadpsgd.models.bf16_lstm computes what `lstm` has the weights of."""
+        """Under autocast, hadpsgd.models.bf16_lstm computes what `lstm` has the weights of; on a
+        GPU hadpsgd.models.fast does."""
         self.lstm = nn.LSTM(
             input_dim,
             shape.cells,
@@ -129,8 +130,11 @@ class BLSTM(nn.Module):
         lengths, padded to one length, come out as each would alone.
         """
         x = self._without(x, self.input_dropout)
-        if self.own_layers and torch.is_autocast_enabled(x.device.type):
+        own = self.own_layers and torch.is_autocast_enabled(x.device.type)
+        if own and not x.is_cuda:
             states = bf16_lstm.blstm(self.lstm, x, lengths)
+        elif own and lengths is None:
+            states = fast.blstm(self.lstm, x)
         elif lengths is None:
             states, _ = self.lstm(x)
         else:

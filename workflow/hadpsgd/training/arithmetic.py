@@ -1,6 +1,6 @@
 """How `precision: bf16` is computed: chosen once by a measurement, then kept.
 
-Which way is fastest depends on processor and model: products in bf16 are fast where there are
+Which way is fastest depends on device and model: products in bf16 are fast where there are
 instructions for them. Each way rounds differently, so that a choice decides bits: rank 0 chooses
 for all learners, and what it chose lies beside the checkpoints, where a resumed run and a replay
 find it. A rerun is given the original's.
@@ -19,19 +19,22 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from hadpsgd.config import RunSettings
+from hadpsgd.config.stage import StageRun
 from hadpsgd.decentralized.network.rendezvous import Meeting, wait_for_keys
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 from hadpsgd.models.blstm import BLSTM
+from hadpsgd.training.captured import WARM, Captured
 from hadpsgd.training.metrics import say
 from hadpsgd.training.saved import complete
 
 FP32 = "fp32"
 """In single precision: bf16 is slower here."""
 AUTOCAST = "autocast"
-"""PyTorch's autocast, nn.LSTM included. What GPUs take."""
+"""PyTorch's autocast, nn.LSTM included."""
 BF16_LSTM = "bf16-lstm"
-"""PyTorch's autocast, but the layers of hadpsgd.models.bf16_lstm."""
+"""PyTorch's autocast, but the layers of hadpsgd.models.bf16_lstm, on GPUs of models.fast."""
 CHOICES = (FP32, AUTOCAST, BF16_LSTM)
 FILE = "arithmetic.json"
 """In the folder of a run's checkpoints."""
@@ -60,8 +63,32 @@ def prepare(model: BLSTM, choice: str) -> None:
     model.own_layers = choice == BF16_LSTM
 
 
+def draws(settings: RunSettings) -> bool:
+    """Whether a gradient draws random numbers."""
+    model = settings.model
+    return any((model.dropout, model.input_dropout, model.output_dropout))
+
+
+def can_capture(settings: RunSettings, device: torch.device) -> bool:
+    """Whether a run's gradients can be CUDA graphs.
+
+    Not with dropout, nor where gradients are sent while they are computed, nor for sequence
+    training and virtual learners, whose weights move.
+    """
+    run = settings.run
+    fixed = not (run.simulated or isinstance(run, StageRun) or draws(settings))
+    return device.type == "cuda" and fixed and run.shared_gradients == 1 and run.strategy != "ddp"
+
+
 def agree(
-    precision: str, model: BLSTM, size: Size, *, run_id: str, meeting: Meeting, folder: Path
+    precision: str,
+    model: BLSTM,
+    size: Size,
+    *,
+    run_id: str,
+    meeting: Meeting,
+    folder: Path,
+    captured: bool = False,
 ) -> str:
     """The way all learners of a run take, and the model prepared for it.
 
@@ -72,6 +99,7 @@ def agree(
         run_id: for the log.
         meeting: all ranks call this.
         folder: of the run's checkpoints.
+        captured: gradients are CUDA graphs.
 
     Raises:
         UserError: rank 0 does not say, the folder's choice cannot be read, or this processor cannot
@@ -79,9 +107,9 @@ def agree(
     """
     choice = precision
     if precision == "bf16":
-        choice = AUTOCAST
-        if next(model.parameters()).device.type == "cpu":
-            choice = _agreed(model, size, run_id=run_id, meeting=meeting, folder=folder)
+        choice = _agreed(
+            model, size, run_id=run_id, meeting=meeting, folder=folder, captured=captured
+        )
     check(model, size, choice, folder)
     prepare(model, choice)
     return choice
@@ -121,7 +149,9 @@ def keep(folder: Path, choice: str, seconds: dict[str, float] | None = None) -> 
     write_text(folder / FILE, json.dumps(content, indent=2) + "\n")
 
 
-def _agreed(model: BLSTM, size: Size, *, run_id: str, meeting: Meeting, folder: Path) -> str:
+def _agreed(
+    model: BLSTM, size: Size, *, run_id: str, meeting: Meeting, folder: Path, captured: bool
+) -> str:
     if meeting.place.rank:
         store = meeting.prefixed("arithmetic")
         if not wait_for_keys(store, ["choice"], meeting.timeout.total_seconds() + 60):
@@ -129,7 +159,7 @@ def _agreed(model: BLSTM, size: Size, *, run_id: str, meeting: Meeting, folder: 
         return store.get("choice").decode()
     choice = kept(folder)
     if choice is None:
-        found = measure(model, size)
+        found = measure(model, size, captured=captured)
         choice = fastest(found)
         keep(folder, choice, found)
         frames = size.subsequences * size.frames
@@ -147,23 +177,24 @@ def fastest(seconds: dict[str, float]) -> str:
     return min(CHOICES, key=lambda name: seconds.get(name, math.inf))
 
 
-def measure(model: BLSTM, size: Size) -> dict[str, float]:
+def measure(model: BLSTM, size: Size, *, captured: bool = False) -> dict[str, float]:
     """Seconds of one gradient of a copy of the model, by choice: the least of a few rounds.
 
     The choices take turns, so that other load hits all alike; random numbers are drawn as if
     nothing had happened. What this processor cannot do is left out.
     """
     copied, x, targets = _trial(model, size)
+    gradients = {choice: _Gradient(copied, choice, captured=captured) for choice in CHOICES}
     with torch.random.fork_rng(devices=[]):
-        # the first time, libraries make their plans
-        able = [choice for choice in CHOICES if _can(copied, x, targets, choice)]
+        # the first times, libraries make their plans
+        able = [choice for choice in CHOICES if _can(gradients[choice], x, targets)]
         least = dict.fromkeys(able, math.inf)
         begin = time.monotonic()
         for number in range(ROUNDS):
             if number and time.monotonic() - begin > SECONDS:
                 break
             for choice in able:
-                least[choice] = min(least[choice], _seconds(copied, x, targets, choice))
+                least[choice] = min(least[choice], gradients[choice].seconds(x, targets))
     return least
 
 
@@ -176,8 +207,9 @@ def check(model: BLSTM, size: Size, choice: str, folder: Path) -> None:
     on_processor = next(model.parameters()).device.type == "cpu"
     if not on_processor or choice not in (AUTOCAST, BF16_LSTM):
         return
+    copied, x, targets = _trial(model, size)
     with torch.random.fork_rng(devices=[]):
-        able = _can(*_trial(model, size), choice)
+        able = _can(_Gradient(copied, choice), x, targets)
     if not able:
         raise UserError(
             f"this processor cannot compute by {choice}, as this run began",
@@ -191,25 +223,44 @@ def _trial(model: BLSTM, size: Size) -> tuple[BLSTM, Tensor, Tensor]:
     draws = torch.Generator().manual_seed(0)
     x = torch.randn(size.subsequences, size.frames, model.input_dim, generator=draws)
     targets = torch.randint(model.num_pdfs, x.shape[:2], generator=draws)
-    return copy.deepcopy(model).train(), x, targets
+    copied = copy.deepcopy(model).train()
+    device = next(copied.parameters()).device
+    for parameter in copied.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    return copied, x.to(device), targets.to(device)
 
 
-def _can(model: BLSTM, x: Tensor, targets: Tensor, choice: str) -> bool:
+class _Gradient:
+    """A gradient of the trial's model by one of the choices."""
+
+    def __init__(self, model: BLSTM, choice: str, *, captured: bool = False) -> None:
+        self.model = model
+        self.choice = choice
+        self._take = Captured(self._plain, model) if captured else self._plain
+        self.warm = WARM + 1 if captured else 1
+
+    def _plain(self, x: Tensor, targets: Tensor) -> Tensor:
+        prepare(self.model, self.choice)
+        with mode(self.choice, x.device):
+            loss = self.model.loss(x, targets)
+        loss.backward()
+        return loss.detach()
+
+    def seconds(self, x: Tensor, targets: Tensor) -> float:
+        """Of a processor with one thread, its own time: who else works here does not count."""
+        one = x.device.type == "cpu" and torch.get_num_threads() == 1
+        clock = time.process_time if one else time.perf_counter
+        begin = clock()
+        float(self._take(x, targets))  # a GPU has computed it when it is read
+        return clock() - begin
+
+
+def _can(gradient: _Gradient, x: Tensor, targets: Tensor) -> bool:
     try:
-        _seconds(model, x, targets, choice)
+        for _ in range(gradient.warm):
+            gradient.seconds(x, targets)
     except RuntimeError:  # oneDNN has no bf16 LSTM for processors without AVX512
-        if choice == FP32:
+        if gradient.choice == FP32:
             raise
         return False
     return True
-
-
-def _seconds(model: BLSTM, x: Tensor, targets: Tensor, choice: str) -> float:
-    # of one thread, its own time: who else works here does not count
-    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
-    prepare(model, choice)
-    begin = clock()
-    with mode(choice, x.device):
-        loss = model.loss(x, targets)
-    loss.backward()
-    return clock() - begin

@@ -6,16 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from hadpsgd.config import RunSettings
 from hadpsgd.egs.dataset import Batch, Change, Dataset, Plan
 from hadpsgd.egs.masking import Masks
-from hadpsgd.models.loss import IGNORE
+from hadpsgd.training.staging import Example, Sender, Sent, pinned
 
 EVALUATION_BATCH = 64
-Example = tuple[Tensor, Tensor]
-"""Features [subsequences, frames, dim] and pdf-ids [subsequences, frames], padding IGNORE."""
 
 
 def plan_of(settings: RunSettings, examples: Dataset) -> Plan:
@@ -48,12 +45,23 @@ class Feed:
         self.plan = plan
         self.rank = rank
         self.learners = learners
-        self.device = device
-        self.dtype = dtype
         self.masks = masks
+        self._sender = Sender(device, dtype)
+        if device.type == "cuda":
+            dataset.empty = pinned
 
     def batches(self, start: int) -> Iterator[Example]:
-        """Endless, from step `start` of the run on; read ahead by a thread."""
+        """Endless, from step `start` of the run on; read ahead by a thread.
+
+        On a GPU a batch is sent before the one in front of it is given out.
+        """
+        sent: Sent | None = None
+        for batch in self._endless(start):
+            before, sent = sent, self._sender.send(batch)
+            if before is not None:
+                yield before.arrived()
+
+    def _endless(self, start: int) -> Iterator[Batch]:
         epoch, within = divmod(start, self.plan.steps)
         while True:
             part = self.dataset.batches(
@@ -64,8 +72,7 @@ class Feed:
                 start=within,
                 change=self._change(epoch),
             )
-            for batch in part:
-                yield self.tensors(batch)
+            yield from part
             epoch, within = epoch + 1, 0
 
     def _change(self, epoch: int) -> Change | None:
@@ -73,16 +80,16 @@ class Feed:
             return None
         return lambda features, examples: masks(features, epoch=epoch, examples=examples)
 
-    def block(self, block: int) -> Batch:
-        """Part `block` mod learners of step `block` // learners of the run, not yet on a device."""
+    def block(self, block: int) -> Sent:
+        """Part `block` mod learners of step `block` // learners of the run."""
         step, part = divmod(block, self.learners)
         epoch, within = divmod(step, self.plan.steps)
         indices = self.plan.part(epoch=epoch, step=within, rank=part, learners=self.learners)
-        return self.dataset.batch(within, indices, self._change(epoch))
+        return self._sender.send(self.dataset.batch(within, indices, self._change(epoch)))
 
     def example(self, *, step: int, rank: int) -> Example:
         """Any learner's part of any step."""
-        return self.tensors(self.block(step * self.learners + rank))
+        return self.block(step * self.learners + rank).arrived()
 
     def share(self, *, rank: int, learners: int) -> Iterator[Example]:
         """This rank's share of all examples, once, in batches (evaluation)."""
@@ -93,10 +100,4 @@ class Feed:
 
     def tensors(self, batch: Batch) -> Example:
         """On the device, labels as the loss wants them."""
-        labels = torch.from_numpy(batch.labels).long()
-        labels[labels < 0] = IGNORE
-        features = torch.from_numpy(batch.features)
-        return (
-            features.to(self.device, self.dtype, non_blocking=True),
-            labels.to(self.device, non_blocking=True),
-        )
+        return self._sender.send(batch).arrived()

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from hadpsgd.config import RunSettings
 from hadpsgd.training import arithmetic as ways
+from hadpsgd.training.captured import Captured
 
 
 class Gradients:
@@ -18,24 +19,34 @@ class Gradients:
         settings: dropout and seed.
         device: of the model.
         arithmetic: of the model's forward pass, see hadpsgd.training.arithmetic.
+        captured: as CUDA graphs (`arithmetic.can_capture`).
     """
 
     def __init__(
-        self, module: nn.Module, settings: RunSettings, device: torch.device, *, arithmetic: str
+        self,
+        module: nn.Module,
+        settings: RunSettings,
+        device: torch.device,
+        *,
+        arithmetic: str,
+        captured: bool = False,
     ) -> None:
         self.module = module
         self.seed = settings.seed
-        model = settings.model
-        self.draws = any((model.dropout, model.input_dropout, model.output_dropout))
+        self.draws = ways.draws(settings)
         self.arithmetic = arithmetic
         self.device = device
+        self._take = Captured(self._plain, module) if captured else self._plain
 
     def take(self, x: Tensor, targets: Tensor, *, rank: int, step: int) -> float:
         """Backward of learner `rank`'s minibatch number `step`; its loss."""
         if self.draws:  # masks depend on the step alone, so a resumed run draws the same
             words = np.random.SeedSequence([self.seed, rank, step]).generate_state(1, np.uint64)
             torch.manual_seed(int(words[0] >> np.uint64(1)))
+        return float(self._take(x, targets))
+
+    def _plain(self, x: Tensor, targets: Tensor) -> Tensor:
         with ways.mode(self.arithmetic, self.device):
-            loss = self.module(x, targets)
+            loss: Tensor = self.module(x, targets)
         loss.backward()
-        return float(loss.detach())
+        return loss.detach()

@@ -20,6 +20,7 @@ from hadpsgd.egs.dataset import Dataset
 from hadpsgd.egs.masking import Masks
 from hadpsgd.errors import UserError
 from hadpsgd.files import sha256
+from hadpsgd.models.backend import allow_tf32
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.models.build import weights_of
 from hadpsgd.training import arithmetic
@@ -121,8 +122,7 @@ def assemble(
     if device.type == "cuda":
         torch.cuda.set_device(device)  # streams, events and NCCL go by the current one
     dtype = torch.float64 if training.precision == "fp64" else torch.float32
-    torch.backends.cuda.matmul.allow_tf32 = training.precision == "tf32"
-    torch.backends.cudnn.allow_tf32 = training.precision == "tf32"
+    allow_tf32(training.precision == "tf32")
     torch.manual_seed(seed)
     model = BLSTM.for_training(
         settings.model, input_dim=train.dim, num_pdfs=train.num_pdfs, seed=seed
@@ -133,6 +133,7 @@ def assemble(
     checkpoints = Checkpoints(
         checkpoint_folder(config, run_id=run_id, hash_=hash_), meeting, training.keep_checkpoints
     )
+    captured = arithmetic.can_capture(settings, device)
     way = arithmetic.agree(
         training.precision,
         model,
@@ -140,6 +141,7 @@ def assemble(
         run_id=run.id,
         meeting=meeting,
         folder=checkpoints.folder,
+        captured=captured,
     )
     by_host = device.type == "cuda" and config.site.between_gpus == "host"
 
@@ -177,7 +179,7 @@ def assemble(
         kept=Kept(checkpoints.folder, place.node, training, writes=place.member == 0),
         steps_per_epoch=plan.steps,
         device=device,
-        gradients=Gradients(engine.module, settings, device, arithmetic=way),
+        gradients=Gradients(engine.module, settings, device, arithmetic=way, captured=captured),
         injection=injection_of(run, seed),
         every_seconds=config.tracking.every_seconds,
         virtual=virtual,

@@ -27,6 +27,7 @@ from hadpsgd.egs.dataset import Dataset
 from hadpsgd.egs.masking import Masks
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
+from hadpsgd.models.backend import allow_tf32
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.models.build import checksum
 from hadpsgd.progress import Progress
@@ -144,6 +145,7 @@ def replay(
     mine = [node for node in records if node % processes == meeting.place.rank]
     device = pick_device(training.device, meeting.place.rank % meeting.local_world)
     dtype = torch.float64 if training.precision == "fp64" else torch.float32
+    allow_tf32(training.precision == "tf32")
     model = BLSTM.for_training(
         settings.model, input_dim=dataset.dim, num_pdfs=dataset.num_pdfs, seed=seed
     )

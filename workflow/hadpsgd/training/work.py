@@ -33,12 +33,12 @@ from hadpsgd.decentralized.network.rendezvous import Meeting
 from hadpsgd.decentralized.record import reading
 from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
 from hadpsgd.decentralized.topology.mixing import MixingSchedule
-from hadpsgd.egs.dataset import Batch
 from hadpsgd.errors import UserError
 from hadpsgd.training.data import Example, Feed
 from hadpsgd.training.engines import record_folder
 from hadpsgd.training.job import Job
 from hadpsgd.training.saved import Saved
+from hadpsgd.training.staging import Sent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,7 @@ class SharedWork(Work):
 
     def __init__(
         self,
-        supply: Supply[Batch] | MemberSupply[Batch],
+        supply: Supply[Sent] | MemberSupply[Sent],
         feed: Feed,
         place: Place,
         *,
@@ -154,10 +154,10 @@ class SharedWork(Work):
             if self.over:
                 self.progress = self.total
             return None
-        block, batch = found
+        block, sent = found
         step, part = divmod(block, self.place.nodes)
         rank = part * self.place.size + self.place.member
-        return Piece(example=self.feed.tensors(batch), rank=rank, step=step, block=block)
+        return Piece(example=sent.arrived(), rank=rank, step=step, block=block)
 
     def welcome(self, life: int) -> None:
         """The decision that was taken last."""
@@ -196,7 +196,7 @@ def work_of(job: Job, saved: Saved | None) -> Work:
     if not shares(job):
         return OwnShare(job.feed, start=engine.steps, total=job.total)
     assert isinstance(engine, DecentralizedEngine)
-    supply: Supply[Batch] | MemberSupply[Batch]
+    supply: Supply[Sent] | MemberSupply[Sent]
     if place.size == 1:
         claims, progress = _claims(job, engine, saved)
         supply = Supply(claims.ledger, job.feed.block, living=claims.living)

@@ -1,0 +1,126 @@
+"""`hadpsgd train` of the papers' model on one GPU, from examples on disk: frames a second.
+
+    PYTHONPATH=workflow python3 benchmarks/gpu_train.py --precision bf16 --batch 8192 1024 256
+
+Writes examples of the papers' 260 inputs, in 8 bits, random but for many frames of pdf-id 0, and trains `single` on them for one
+epoch of --steps steps. Says what the run says: frames a second over the second half of the epoch,
+the share of time that waited for examples, and how it computed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from pathlib import Path
+
+import numpy as np
+import yaml
+from egs_reading import FRAMES, PARTS, SPEAKERS
+
+from hadpsgd.egs.layout import LABELS, Layout
+from hadpsgd.egs.precision import pack
+from hadpsgd.egs.shards import TABLE, ArrayFile, describe, write_shard
+
+
+def write(folder: Path, *, subsequences: int, pdfs: int) -> Path:
+    """Random examples."""
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    layout = Layout(FRAMES, PARTS, "int8")
+    size = min(subsequences, 8192)
+    rows = np.zeros(size, layout.exact.row)
+    for part in (PARTS[0], PARTS[2]):
+        rows[part.stream] = rng.normal(size=rows[part.stream].shape).astype(np.float32)
+    rows["ivector"] = rng.integers(0, SPEAKERS, size=(size, 1))
+    labels = rng.integers(0, pdfs, size=rows[LABELS].shape)
+    rows[LABELS] = labels * rng.integers(0, 2, size=labels.shape)  # half are 0: there is to learn
+    packed = pack(layout, deque([rows]))
+    assert packed.scales is not None
+    starts = range(0, subsequences, size)
+    shards = [
+        write_shard(folder / f"examples.{n:04}.npy", packed.rows[: min(size, subsequences - first)])
+        for n, first in enumerate(starts)
+    ]
+    table = ArrayFile(folder / TABLE, (PARTS[1].dim,), layout.table_dtype)
+    table.append(rng.normal(size=(SPEAKERS, PARTS[1].dim)))
+    described = {"vectors": SPEAKERS, "dim": PARTS[1].dim, "sha256": table.close()}
+    counts = np.ones(pdfs, np.int64)
+    scales = [packed.scales] * len(shards)
+    describe(folder, layout, shards, counts, scales=scales, table=described)
+    return folder
+
+
+def train(folder: Path, args: argparse.Namespace, *, batch: int, precision: str) -> str:
+    """One run; a row of the table."""
+    name = f"{precision}-{batch}"
+    egs, dev = (
+        write(folder / f"{name}.{what}", subsequences=size, pdfs=args.pdfs)
+        for what, size in (("egs", batch * args.steps), ("dev", 64))
+    )
+    config = {
+        "name": name,
+        "results": str(folder / "results"),
+        "corpus": {"kind": "builtin"},
+        "egs": {"frames": FRAMES},
+        "model": {"layers": args.layers, "cells": args.cells, "projection": args.projection},
+        "tracking": {"every_seconds": 0.5},
+        "training": {
+            "epochs": 1,
+            "batch": batch,
+            "precision": precision,
+            "momentum": 0.9,
+            "readers": args.readers,
+            "device": args.device,
+            "learning_rate": {"base": 0.01, "base_batch": batch},
+            "runs": [{"strategy": "single"}],
+        },
+    }
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    out = folder / name
+    done = subprocess.run(
+        [sys.executable, "-m", "hadpsgd", "train", "--config", path, "--run-id", "single",
+         "--egs", egs, "--dev-egs", dev, "--out", out],
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    if done.returncode:
+        return f"| {name} | exit {done.returncode}: {done.stderr[-1500:]} |"
+    file = out / "metrics.jsonl"
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    rows = [row for row in rows if "learner_frames_per_second" in row]
+    late = rows[len(rows) // 2 :]
+    speed = np.median([row["learner_frames_per_second"] for row in late])
+    data = np.median([row["share_data"] for row in late])
+    said = [line for line in done.stderr.splitlines() if "computes by" in line or "graph" in line]
+    first = rows[0]["loss"]
+    return f"| {name} | {speed:,.0f} | {data:.1%} | {first:.4f} | {len(rows)} | {'; '.join(said)} |"
+
+
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--batch", type=int, nargs="+", default=[8192, 1024, 256])
+    parser.add_argument("--precision", nargs="+", default=["bf16"])
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--readers", type=int, default=4)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--cells", type=int, default=512)
+    parser.add_argument("--projection", type=int, default=256)
+    parser.add_argument("--pdfs", type=int, default=32_000)
+    args = parser.parse_args()
+    print("| run | frames/s | waited for examples | loss of the first row | rows | |")
+    print("|---|---:|---:|---:|---:|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        for batch in args.batch:
+            for precision in args.precision:
+                where = Path(folder)
+                print(train(where, args, batch=batch, precision=precision), flush=True)
+
+
+if __name__ == "__main__":
+    main()
