@@ -221,12 +221,18 @@ def measure(bench: Bench, crew: Crew, section: str, size: Size) -> None:
     def attempt(case: Case) -> None:
         trials = crew.run(case, min(CASE_SECONDS, bench.left()))
         found = row(trials, statistics.mean(bares) if bares else None)
+        found_by[case.strategy] = found["steps_s"]
         if case.strategy == BARE:
             bares.append(found["steps_s"])
         bench.add(section, case.name, **found)
 
+    found_by: dict[str, float] = {}
     for case in cases(section, size, crew.device):
         bench.attempt(section, case.name, lambda case=case: attempt(case))  # type: ignore[misc]
+    if section == "one" and bares and "single" in found_by:
+        spread = (max(bares) - min(bares)) / statistics.mean(bares)
+        overhead = statistics.mean(bares) / found_by["single"] - 1
+        bench.add(section, f"overhead {size.batch}", overhead=overhead, bare_spread=spread)
 
 
 def main() -> None:

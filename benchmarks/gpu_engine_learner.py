@@ -31,7 +31,7 @@ from hadpsgd.training.gradients import Gradients
 
 BARE = "bare"
 RATE, MOMENTUM = 0.01, 0.9
-WARM_UP, TRIED = 3, 3
+WARM_UP, TRIED = 5, 4
 """Steps before those that tell how long one takes, and those."""
 THREADS = 2  # on a GPU; processors are short of cores
 SECONDS = 40.0
