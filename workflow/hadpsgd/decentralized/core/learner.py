@@ -286,7 +286,7 @@ class Learner:
         if self._fence is None:
             self._under_way.append(pieces)
         else:
-            pieces.finish()
+            pieces.finish(len(self.weights))  # each piece would only start another kernel
         return pieces
 
     def _mixed(self, mix: Mix) -> None:

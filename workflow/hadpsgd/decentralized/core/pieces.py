@@ -28,9 +28,12 @@ class Pieces:
         self._busy = 0
         self._changed = threading.Condition()
 
-    def finish(self) -> None:
-        """Until all pieces are done, by this thread or by another; any thread, any time."""
-        while (piece := self._take()) is not None:
+    def finish(self, most: int = PIECE) -> None:
+        """Until all pieces are done, by this thread or by another; any thread, any time.
+
+        `most`: elements of a piece, at most, that this thread does.
+        """
+        while (piece := self._take(most)) is not None:
             try:
                 self._do(piece)
             finally:
@@ -38,12 +41,12 @@ class Pieces:
                     self._busy -= 1
                     self._changed.notify_all()
 
-    def _take(self) -> slice | None:
+    def _take(self, most: int) -> slice | None:
         """The next piece; None, once nobody works on one any more, if none is left."""
         with self._changed:
             if self._taken >= self._length:
                 self._changed.wait_for(lambda: not self._busy)
                 return None
-            piece = slice(self._taken, min(self._taken + PIECE, self._length))
+            piece = slice(self._taken, min(self._taken + most, self._length))
             self._taken, self._busy = piece.stop, self._busy + 1
             return piece

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from hadpsgd.decentralized.simulated.transport import Network
@@ -84,7 +85,17 @@ class SimulatedAveraging:
 
     def run(self) -> None:
         """The mean, summed in the order of the members, so that all get the same bits."""
-        self._buffer.copy_(self._assembly.meet(self._member, self._buffer, _mean))
+        self._buffer.copy_(read_here(self._assembly.meet(self._member, self._buffer, _mean)))
+
+
+def read_here(result: Tensor) -> Tensor:
+    """What a meeting gave to all; on a GPU its memory is kept until this task's stream has read it.
+
+    It belongs to the stream of whichever task combined it, and the last one lets go of it.
+    """
+    if result.is_cuda:
+        result.record_stream(torch.cuda.current_stream(result.device))
+    return result
 
 
 def _mean(buffers: list[Tensor]) -> Tensor:

@@ -19,7 +19,7 @@ from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.core.threads import Condition
 from hadpsgd.decentralized.network.speeds import ComputeTimes, LinkTimes
 from hadpsgd.decentralized.simulated.clock import Task, VirtualClock
-from hadpsgd.decentralized.simulated.meetings import Assembly
+from hadpsgd.decentralized.simulated.meetings import Assembly, read_here
 from hadpsgd.decentralized.simulated.overlap import pieces, shared_at
 from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
 from hadpsgd.decentralized.strategies.strategy import Strategy
@@ -213,7 +213,8 @@ class SharedGradient:
     def finish(self, everybody_here: Callable[[], None] = lambda: None) -> None:  # noqa: ARG002
         """Wait for the allreduce."""
         if self.active:
-            self._simulation.gradient.copy_(self._meet(self._simulation.mean_gradient))
+            mean = read_here(self._meet(self._simulation.mean_gradient))
+            self._simulation.gradient.copy_(mean)
             self._simulation.nodes[self._rank].shared = True
 
     def culprits(self) -> list[int]:
@@ -236,7 +237,7 @@ class SharedGradient:
             lambda controls: (mean(), torch.stack(controls).mean(dim=0)),
             self._left,
         )
-        self._control.copy_(control)
+        self._control.copy_(read_here(control))
         return value
 
     def _left(self, seconds: float) -> float:
