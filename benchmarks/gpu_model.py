@@ -37,7 +37,7 @@ from hadpsgd.models import backend, fast, loss
 from hadpsgd.models.blstm import BLSTM
 
 OPERATIONS = 258e6
-BATCHES = (256, 1024, 4096, 8192)
+BATCHES = [256, 1024, 4096, 8192]
 PEAK: dict[str, float] = {}
 
 
@@ -288,8 +288,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="folder for results.json and profiles")
     parser.add_argument("--budget", type=float, default=540, help="seconds (default 540)")
+    parser.add_argument("--batches", type=int, nargs="+", default=BATCHES, help="subsequences")
     parser.add_argument("--only", help=f"sections, comma-separated, of: {', '.join(sections)}")
     args = parser.parse_args()
+    BATCHES[:] = args.batches
     if args.out:
         args.out.mkdir(parents=True, exist_ok=True)
     bench = Bench(args.budget, args.out, set(args.only.split(",")) if args.only else None)

@@ -2,9 +2,9 @@
 
     PYTHONPATH=workflow python3 benchmarks/gpu_train.py --precision bf16 --batch 8192 1024 256
 
-Writes examples of the papers' 260 inputs, in 8 bits, random but for many frames of pdf-id 0, and trains `single` on them for one
-epoch of --steps steps. Says what the run says: frames a second over the second half of the epoch,
-the share of time that waited for examples, and how it computed.
+Writes examples of the papers' 260 inputs, in 8 bits, random but for many frames of pdf-id 0, and
+trains `single` on them for one epoch of --steps steps. Says what the run says: frames a second over
+the second half of the epoch, the share of time that waited for examples, and how it computed.
 """
 
 from __future__ import annotations
