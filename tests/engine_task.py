@@ -78,6 +78,7 @@ class Setup:
     injection: Injection | None = None
     by_host: bool = False
     """Exchange copies, as learners on GPUs do."""
+    device: str = "cpu"
 
 
 @dataclass
@@ -133,8 +134,11 @@ def ddp_learner(rank: int, setup: Setup) -> np.ndarray:
 def learner(rank: int, setup: Setup) -> Result:
     """One process."""
     events: list[Event] = []
-    meeting = rendezvous.meet(learners=setup.learners, size=setup.size, agree_on="same", seconds=20)
-    model = make_model(setup.dtype)
+    model = make_model(setup.dtype).to(setup.device)  # a GPU takes seconds to begin
+    patience = 20 if setup.device == "cpu" else 60
+    meeting = rendezvous.meet(
+        learners=setup.learners, size=setup.size, agree_on="same", seconds=patience
+    )
     engine = assembly.build(
         model,
         setup.sgd,
@@ -146,12 +150,13 @@ def learner(rank: int, setup: Setup) -> Result:
         injection=setup.injection,
         by_host=setup.by_host,
     )
-    start = engine.learner.weights.double().numpy().copy()
+    start = on_host(engine.learner.weights)
     draws = np.random.default_rng([11, rank])
     with engine:
         begin = time.monotonic()
         while engine.steps < setup.steps:
-            model.loss(*batch(rank, engine.steps, setup.dtype)).backward()
+            x, y = batch(rank, engine.steps, setup.dtype)
+            model.loss(x.to(setup.device), y.to(setup.device)).backward()
             time.sleep(setup.jitter * draws.random() * (1.0 if rank else setup.slow))
             engine.step(rate(engine.steps), last=engine.steps + 1 == setup.steps)
         seconds = time.monotonic() - begin
@@ -161,14 +166,19 @@ def learner(rank: int, setup: Setup) -> Result:
     leave_together(meeting)
     return Result(
         start,
-        engine.learner.weights.double().numpy().copy(),
-        torch.nn.utils.parameters_to_vector(model.parameters()).detach().double().numpy(),
+        on_host(engine.learner.weights),
+        on_host(torch.nn.utils.parameters_to_vector(model.parameters())),
         events,
         engine.rounds,
         engine.bytes_sent,
         engine.mixer.exchange.peer_bytes,
         seconds,
     )
+
+
+def on_host(weights: Tensor) -> np.ndarray:
+    """A copy in double precision."""
+    return weights.detach().cpu().double().numpy().copy()
 
 
 def run_setup(setup: Setup, seconds: float = 60.0, **env: Any) -> list[Result]:

@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,3 +143,23 @@ def run(
     failed = [f"rank {rank}: {o.error}" for rank, o in outcomes.items() if o.error]
     assert not failed, "\n".join(failed)
     return [outcomes[rank].value for rank in range(count)]
+
+
+def run_beside(
+    calls: Mapping[str, tuple[int, Callable[..., Any], tuple[Any, ...]]],
+    *,
+    together: int = 5,
+    seconds: float = 60.0,
+) -> dict[str, list[Any] | str]:
+    """Several runs of (count, function, arguments), so many side by side: by name the results of
+    all ranks, or what went wrong in some."""
+    found: dict[str, list[Any] | str] = {}
+    names = list(calls)
+    for first in range(0, len(names), together):
+        part = names[first : first + together]
+        started = {n: launch(calls[n][0], calls[n][1], *calls[n][2]) for n in part}
+        for name, processes in started.items():
+            outcomes = collect(processes, seconds)
+            failed = [f"rank {rank}: {o.error}" for rank, o in outcomes.items() if o.error]
+            found[name] = "\n".join(failed) or [o.value for o in outcomes.values()]
+    return found

@@ -18,9 +18,11 @@ from hadpsgd.decentralized.topology.schedules import create
 from hadpsgd.errors import UserError
 
 
-def learner(rank: int, strategy: str, options: dict[str, Any], zero: str) -> dict[str, Any]:
+def learner(
+    rank: int, strategy: str, options: dict[str, Any], zero: str, device: str = "cpu"
+) -> dict[str, Any]:
     """One process."""
-    model = Net()
+    model = Net().to(device)
     optimizer = adamw(model)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
     trainer = decentralize(model, optimizer, strategy=strategy, backwards=PASSES, **options)

@@ -15,11 +15,19 @@ from hadpsgd.decentralized import MixedCheckpointError, decentralize
 from hadpsgd.errors import UserError
 
 
-def resumed(rank: int, strategy: str, states: list[dict[str, Any]] | None, steps: int) -> Any:
+def resumed(
+    rank: int,
+    strategy: str,
+    states: list[dict[str, Any]] | None,
+    steps: int,
+    device: str = "cpu",
+    **options: Any,
+) -> Any:
     """One process on a shared loader: a checkpoint of its middle, its end, its examples."""
     torch.manual_seed(1)
     data = torch.utils.data.TensorDataset(torch.randn(50, 3), torch.randn(50, 1))
     model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
+    model.to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     size = 2 if strategy == "hadpsgd" else 1
     trainer = decentralize(
@@ -30,6 +38,7 @@ def resumed(rank: int, strategy: str, states: list[dict[str, Any]] | None, steps
         among="dpsgd",
         average_every=8 if strategy == "local" else 2,
         seed=4,
+        **options,
     )
     loader = torch.utils.data.DataLoader(data, batch_size=4, shuffle=True)
     share = trainer.share(loader)
@@ -40,7 +49,7 @@ def resumed(rank: int, strategy: str, states: list[dict[str, Any]] | None, steps
         while trainer.steps < steps:
             for x, y in share:
                 seen.append(x)
-                nn.functional.mse_loss(model(x), y).backward()
+                nn.functional.mse_loss(model(x.to(device)), y.to(device)).backward()
                 trainer.step()
                 if trainer.steps == 5:
                     middle = trainer.state_dict()
@@ -51,7 +60,7 @@ def resumed(rank: int, strategy: str, states: list[dict[str, Any]] | None, steps
 
 def vector_of(model: nn.Module) -> np.ndarray:
     """All of a model's state."""
-    return torch.cat([v.double().flatten() for v in model.state_dict().values()]).numpy()
+    return torch.cat([v.double().flatten() for v in model.state_dict().values()]).cpu().numpy()
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import torch
 from simulated_task import Small
 from training_data import write_config
 from training_runs import finish, weights, write_examples
+from virtual_training import KINDS, arguments, run_of_kind
 
 from hadpsgd.cli import main
 from hadpsgd.config import load
@@ -38,44 +39,8 @@ from hadpsgd.training.job import Job, assemble
 from hadpsgd.training.loop import End
 from hadpsgd.training.saved import newest_sound
 
-KINDS: dict[str, dict[str, Any]] = {
-    "single": {},
-    "ssgd": {"learners": 4},
-    "dpsgd": {"learners": 4},
-    "adpsgd": {"learners": 4},
-    "adpsgd-drawn": {"learners": 4, "schedule": "random-partner"},
-    "rand": {"learners": 4},
-    "d1d": {"learners": 4},
-    "local": {"learners": 4, "synchronous_epochs": 1, "average_every": 3},
-    "diloco": {"learners": 4, "average_every": 3},
-    "noloco": {"learners": 4, "average_every": 3},
-    "sgp": {"learners": 4},
-    "hadpsgd": {"learners": 4, "super_learner": 2},
-    "hadpsgd-dpsgd": {"learners": 4, "super_learner": 2, "among": "dpsgd"},
-    "hadpsgd-d1d": {"learners": 4, "super_learner": 2, "among": "d1d"},
-}
-
-
 SHARED = ("adpsgd", "adpsgd-drawn", "rand", "hadpsgd")
 """Their learners share their work: the slow one does less."""
-
-
-def run_of_kind(kind: str) -> dict[str, Any]:
-    """A run whose times differ from learner to learner and from step to step."""
-    strategy = kind.split("-")[0]
-    # a gradient that is a round late bears a smaller step
-    gentle = {"learning_rate": {"base": 0.2, "base_batch": 40}} if "d1d" in kind else {}
-    slow = {} if strategy == "single" else {"slow_learners": {1: 3.0}}
-    return {
-        "name": kind,
-        "strategy": strategy,
-        "launcher": "virtual",
-        "virtual": {"compute_seconds": 0.5, "model_mib": 1.0, "inside_seconds": 0.01},
-        "injected": {"link_ms": 1.0, "link_mbit": 100.0, "spread": "lognormal",
-                     "deviation": 0.2, **slow},
-        **KINDS[kind],
-        **gentle,
-    }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -88,14 +53,6 @@ def train(folder: Path, egs: Path, run: dict[str, Any], **training: Any) -> torc
     """`hadpsgd train` of a virtual run in this process; the final model's weights."""
     assert main(arguments(folder, egs, run, **training)) == End.DONE
     return weights(folder / "out")
-
-
-def arguments(folder: Path, egs: Path, run: dict[str, Any], **training: Any) -> list[str]:
-    config = write_config(folder, [run], **training)
-    content = config.read_text() + "\n"
-    config.write_text(content.replace("every_seconds: 0.2", "{every_seconds: 0.2, uri: none}"))
-    return ["train", "--config", str(config), "--run-id", run["name"], "--out", str(folder / "out"),
-            "--egs", str(egs / "train"), "--dev-egs", str(egs / "dev")]  # fmt: skip
 
 
 def rows(folder: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:

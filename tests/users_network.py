@@ -44,8 +44,9 @@ def examples(learner: int, step: int, part: int) -> tuple[Tensor, Tensor]:
 
 def backward(model: nn.Module, learner: int, step: int) -> None:
     """A gradient of several passes."""
+    device = next(model.parameters()).device
     for part in range(PASSES):
-        x, y = examples(learner, step, part)
+        x, y = (tensor.to(device) for tensor in examples(learner, step, part))
         (nn.functional.nll_loss(model(x), y) / PASSES).backward()
 
 
@@ -68,7 +69,7 @@ def mixed(model: nn.Module) -> list[Tensor]:
 
 def vector(model: nn.Module) -> np.ndarray:
     """The same as one [elements], in double precision."""
-    return torch.cat([t.double().flatten() for t in mixed(model)]).numpy().copy()
+    return torch.cat([t.double().flatten() for t in mixed(model)]).cpu().numpy().copy()
 
 
 def fill(model: nn.Module, values: np.ndarray) -> None:

@@ -14,8 +14,12 @@ from hadpsgd.decentralized.network.rendezvous import Meeting, process_group, wai
 from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
 
 
-def average(alive: Sequence[int], engine: DecentralizedEngine, meeting: Meeting) -> None:
+def average(
+    alive: Sequence[int], engine: DecentralizedEngine, meeting: Meeting, *, by_host: bool
+) -> None:
     """Give all members of the super-learners that lived (`alive`) the mean of their weights.
+
+    `by_host`: see `Group`.
 
     Raises:
         UserError: one of them does not come.
@@ -24,11 +28,12 @@ def average(alive: Sequence[int], engine: DecentralizedEngine, meeting: Meeting)
     if len(ranks) > 1:
         meeting.wait_for_finish(ranks)
         rank, count = ranks.index(meeting.place.rank), len(ranks)
-        process_group("finish", meeting, rank=rank, size=count)
+        on_gpu = weights.is_cuda
+        process_group("finish", meeting, rank=rank, size=count, by_host=by_host or not on_gpu)
         elements = engine.learner.flat.elements
         buffer = weights.new_zeros(-(-elements // (count * ALIGN)) * count * ALIGN)
         buffer[:elements] = weights
-        Averaging(Group(dist.group.WORLD), buffer).run()
+        Averaging(Group(dist.group.WORLD, by_host=by_host), buffer).run()
         weights = buffer[:elements]
         dist.barrier()
         dist.destroy_process_group()

@@ -57,6 +57,7 @@ def decentralize(
     seed: int = 0,
     seconds: float = 300.0,
     agree_on: str = "",
+    between_gpus: str = "nccl",
 ) -> Trainer:
     """Meet the other processes and take the model's weights over.
 
@@ -79,6 +80,7 @@ def decentralize(
         seed: of random schedules and of the order of shares.
         seconds: how long to wait for the other processes.
         agree_on: whatever else must be the same on all ranks (a script's own settings).
+        between_gpus: nccl, or host: by the hosts' memory and gloo, which learners of one GPU need.
 
     Raises:
         UserError: what cannot work; or a process did not come or runs something else.
@@ -90,6 +92,9 @@ def decentralize(
     _, world = started()
     if wire not in ROUNDINGS:
         raise UserError(f"no wire '{wire}'", fix=f"There are: {', '.join(ROUNDINGS)}")
+    if between_gpus not in ("nccl", "host"):
+        raise UserError(f"between_gpus is nccl or host, not '{between_gpus}'")
+    by_host = between_gpus == "host" and next(model.parameters()).is_cuda
     name = strategy if world > 1 else "single"
     kind = find(name, among=among)
     size = size_of(name, world=world, super_learner=super_learner)
@@ -97,7 +102,7 @@ def decentralize(
     if world > 1:
         check_former()
     settings = (name, size, among, schedule, average_every, pace, max_staleness, backwards, seed)
-    outer = (outer_rate, outer_momentum)
+    outer = (outer_rate, outer_momentum, between_gpus)
     agreed = hash_of(repr((*settings, *outer, clip_norm, wire, agree_on)))
     before, _made.before = _made.before, _made.before + 1
     meeting = rendezvous.meet(
@@ -127,10 +132,11 @@ def decentralize(
             meeting,
             seed=seed,
             backwards=backwards,
+            by_host=by_host,
         )
     except ValueError as error:
         raise UserError(str(error)) from None
-    trainer = Trainer(engine, meeting, seed=seed)
+    trainer = Trainer(engine, meeting, seed=seed, by_host=by_host)
     _made.last = weakref.ref(trainer)
     return trainer
 

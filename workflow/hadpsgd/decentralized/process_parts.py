@@ -66,7 +66,7 @@ def groups(
         if whole
         else (group_name(place.node, life=meeting.life), place.member, place.size)
     )
-    connections = process_group(name, meeting, rank=rank, size=size, by_host=by_host)
+    connections = process_group(name, meeting, rank=rank, size=size, by_host=by_host or not on_gpu)
     apart = meeting.apart(range(place.rank - rank, place.rank - rank + size))
     first = Group(
         dist.group.WORLD,

@@ -30,10 +30,12 @@ from hadpsgd.errors import UserError
 class Trainer:
     """One learner; made by `decentralize`. As a context manager it finishes at the block's end."""
 
-    def __init__(self, engine: DecentralizedEngine, meeting: Meeting, *, seed: int) -> None:
-        self.engine = engine
-        self.meeting = meeting
+    def __init__(
+        self, engine: DecentralizedEngine, meeting: Meeting, *, seed: int, by_host: bool
+    ) -> None:
+        self.engine, self.meeting = engine, meeting
         self.seed = seed
+        self._by_host = by_host
         self._shares: list[Share | Pool] = []
         self._begun = self._finished = False
         self._over = False
@@ -172,7 +174,7 @@ class Trainer:
         alive = list(self.engine.alive)
         self.engine.__exit__(None, None, None)
         _warn_of_lost(alive, self.engine)
-        ending.average(alive, self.engine, self.meeting)
+        ending.average(alive, self.engine, self.meeting, by_host=self._by_host)
         ending.leave(alive, self.meeting)
         self._signals.leave()
 

@@ -16,7 +16,8 @@ def mean_of(rows: Tensor | Sequence[Tensor], out: Tensor) -> None:
     torch.add(rows[0], rows[1], out=out)
     for row in rows[2:]:
         out.add_(row)
-    out.div_(len(rows))
+    # by a tensor: by a number, a GPU would multiply with its rounded inverse
+    out.div_(out.new_full((), len(rows)))
 
 
 def combine(own: Tensor, total: float, others: Iterable[tuple[Tensor, float]], out: Tensor) -> None:

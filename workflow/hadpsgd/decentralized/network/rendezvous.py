@@ -235,10 +235,11 @@ def process_group(
 ) -> Collection[tuple[int, Names]]:
     """Make torch's default group of this process, under a name of its own in the store.
 
-    `by_host`: without NCCL, also where there are GPUs. Returns its connections (gloo's).
+    `by_host`: without NCCL, also where there are GPUs: they are not used, or learners share one.
+    Returns its connections (gloo's).
     """
     before = sockets.found()
-    nccl = torch.cuda.is_available() and not by_host
+    nccl = not by_host and torch.cuda.is_available()
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if nccl else "gloo",
         store=meeting.prefixed(name),

@@ -48,10 +48,11 @@ class DdpEngine:
     ) -> None:
         keep_freed_memory()
         self.place = meeting.place
-        process_group("ddp", meeting, rank=self.place.rank, size=self.place.world, by_host=by_host)
         self.sgd = sgd
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         device = self.parameters[0].device
+        by_host = by_host or device.type == "cpu"
+        process_group("ddp", meeting, rank=self.place.rank, size=self.place.world, by_host=by_host)
         self.module = DistributedDataParallel(
             module, device_ids=[device] if device.type == "cuda" else None
         )
