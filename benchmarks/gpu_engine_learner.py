@@ -239,7 +239,7 @@ def ours(rank: int, case: Case) -> Iterator[Running]:
     gradients = Gradients(engine.module, chosen, device, arithmetic=way_of(case))
     frames = y.numel()
 
-    def backward(member: int) -> tuple[float, int]:  # noqa: ARG001
+    def backward(member: int) -> tuple[SupportsFloat, int]:  # noqa: ARG001
         return gradients.take(x, y, rank=rank, step=engine.steps), frames
 
     def step(last: bool) -> float:
@@ -247,7 +247,7 @@ def ours(rank: int, case: Case) -> Iterator[Running]:
         loss, _ = engine.take(backward)
         running.gradients += time.monotonic() - begin
         running.exposed += engine.step(RATE, last=last).exposed
-        return loss
+        return float(loss)
 
     def finish() -> None:
         while not engine.over:  # others may still need this one's mixes

@@ -223,7 +223,7 @@ def take_long(job: Job, race: Race) -> None:
 
     def long(x: Tensor, targets: Tensor, *, rank: int, step: int) -> float:
         time.sleep(rest)
-        return take(x, targets, rank=rank, step=step)
+        return float(take(x, targets, rank=rank, step=step))
 
     job.gradients.take = long  # type: ignore[method-assign]
 

@@ -23,6 +23,7 @@ from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.decentralized.network.injectors import Injection
 from hadpsgd.decentralized.strategies import registry as strategies
+from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.training.criterion import CrossEntropy
 
@@ -150,7 +151,7 @@ def learner(rank: int, setup: Setup) -> Result:
         injection=setup.injection,
         by_host=setup.by_host,
     )
-    start = on_host(engine.learner.weights)
+    start = on_host(engine.learner.weights, engine, model)
     draws = np.random.default_rng([11, rank])
     with engine:
         begin = time.monotonic()
@@ -166,8 +167,8 @@ def learner(rank: int, setup: Setup) -> Result:
     leave_together(meeting)
     return Result(
         start,
-        on_host(engine.learner.weights),
-        on_host(torch.nn.utils.parameters_to_vector(model.parameters())),
+        on_host(engine.learner.weights, engine, model),
+        torch.nn.utils.parameters_to_vector(model.parameters()).detach().cpu().double().numpy(),
         events,
         engine.rounds,
         engine.bytes_sent,
@@ -176,9 +177,17 @@ def learner(rank: int, setup: Setup) -> Result:
     )
 
 
-def on_host(weights: Tensor) -> np.ndarray:
-    """A copy in double precision."""
-    return weights.detach().cpu().double().numpy().copy()
+def on_host(weights: Tensor, engine: DecentralizedEngine, model: BLSTM) -> np.ndarray:
+    """A copy in double precision, in the order of processors: an LSTM on a GPU has another."""
+    there = {id(slot.parameter): slot for slot in engine.learner.flat.slots}
+    out = np.zeros(weights.numel())
+    like = make_model(torch.float64)
+    here = {id(slot.parameter): slot for slot in flatten(like).slots}
+    for ours, theirs in zip(like.parameters(), model.parameters(), strict=True):
+        own = here[id(ours)]
+        values = there[id(theirs)].of(weights)
+        out[own.start : own.stop] = values.detach().cpu().double().numpy().ravel()
+    return out
 
 
 def run_setup(setup: Setup, seconds: float = 60.0, **env: Any) -> list[Result]:

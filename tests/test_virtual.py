@@ -228,7 +228,7 @@ def test_a_gradient_that_is_not_finite(
     def spoilt(self: Gradients, x: Any, targets: Any, *, rank: int, step: int) -> float:
         if (rank, step) == (3, 4):
             x = x * torch.nan
-        return take(self, x, targets, rank=rank, step=step)
+        return float(take(self, x, targets, rank=rank, step=step))
 
     monkeypatch.setattr(Gradients, "take", spoilt)
     code = main(arguments(tmp_path, egs, run_of_kind(kind), not_finite=policy))

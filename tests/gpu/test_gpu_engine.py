@@ -1,4 +1,7 @@
-"""Every strategy, four processes that share a GPU: the dense evaluation, as on processors."""
+"""Every strategy, four processes that share a GPU: the dense evaluation, as on processors.
+
+What forks comes first: the oracle's backward passes wake CUDA in this process.
+"""
 
 from __future__ import annotations
 
@@ -57,49 +60,6 @@ RECORDED = {
 CASES = SYNCHRONOUS | RECORDED
 
 
-@pytest.fixture(scope="module")
-def ended(device: str) -> dict[str, list[Any] | str]:
-    """All runs."""
-    calls = {n: (4, learner, (replace(case, device=device),)) for n, case in CASES.items()}
-    return run_beside(calls, seconds=90)
-
-
-def results_of(name: str, ended: dict[str, list[Any] | str]) -> list[Result]:
-    """Of the learners, which have all come to their ends."""
-    found = ended[name]
-    assert not isinstance(found, str), found
-    return found
-
-
-@pytest.mark.parametrize("name", SYNCHRONOUS)
-def test_synchronous(name: str, ended: dict[str, list[Any] | str]) -> None:
-    results, case = results_of(name, ended), CASES[name]
-    start, gradient, steps = starts(results), dense_gradient(), rates(case)
-    if name == "ssgd":
-        wanted = dense.ssgd(start, gradient, steps, MOMENTUM)
-    elif name == "dpsgd":
-        wanted = dense.dpsgd(start, gradient, steps, matrices(case), MOMENTUM)
-    elif name == "d1d":
-        wanted = dense.d1d(start, gradient, steps, "mean", MOMENTUM)
-    elif name == "local":
-        wanted = dense.local(start, gradient, steps, every=3, synchronous=4, sgd=MOMENTUM)
-    else:
-        plan = test_outer.plan(case.strategy, case.schedule, 4, 0.0)
-        wanted = test_outer.expected(case.strategy, plan, start, gradient, steps, MOMENTUM)
-    assert relative_error(results, wanted) < TOLERANCE[torch.float64]
-
-
-@pytest.mark.parametrize("name", RECORDED)
-def test_recorded(name: str, ended: dict[str, list[Any] | str]) -> None:
-    """The weights are those that the record says."""
-    results, case = results_of(name, ended), CASES[name]
-    for first in range(0, 4, case.size):
-        members = results[first : first + case.size]
-        assert all((m.weights == members[0].weights).all() for m in members)
-        assert all(m.events == members[0].events for m in members)
-    check_record(results[:: case.size], case)
-
-
 def means(_: int, device: str) -> list[np.ndarray]:
     """Of three rows, on the device and on the host."""
     rows = torch.randn(3, 10_000, generator=torch.Generator().manual_seed(1))
@@ -142,3 +102,46 @@ def test_nccl_of_one_rank(device: str) -> None:
     if not hasattr(torch.distributed, "all_gather_single"):
         pytest.skip(f"torch {torch.__version__} has no all_gather_single, 2.13 has")
     assert not any(run(1, by_nccl)[0])
+
+
+@pytest.fixture(scope="module")
+def ended(device: str) -> dict[str, list[Any] | str]:
+    """All runs."""
+    calls = {n: (4, learner, (replace(case, device=device),)) for n, case in CASES.items()}
+    return run_beside(calls, seconds=90)
+
+
+def results_of(name: str, ended: dict[str, list[Any] | str]) -> list[Result]:
+    """Of the learners, which have all come to their ends."""
+    found = ended[name]
+    assert not isinstance(found, str), found
+    return found
+
+
+@pytest.mark.parametrize("name", SYNCHRONOUS)
+def test_synchronous(name: str, ended: dict[str, list[Any] | str]) -> None:
+    results, case = results_of(name, ended), CASES[name]
+    start, gradient, steps = starts(results), dense_gradient(), rates(case)
+    if name == "ssgd":
+        wanted = dense.ssgd(start, gradient, steps, MOMENTUM)
+    elif name == "dpsgd":
+        wanted = dense.dpsgd(start, gradient, steps, matrices(case), MOMENTUM)
+    elif name == "d1d":
+        wanted = dense.d1d(start, gradient, steps, "mean", MOMENTUM)
+    elif name == "local":
+        wanted = dense.local(start, gradient, steps, every=3, synchronous=4, sgd=MOMENTUM)
+    else:
+        plan = test_outer.plan(case.strategy, case.schedule, 4, 0.0)
+        wanted = test_outer.expected(case.strategy, plan, start, gradient, steps, MOMENTUM)
+    assert relative_error(results, wanted) < TOLERANCE[torch.float64]
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_recorded(name: str, ended: dict[str, list[Any] | str]) -> None:
+    """The weights are those that the record says."""
+    results, case = results_of(name, ended), CASES[name]
+    for first in range(0, 4, case.size):
+        members = results[first : first + case.size]
+        assert all((m.weights == members[0].weights).all() for m in members)
+        assert all(m.events == members[0].events for m in members)
+    check_record(results[:: case.size], case)

@@ -1,4 +1,7 @@
-"""`decentralize` with networks on a GPU that all learners share."""
+"""`decentralize` with networks on a GPU that all learners share.
+
+What forks comes first: a backward pass wakes CUDA in this process.
+"""
 
 from __future__ import annotations
 
@@ -22,32 +25,6 @@ def learner(rank: int, strategy: str, device: str) -> dict[str, Any]:
     """One process; products in single precision, not TF32."""
     torch.backends.cudnn.allow_tf32 = False
     return test_trainer.learner(rank, strategy, SHARED, "none", device)
-
-
-@pytest.fixture(scope="module")
-def ended(device: str) -> dict[str, list[Any] | str]:
-    """A user's network by each strategy."""
-    names = ("dpsgd", "ssgd", "adpsgd")
-    return run_beside({n: (LEARNERS, learner, (n, device)) for n in names}, seconds=120)
-
-
-@pytest.mark.parametrize("strategy", ["dpsgd", "ssgd", "adpsgd"])
-def test_a_users_network(strategy: str, ended: dict[str, list[Any] | str]) -> None:
-    """Convolution, statistics, AdamW: what torch makes in one process of a processor."""
-    results = ended[strategy]
-    assert not isinstance(results, str), results
-    for result in results:
-        assert np.isfinite(result["own"]).all()
-        assert (result["mean"] == results[0]["mean"]).all()
-    if strategy == "adpsgd":
-        assert any(result["rounds"] for result in results)
-        return
-    ring = create("ring", learners=LEARNERS, seed=0).round(0).matrix()
-    matrix = np.eye(LEARNERS) if strategy == "ssgd" else ring
-    expected = test_trainer.wanted(matrix, shared=strategy == "ssgd")
-    for i, result in enumerate(results):
-        # Adam divides small numbers by small ones, and a GPU sums in other orders
-        np.testing.assert_allclose(result["own"], expected[:, i], rtol=1e-3, atol=5e-4)
 
 
 def test_a_resumed_run_ends_with_the_same_bits(device: str) -> None:
@@ -92,3 +69,29 @@ def alone(_: int, device: str) -> float:
 
 def test_one_learner(device: str) -> None:
     assert run(1, alone, device) == [0.0]
+
+
+@pytest.fixture(scope="module")
+def ended(device: str) -> dict[str, list[Any] | str]:
+    """A user's network by each strategy."""
+    names = ("dpsgd", "ssgd", "adpsgd")
+    return run_beside({n: (LEARNERS, learner, (n, device)) for n in names}, seconds=120)
+
+
+@pytest.mark.parametrize("strategy", ["dpsgd", "ssgd", "adpsgd"])
+def test_a_users_network(strategy: str, ended: dict[str, list[Any] | str]) -> None:
+    """Convolution, statistics, AdamW: what torch makes in one process of a processor."""
+    results = ended[strategy]
+    assert not isinstance(results, str), results
+    for result in results:
+        assert np.isfinite(result["own"]).all()
+        assert (result["mean"] == results[0]["mean"]).all()
+    if strategy == "adpsgd":
+        assert any(result["rounds"] for result in results)
+        return
+    ring = create("ring", learners=LEARNERS, seed=0).round(0).matrix()
+    matrix = np.eye(LEARNERS) if strategy == "ssgd" else ring
+    expected = test_trainer.wanted(matrix, shared=strategy == "ssgd")
+    for i, result in enumerate(results):
+        # Adam divides small numbers by small ones, and a GPU sums in other orders
+        np.testing.assert_allclose(result["own"], expected[:, i], rtol=1e-3, atol=5e-4)

@@ -29,7 +29,7 @@ from hadpsgd.training.work import work_of
 
 SINGLE: dict[str, Any] = {"name": "single", "strategy": "single"}
 PROCESSES = ("ssgd-4", "adpsgd-4", "hadpsgd-2x2", "d1d-4", "ddp-4")
-SAME = {"fp32": 1e-3, "fp64": 1e-8}
+SAME = {"fp32": 1e-3, "fp64": 1e-6}
 """Precisions in which devices are compared."""
 
 
@@ -167,17 +167,12 @@ def waited(device: str, egs: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return found
 
 
-def test_a_step_waits_for_its_loss_and_its_norm(waited: list[str]) -> None:
-    assert len(waited) <= 2 * 4, "\n".join(waited)
-
-
-@pytest.mark.xfail(reason="`Gradients.take` waits for the loss, the engine for the norm")
 def test_a_step_waits_once(waited: list[str]) -> None:
     """For the norm of the gradient, which decides whether it is applied."""
     assert len(waited) <= 4, "\n".join(waited)
 
 
-def outputs(_: int, file: Path, device: str) -> list[torch.Tensor]:
+def outputs(_rank: int, file: Path, device: str) -> list[torch.Tensor]:
     """Log posteriors of a whole utterance, on the device and on the processor."""
     torch.backends.cudnn.allow_tf32 = False
     x = torch.randn(500, 6, generator=torch.Generator().manual_seed(2))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 
 import torch.distributed as dist
 from torch import nn
 
-from hadpsgd.decentralized.core.buffers import flatten
+from hadpsgd.decentralized.core.buffers import Flat, flatten
 from hadpsgd.decentralized.core.events import Event
 from hadpsgd.decentralized.core.heap import keep_freed_memory
 from hadpsgd.decentralized.core.learner import Learner
@@ -48,6 +49,23 @@ def schedule_of(
             fix="Drop exchanges of another schedule",
         )
     return injection.on(plan, one_way=strategy.push_sum)
+
+
+def _check_alike(flat: Flat, meeting: Meeting) -> None:
+    """Whether this rank's weights lie as those of the first that came.
+
+    Raises:
+        UserError: they do not, as on another kind of device.
+    """
+    if meeting.store is None:
+        return
+    layout = hashlib.sha256(repr(flat.layout).encode()).hexdigest()
+    if meeting.prefixed("layout").compare_set("all", "", layout).decode() != layout:
+        raise UserError(
+            f"rank {meeting.place.rank} has its weights in another order than others: it computes "
+            "on another kind of device, or another network",
+            fix="Let all compute on a GPU, or all on processors",
+        )
 
 
 def build(
@@ -94,6 +112,7 @@ def build(
             fix="Set training.member_death to leave",
         )
     writer = recorder(plan) if recorder is not None and place.member == 0 else None
+    _check_alike(flat, meeting)
     learner = Learner(
         flat,
         sgd,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import SupportsFloat
 
 from hadpsgd.training import pulse
 from hadpsgd.training.data import Example
@@ -11,7 +12,7 @@ from hadpsgd.training.job import Job
 
 def backward(
     job: Job, *, step: int, rank: int, example: Example | None = None
-) -> tuple[float, int]:
+) -> tuple[SupportsFloat, int]:
     """Of learner `rank`'s minibatch of a step of the run; its loss, and its frames.
 
     `example`: the minibatch, if it is read already.
@@ -20,6 +21,8 @@ def backward(
     begin = time.monotonic()
     x, y = example or job.feed.example(step=step, rank=rank)
     loss = job.gradients.take(x, y, rank=rank, step=step)
+    if job.injection.slows_gradients:
+        loss = float(loss)  # a GPU has only begun
     seconds = time.monotonic() - begin
     place = job.engine.place
     time.sleep(job.injection.pause(learner=place.rank, step=job.engine.steps, seconds=seconds))

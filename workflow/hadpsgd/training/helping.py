@@ -113,9 +113,9 @@ def _check_time(job: Job) -> None:
 def _help(job: Job, engine: DecentralizedEngine) -> Word:
     def take(member: int, of: Sequence[int]) -> tuple[float, int]:
         step, first = of
-        told = backward(job, step=step, rank=first + member)
+        loss, frames = backward(job, step=step, rank=first + member)
         pulse.waits()
-        return told
+        return float(loss), frames
 
     helper = Helper(job.meeting, lambda: orders().waiting)
     say(f"{job.run.id}: {engine.place} helps the first one: others are lost")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from enum import IntEnum
-from typing import Any
+from typing import Any, SupportsFloat
 
 from hadpsgd.decentralized.core.engine import ExcludedError, LostMemberError
 from hadpsgd.training import helping, pulse, turn
@@ -129,7 +129,7 @@ def step(job: Job, work: Work, piece: Piece, lr: float, meter: Meter) -> bool:
     """
     engine, first = job.engine, piece.rank - job.engine.place.member
 
-    def take(member: int) -> tuple[float, int]:
+    def take(member: int) -> tuple[SupportsFloat, int]:
         example = piece.example if first + member == piece.rank else None
         return backward(job, step=piece.step, rank=first + member, example=example)
 
@@ -146,7 +146,7 @@ def step(job: Job, work: Work, piece: Piece, lr: float, meter: Meter) -> bool:
         except LostMemberError as lost:
             engine.go_alone(lost)
             say(f"{job.run.id}: {engine.place} goes on: other members are lost")
-    meter.add(loss=loss, frames=frames, report=report)
+    meter.add(loss=float(loss), frames=frames, report=report)
     return True
 
 

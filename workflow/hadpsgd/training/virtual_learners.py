@@ -49,7 +49,7 @@ class Minibatches:
     def _take(self, learner: int, step: int) -> float:
         x, targets = self._feed.example(step=step, rank=learner)
         self.frames[learner] = targets.numel()
-        return self._gradients.take(x, targets, rank=learner, step=step)
+        return float(self._gradients.take(x, targets, rank=learner, step=step))
 
 
 class VirtualLearners:

@@ -77,6 +77,11 @@ class Flat:
         """The part of the buffers that has gradients."""
         return slice(self.first, None)
 
+    @property
+    def layout(self) -> list[tuple[int, ...]]:
+        """Where parameters and statistics begin, with their shapes; LSTMs lie otherwise on GPUs."""
+        return [(slot.start, *slot.parameter.shape) for slot in (*self.statistics, *self.slots)]
+
     def is_view(self, slot: Slot) -> bool:
         """Whether the module's tensor is a part of the buffer, not a copy of another type."""
         return slot.parameter.dtype == self.weights.dtype

@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, SupportsFloat
 
 from torch import Tensor, nn
 
 from hadpsgd.decentralized.core.observation import Observation
 from hadpsgd.decentralized.core.place import Place
 
-Backward = Callable[[int], tuple[float, int]]
+Backward = Callable[[int], tuple[SupportsFloat, int]]
 """Adds the gradient of the minibatch of a member of the super-learner; its loss, its frames."""
 
 
@@ -129,7 +129,7 @@ class Engine(Protocol):
     def observe(self) -> Observation:
         """What there was to see of the mixes since the last call."""
 
-    def take(self, backward: Backward, of: Sequence[int] = ()) -> tuple[float, int]:
+    def take(self, backward: Backward, of: Sequence[int] = ()) -> tuple[SupportsFloat, int]:
         """Leave the gradient for `step`; its loss, its frames. `of` tells others what it is of."""
 
     def go_alone(self, lost: LostMemberError) -> None:

@@ -280,7 +280,7 @@ def _gradient(learner: Learner, backward: Backward, member: int) -> tuple[Tensor
     learner.flat.clear()
     loss, frames = backward(member)
     learner.collect()
-    return learner.gradient.clone(), loss, frames
+    return learner.gradient.clone(), float(loss), frames
 
 
 def _key(place: Place, life: int) -> str:

@@ -31,6 +31,11 @@ class Injection:
         return max(0.0, seconds * (self.compute.at(learner=learner, step=step) - 1.0))
 
     @property
+    def slows_gradients(self) -> bool:
+        """Whether any gradient is to take longer."""
+        return bool(self.compute.factors) or self.compute.spread != "none"
+
+    @property
     def slows_links(self) -> bool:
         """Whether any message is made slower."""
         return self.links != LinkTimes()

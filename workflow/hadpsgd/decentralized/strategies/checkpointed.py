@@ -11,6 +11,7 @@ from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.place import Place
 from hadpsgd.decentralized.record.record import Recorder
 from hadpsgd.decentralized.strategies.mixer import Mixer
+from hadpsgd.errors import UserError
 
 
 def state_of(
@@ -29,6 +30,7 @@ def state_of(
     state: dict[str, Any] = {
         "membership": number,
         "living": dict(living),
+        "layout": learner.flat.layout,
         "weights": learner.weights,
         "velocity": learner.velocity,
         "steps": learner.steps,
@@ -63,10 +65,29 @@ def _records_of_dead(
     return {n: (found.file, found.length) for n, found in counted.items() if found}
 
 
+def check_layout(state: Mapping[str, Any], learner: Learner) -> None:
+    """Whether the weights of a checkpoint lie as the learner's do.
+
+    Raises:
+        UserError: in another order, as on another kind of device.
+    """
+    layout = learner.flat.layout
+    if state.get("layout", layout) != layout:  # former versions did not note it
+        raise UserError(
+            "a checkpoint has the weights in another order: it is of another kind of device",
+            fix="Go on with it on the kind of device (CPU or GPU) that it was made on",
+        )
+
+
 def restore(
     state: Mapping[str, Any], learner: Learner, mixer: Mixer, recorder: Recorder | None
 ) -> None:
-    """Be where `state_of` was taken."""
+    """Be where `state_of` was taken.
+
+    Raises:
+        UserError: see `check_layout`.
+    """
+    check_layout(state, learner)
     with torch.no_grad():
         learner.weights.copy_(state["weights"])
         learner.velocity.copy_(state["velocity"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, SupportsFloat
 
 import torch
 import torch.distributed as dist
@@ -131,7 +131,7 @@ class DdpEngine:
         """All learners have one model."""
         return Observation()
 
-    def take(self, backward: Backward, of: Sequence[int] = ()) -> tuple[float, int]:  # noqa: ARG002
+    def take(self, backward: Backward, of: Sequence[int] = ()) -> tuple[SupportsFloat, int]:  # noqa: ARG002
         """This rank's gradient."""
         return backward(self.place.member)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, SupportsFloat
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ from hadpsgd.decentralized.core.observation import Observation
 from hadpsgd.decentralized.core.place import Place, ranks_of
 from hadpsgd.decentralized.core.threads import Clock
 from hadpsgd.decentralized.record.record import Recorder
-from hadpsgd.decentralized.strategies.checkpointed import restore, state_of
+from hadpsgd.decentralized.strategies.checkpointed import check_layout, restore, state_of
 from hadpsgd.decentralized.strategies.finite import norm_of
 from hadpsgd.decentralized.strategies.mixer import Mixer
 from hadpsgd.decentralized.strategies.needs import Joins, Reduces, Reunites
@@ -137,7 +137,7 @@ class DecentralizedEngine:
         """Whether this member of a super-learner goes on without the others."""
         return self.mixer.alone
 
-    def take(self, backward: Backward, of: Sequence[int] = ()) -> tuple[float, int]:
+    def take(self, backward: Backward, of: Sequence[int] = ()) -> tuple[SupportsFloat, int]:
         """Leave the gradient for `step`; its loss, and the frames that were seen.
 
         A first member that has lost others takes the gradients of all, with those that help it:
@@ -376,6 +376,7 @@ class DecentralizedEngine:
 
         `record` is what counts of the record of this one, which was dead then.
         """
+        check_layout(state, self.learner)
         steps, version = self.recorder.take_over(record) if self.recorder else (0, 0)
         self.learner.restore(steps=steps, rounds=state["rounds"], version=version, read=version)
         self.learner.join(Join(source=source, version=state["version"]), state["weights"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, SupportsFloat
 
 from hadpsgd.decentralized.core.engine import Backward
 
@@ -19,7 +19,7 @@ class Reunites(Protocol):
 
     def left(self) -> None: ...
 
-    def take(self, backward: Backward, of: Sequence[int]) -> tuple[float, int]: ...
+    def take(self, backward: Backward, of: Sequence[int]) -> tuple[SupportsFloat, int]: ...
 
     def close(self, *, finished: bool | None) -> None: ...
 

@@ -34,14 +34,18 @@ class Wishes:
 
     def put(self) -> None:
         """Beside the gradient that is about to be added up."""
-        control = self.learner.flat.control
         self._put = self.pause, self.stop
-        control[0], control[1] = map(float, self._put)
+        if self.reducer.active:
+            control = self.learner.flat.control
+            for place, wish in enumerate(self._put):
+                control[place : place + 1].fill_(wish)  # a GPU need not be waited for
         self.pause = self.stop = False
 
     def take(self) -> None:
         """Pass on what came with the sum."""
-        pause, stop = self.learner.flat.control[:2].tolist()
+        pause, stop = self._put
+        if self.reducer.active:
+            pause, stop = map(bool, self.learner.flat.control[:2].tolist())
         self._put = False, False
         now = self._everyone and (self.reducer.active or self.place.world == 1)
         with self.learner.changed:
