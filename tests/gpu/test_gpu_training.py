@@ -177,7 +177,7 @@ def test_a_step_waits_once(waited: list[str]) -> None:
     assert len(waited) <= 4, "\n".join(waited)
 
 
-def outputs(_: int, file: Path, device: str) -> list[torch.Tensor]:
+def outputs(_rank: int, file: Path, device: str) -> list[torch.Tensor]:
     """Log posteriors of a whole utterance, on the device and on the processor."""
     torch.backends.cudnn.allow_tf32 = False
     x = torch.randn(500, 6, generator=torch.Generator().manual_seed(2))
