@@ -278,12 +278,12 @@ def main() -> None:
     sections = {
         "ceilings": (ceilings, 10),
         "correct": (correctness, 40),
-        "fast": (quick, 60),
-        "baseline": (baseline, 60),
-        "profile": (profiles, 30),
-        "parts": (parts, 30),
-        "decode": (decode, 30),
-        "compiled": (compiled, 60),
+        "fast": (quick, 30),
+        "baseline": (baseline, 30),
+        "profile": (profiles, 10),
+        "decode": (decode, 10),
+        "parts": (parts, 20),
+        "compiled": (compiled, 30),
     }
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, help="folder for results.json and profiles")

@@ -51,7 +51,7 @@ SYNCHRONOUS = {
 RECORDED = {
     "adpsgd": setup("adpsgd", "ring", jitter=0.004),
     "adpsgd-random-partner": setup("adpsgd", "random-partner", jitter=0.004),
-    "adpsgd-int8": setup("adpsgd", "ring", jitter=0.004, wire="int8"),
+    "adpsgd-bfloat16": setup("adpsgd", "ring", jitter=0.004, wire="bfloat16"),
     "rand": setup("rand", "random-ring", jitter=0.004),
     "hadpsgd-adpsgd": setup("adpsgd", "ring", size=2, jitter=0.002),
     "hadpsgd-dpsgd": setup("dpsgd", "ring", size=2),
