@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from gpu_tools import FRAMES, INPUT, PAPER, PDFS, Bench, clean, median_ms, precision
 from torch import Tensor
 
-from hadpsgd.models import backend, fast, fused_loss, loss
+from hadpsgd.models import backend, fast, loss
 from hadpsgd.models.blstm import BLSTM
 
 BATCH, CELLS, WIDTH = 8192, PAPER.cells, PAPER.projection
@@ -45,8 +45,6 @@ def parts(bench: Bench) -> None:
     bench.attempt("parts", "products", lambda: products(bench))
     clean()
     bench.attempt("parts", "gates", lambda: gates(bench))
-    clean()
-    bench.attempt("parts", "fused step", lambda: fused_steps(bench))
     clean()
     bench.attempt("parts", "loss", lambda: losses(bench))
 
@@ -91,12 +89,12 @@ def gates(bench: Bench) -> None:
     recurrent = draw(2, BATCH, 4, CELLS)
     out, state, d_state = draw(3, BATCH, 2, CELLS), draw(2, BATCH, CELLS), draw(2, BATCH, CELLS)
     d_cell = draw(2, BATCH, CELLS, kind=torch.float32)
-    unit = 2 * BATCH * CELLS
+    unit, usual = 2 * BATCH * CELLS, (fast.FORWARD, fast.BACKWARD)
     for kind in (torch.float32, torch.bfloat16):
         cells = draw(3, BATCH, 2, CELLS, kind=kind)
         size = kind.itemsize
         for rows, cols in ((16, 128), (8, 128), (4, 256), (4, 512), (32, 64)):
-            fast.ROWS, fast.COLS = rows, cols
+            fast.FORWARD = fast.BACKWARD = rows, cols
             d_bias = torch.zeros(-(-BATCH // rows), 2, 4, CELLS, device="cuda")
             name = f"{rows}x{cols} cells {size} B"
             timed(
@@ -113,32 +111,7 @@ def gates(bench: Bench) -> None:
                 ),
                 nbytes=unit * (8 * 2 + size + 2 * 2 + 8),
             )
-    fast.ROWS, fast.COLS = 16, 128
-
-
-def fused_steps(bench: Bench) -> None:
-    """The step kernel by tile."""
-    values, w_hh = draw(3, BATCH, 2, 4, CELLS), draw(2, 4 * CELLS, CELLS)
-    cells = draw(3, BATCH, 2, CELLS, kind=torch.float32)
-    out = draw(3, BATCH, 2, CELLS)
-    for rows, cols, depth, warps, stages in (
-        (128, 64, 64, 8, 3),
-        (128, 64, 32, 8, 4),
-        (128, 32, 64, 8, 4),
-        (64, 64, 64, 8, 3),
-        (64, 32, 64, 4, 3),
-        (128, 32, 64, 8, 3),
-    ):
-        plan = fast.Plan(
-            fused_step=True, rows=rows, cols=cols, depth=depth, warps=warps, stages=stages
-        )
-        timed(
-            bench,
-            f"step {rows}x{cols}x{depth} w{warps} s{stages}",
-            lambda p=plan: fast._fused_step(values, w_hh, cells, out, 1, p),  # type: ignore[misc]
-            2.0 * 2 * BATCH * CELLS * 4 * CELLS,
-            2 * BATCH * CELLS * (8 * 2 + 8 + 4),
-        )
+    fast.FORWARD, fast.BACKWARD = usual
 
 
 def losses(bench: Bench) -> None:
@@ -146,15 +119,13 @@ def losses(bench: Bench) -> None:
     hidden, weight, bias = draw(N, WIDTH), draw(PDFS, WIDTH), draw(PDFS)
     targets = torch.randint(PDFS, (N,), device="cuda")
     hidden.requires_grad_(), weight.requires_grad_(), bias.requires_grad_()
-    for fused in (False, True):
-        for chunk in (512, 2048, 8192, 24576):
-
-            def run(chunk: int = chunk, fused: bool = fused) -> Tensor:
-                loss.KERNELS = fused
-                return loss.linear_cross_entropy(hidden, weight, bias, targets, chunk=chunk)
-
-            name = "kernels" if fused else "chunked"
-            timed(bench, f"loss and gradients, {name} {chunk}", run, 6.0 * N * WIDTH * PDFS)
+    for chunk in (512, 2048, 8192, 24576):
+        timed(
+            bench,
+            f"loss and gradients, chunks of {chunk}",
+            lambda c=chunk: loss.linear_cross_entropy(hidden, weight, bias, targets, chunk=c),  # type: ignore[misc]
+            6.0 * N * WIDTH * PDFS,
+        )
     rows = 8192
     x, w, b = hidden.detach()[:rows], weight.detach(), bias.detach()
     logits = torch.addmm(b, x, w.T)
@@ -180,28 +151,6 @@ def losses(bench: Bench) -> None:
         0,
         2 * logits.nbytes,
     )
-    x, out = hidden.detach(), logits
-    every = 2.0 * N * WIDTH * PDFS
-    for tile in ((128, 128, 8, 2), (128, 64, 8, 3), (128, 64, 4, 3), (64, 128, 4, 2)):
-        shape = fused_loss.Tile(*tile)
-        timed(
-            bench,
-            f"normalisers {tile}",
-            lambda s=shape: fused_loss.normalisers(x, w, b, s),  # type: ignore[misc]
-            every,
-        )
-    normaliser = fused_loss.normalisers(x, w, b)
-    for tile in ((128, 64, 8, 3), (128, 64, 8, 2), (128, 128, 8, 2), (64, 64, 4, 3)):
-        shape = fused_loss.Tile(*tile)
-        timed(
-            bench,
-            f"logit gradient {tile}, 8192 rows",
-            lambda s=shape: fused_loss.logit_gradient(  # type: ignore[misc]
-                x[:rows], w, b, targets[:rows], normaliser[:rows], scale, out, loss.IGNORE, s
-            ),
-            one,
-            logits.nbytes,
-        )
 
 
 def compiled(bench: Bench) -> None:

@@ -34,9 +34,8 @@ def test_paper_model_has_the_papers_parameters() -> None:
     assert sum(p.numel() for p in model.parameters()) == 43_154_944
 
 
-@pytest.mark.parametrize("fused_step", [False, True])
 @pytest.mark.parametrize("dim", [5, 8])
-def test_the_lstm_for_cuda_is_pytorchs(dim: int, *, fused_step: bool) -> None:
+def test_the_lstm_for_cuda_is_pytorchs(dim: int) -> None:
     """Outputs and all gradients, in float64, of the code whose kernels only a GPU runs."""
     torch.manual_seed(0)
     lstm = nn.LSTM(dim, 8, 2, batch_first=True, bidirectional=True).double()
@@ -45,7 +44,7 @@ def test_the_lstm_for_cuda_is_pytorchs(dim: int, *, fused_step: bool) -> None:
     weights = torch.randn_like(wanted)
     leaves = [x, *lstm.parameters()]
     expected = torch.autograd.grad((wanted * weights).sum(), leaves)
-    found = fast.blstm(lstm, x, fast.Plan(fused_step=fused_step))
+    found = fast.blstm(lstm, x)
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
     gradients = torch.autograd.grad((found * weights).sum(), leaves)
     for ours, theirs in zip(gradients, expected, strict=True):

@@ -8,11 +8,6 @@ import importlib.util
 import torch
 from torch import Tensor
 
-TRITON = True
-"""Whether to use our Triton kernels where they can work. They have not met a GPU yet: until
-benchmarks/gpu_model.py, which switches them on, has judged them, PyTorch's operations do their
-work."""
-
 
 def allow_tf32(allowed: bool) -> None:
     """Whether products of float32 matrices, LSTMs among them, may be rounded to TF32 on a GPU."""
@@ -27,9 +22,9 @@ def has_triton() -> bool:
 
 
 def use_kernels(x: Tensor) -> bool:
-    """Triton kernels are wanted and can work on this tensor."""
+    """Triton kernels can work on this tensor."""
     kinds = (torch.float32, torch.bfloat16, torch.float16)
-    return TRITON and x.is_cuda and has_triton() and x.dtype in kinds
+    return x.is_cuda and has_triton() and x.dtype in kinds
 
 
 def working_type(x: Tensor) -> torch.dtype:

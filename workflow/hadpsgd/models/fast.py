@@ -1,16 +1,14 @@
 """A bidirectional LSTM for CUDA, equal to nn.LSTM, with its time in large matrix products.
 
 All frames and both directions share one input product a layer. A step is one batched recurrent
-product and one kernel for the gates, or one kernel for both. Activated gates (in the working
-type) and cells are kept for the backward pass, which ends in three large products a layer.
-The parameters stay those of an nn.LSTM. On the CPU the same code runs with PyTorch operations in
-the place of the kernels, which is how the tests check it. Training does not use it yet:
-benchmarks/gpu_model.py, which has to judge it on a GPU, does.
+product and one kernel for the gates. Activated gates (in the working type) and cells are kept for
+the backward pass, which ends in three large products a layer. The parameters stay those of an
+nn.LSTM. On the CPU the same code runs with PyTorch operations in the place of the kernels, which is
+how the tests check it. How fast it is: docs/gpu.md.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,31 +21,15 @@ from hadpsgd.models.backend import use_kernels, working_type
 NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 """A layer's parameters in nn.LSTM."""
 
-ROWS, COLS = 16, 128
-"""Tile of the gate kernels: batch rows, cells."""
+FORWARD, BACKWARD = (16, 128), (32, 64)
+"""Tiles of the gate kernels: batch rows, cells. The fastest of five on an H200."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """How to run a layer."""
-
-    fused_step: bool = False
-    """Recurrent product and gates in one Triton kernel (bf16, cells a multiple of 64)."""
-    cell_type: torch.dtype = torch.float32
-    """Type in which cells are kept between steps."""
-    rows: int = 128
-    cols: int = 64
-    depth: int = 64
-    warps: int = 8
-    stages: int = 3
-
-
-def blstm(lstm: nn.LSTM, x: Tensor, plan: Plan | None = None) -> Tensor:
+def blstm(lstm: nn.LSTM, x: Tensor) -> Tensor:
     """What `lstm(x)[0]` gives: x [batch, frames, dim] → [batch, frames, 2 cells].
 
     `lstm` is bidirectional and batch first. Works in the type of autocast, else that of x.
     """
-    plan = plan or Plan()
     kind = working_type(x)
     states = x.transpose(0, 1).to(kind)
     for layer in range(lstm.num_layers):
@@ -61,7 +43,7 @@ def blstm(lstm: nn.LSTM, x: Tensor, plan: Plan | None = None) -> Tensor:
         bias = (b_ih + b_hh).flatten().to(kind)
         if layer and lstm.dropout:
             states = F.dropout(states, lstm.dropout, lstm.training)
-        states = _Layer.apply(states.contiguous(), weight, w_hh.to(kind), bias, plan)
+        states = _Layer.apply(states.contiguous(), weight, w_hh.to(kind), bias)
     return states.transpose(0, 1)
 
 
@@ -73,27 +55,19 @@ class _Layer(torch.autograd.Function):
     """One bidirectional layer: x [frames, batch, dim] → [frames, batch, 2 cells]."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, w_ih: Tensor, w_hh: Tensor, bias: Tensor, plan: Plan
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, w_ih: Tensor, w_hh: Tensor, bias: Tensor) -> Tensor:
         steps, batch, dim = x.shape
         cells_count = w_hh.shape[2]
         with torch.autocast(x.device.type, enabled=False):
             gates = torch.addmm(bias, x.view(-1, dim), w_ih.T)
             gates = gates.view(steps, batch, 2, 4, cells_count)
             cells = x.new_empty(
-                (steps, batch, 2, cells_count),
-                dtype=torch.promote_types(plan.cell_type, x.dtype)
-                if x.dtype == torch.float64
-                else plan.cell_type,
+                (steps, batch, 2, cells_count), dtype=torch.promote_types(torch.float32, x.dtype)
             )
             out = x.new_empty(steps, batch, 2, cells_count)
             state = x.new_empty(2, batch, cells_count)
             recurrent = None
             for step in range(steps):
-                if step and plan.fused_step:
-                    _fused_step(gates, w_hh, cells, out, step, plan)
-                    continue
                 if step:
                     recurrent = torch.bmm(state, w_hh.transpose(1, 2))
                 _gates_forward(gates, recurrent, cells, out, state, step)
@@ -112,7 +86,7 @@ class _Layer(torch.autograd.Function):
             d_state = torch.empty_like(out[0]).view(2, batch, cells_count)
             carried = torch.promote_types(torch.float32, x.dtype)
             d_cell = torch.empty_like(d_state, dtype=carried)
-            blocks = -(-batch // ROWS) if use_kernels(x) else 1
+            blocks = -(-batch // BACKWARD[0]) if use_kernels(x) else 1
             d_bias = x.new_zeros((blocks, 2, 4, cells_count), dtype=carried)
             for step in reversed(range(steps)):
                 _gates_backward(gates, cells, d_out, d_state, d_cell, d_gates, d_bias, step)
@@ -131,7 +105,7 @@ class _Layer(torch.autograd.Function):
                     by_direction[:-batch, 1].T @ states[batch:, 1],
                 ]
             )
-        return d_x, d_w_ih, d_w_hh, d_bias.sum(0).flatten().to(x.dtype), None
+        return d_x, d_w_ih, d_w_hh, d_bias.sum(0).flatten().to(x.dtype)
 
 
 def _gates_forward(
@@ -142,10 +116,11 @@ def _gates_forward(
     if use_kernels(gates):
         from hadpsgd.models import kernels
 
-        grid = (-(-batch // ROWS), -(-count // COLS), 2)
+        rows, cols = FORWARD
+        grid = (-(-batch // rows), -(-count // cols), 2)
         kernels.gates_forward[grid](
             gates, gates if recurrent is None else recurrent, cells, out, state,
-            step, steps, batch, H=count, FIRST=step == 0, ROWS=ROWS, COLS=COLS, num_warps=8,
+            step, steps, batch, H=count, FIRST=step == 0, ROWS=rows, COLS=cols, num_warps=8,
         )  # fmt: skip
         return
     for d, time, before in _directions(step, steps):
@@ -170,10 +145,11 @@ def _gates_backward(
     if use_kernels(gates):
         from hadpsgd.models import kernels
 
-        grid = (-(-batch // ROWS), -(-count // COLS), 2)
+        rows, cols = BACKWARD
+        grid = (-(-batch // rows), -(-count // cols), 2)
         kernels.gates_backward[grid](
             gates, cells, d_out, d_state, d_cell, d_gates, d_bias, step, steps, batch,
-            H=count, FIRST=first, LAST=last, ROWS=ROWS, COLS=COLS, num_warps=8,
+            H=count, FIRST=first, LAST=last, ROWS=rows, COLS=cols, num_warps=8,
         )  # fmt: skip
         return
     for d, time, before in _directions(step, steps):
@@ -191,26 +167,6 @@ def _gates_backward(
         d_cell[d] = dc * f
         d_gates[time, :, d] = values
         d_bias[0, d] += values.sum(0)
-
-
-def _fused_step(
-    gates: Tensor, weight: Tensor, cells: Tensor, out: Tensor, step: int, plan: Plan
-) -> None:
-    """Recurrent product and gates of one step after the first; see kernels.step_forward."""
-    steps, batch, _, _, count = gates.shape
-    if use_kernels(gates):
-        from hadpsgd.models import kernels
-
-        grid = (-(-batch // plan.rows) * (count // plan.cols), 2)
-        kernels.step_forward[grid](
-            gates, weight, cells, out, step, steps, batch, H=count, ROWS=plan.rows,
-            COLS=plan.cols, DEPTH=plan.depth, num_warps=plan.warps, num_stages=plan.stages,
-        )  # fmt: skip
-        return
-    before = [before for _, _, before in _directions(step, steps)]
-    state = torch.stack([out[time, :, d] for d, time in enumerate(before)])
-    recurrent = torch.bmm(state, weight.transpose(1, 2))
-    _gates_forward(gates, recurrent, cells, out, torch.empty_like(state), step)
 
 
 def _directions(step: int, steps: int) -> list[tuple[int, int, int]]:

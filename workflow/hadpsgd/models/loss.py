@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from hadpsgd.models import fused_loss
 from hadpsgd.models.backend import add_product, use_kernels, working_type
 
 IGNORE = -100
@@ -24,11 +23,11 @@ IGNORE = -100
 CHUNK_VALUES = 2**26
 """Logits held at once; outputs that give fewer take the plain path, but for bf16 on processors."""
 
+GPU_CHUNKS = 4
+"""A GPU, whose products are faster the larger they are, holds so many times as many."""
+
 BLOCK_VALUES = 2**18
 """Logits whose softmax a processor computes at once: in float32 they stay in its cache."""
-
-KERNELS = True
-"""Compute logits twice in Triton where `fused_loss` can, instead of storing a chunk's."""
 
 
 class FrameScore(NamedTuple):
@@ -73,7 +72,8 @@ def linear_cross_entropy(
         blockwise = hidden.device.type == "cpu" and working_type(hidden) == torch.bfloat16
         if frames * len(weight) <= CHUNK_VALUES and not blockwise:
             return cross_entropy(F.linear(hidden, weight, bias), targets)
-        chunk = max(1, CHUNK_VALUES // len(weight))
+        held = CHUNK_VALUES * (GPU_CHUNKS if hidden.is_cuda else 1)
+        chunk = max(1, held // len(weight))
     flat = hidden.reshape(frames, -1)
     return _LinearCrossEntropy.apply(flat, weight, bias, targets.reshape(-1), chunk)
 
@@ -108,14 +108,6 @@ class _LinearCrossEntropy(torch.autograd.Function):
     ) -> Tensor:
         compute = working_type(hidden)
         x, w, b = hidden.to(compute), weight.to(compute), bias.to(compute)
-        if KERNELS and fused_loss.suits(x):
-            needed = any(ctx.needs_input_grad[:3])
-            value, *grads = fused_loss.loss_and_gradients(
-                x, w, b, targets, chunk=chunk, ignore=IGNORE, gradients=needed
-            )
-            types = (hidden.dtype, weight.dtype, bias.dtype)
-            ctx.save_for_backward(*(g.to(t) for g, t in zip(grads, types, strict=True)))
-            return value
         exact = torch.promote_types(compute, torch.float32)
         scale = 1.0 / _count(targets).to(exact)
         wanted = any(ctx.needs_input_grad[:3])
