@@ -74,7 +74,7 @@ class Settings(Section):
     it; 0 trains all epochs and takes the last."""
     precision: Literal["fp32", "tf32", "bf16", "fp64"] = "fp32"
     """Of the model's arithmetic; weights are kept in fp32 (fp64: all in double precision).
-    Without a GPU, bf16 takes the fastest of three ways, fp32 among them; a run keeps what its
+    bf16 takes the fastest of three ways, fp32 among them; a run keeps what its
     first start measured."""
     not_finite: Literal["stop", "skip"] = "stop"
     """A gradient that is NaN or infinite stops the run, or is left out (and counted)."""
