@@ -109,6 +109,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="processes that load images, at most as many as cores (4)",
     )
     add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where to compute (auto)")
+    add(
+        "--between-gpus",
+        choices=("nccl", "host"),
+        default="nccl",
+        help="nccl, or by the host's memory, which learners that share a GPU need (nccl)",
+    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -163,4 +169,5 @@ def settings_of(args: argparse.Namespace) -> Settings:
         save_every=args.save_every,
         workers=args.workers,
         device=args.device,
+        between_gpus=args.between_gpus,
     )

@@ -27,7 +27,7 @@ from hadpsgd.rank_checkpoints import Checkpoints
 from hadpsgd.rank_device import device_of
 from hadpsgd.run_folder import alone
 
-OF_NO_RESULT = ("data", "out", "workers", "device", "save_every")
+OF_NO_RESULT = ("data", "out", "workers", "device", "between_gpus", "save_every")
 """Settings with which the result is the same."""
 
 
@@ -53,6 +53,8 @@ class Settings:
     workers: int = 4
     """Processes of a learner that load images, at most as many as cores."""
     device: str = "auto"
+    between_gpus: str = "nccl"
+    """nccl or host, see `decentralize`."""
 
     def __post_init__(self) -> None:
         """UserError for what cannot be meant."""
@@ -90,7 +92,14 @@ def _train(settings: Settings, *, rank: int, learners: int) -> None:
     torch.manual_seed(settings.seed)  # the same first weights on every rank
     net = network.make(settings.model, classes=len(folders.train.classes)).to(device)
     optimizer = recipe.optimizer(net)
-    trainer = decentralize(net, optimizer, seed=settings.seed, agree_on=hash_, **settings.engine)
+    trainer = decentralize(
+        net,
+        optimizer,
+        seed=settings.seed,
+        agree_on=hash_,
+        between_gpus=settings.between_gpus,
+        **settings.engine,
+    )
     files = Checkpoints(settings.out / "checkpoints" / hash_, trainer.meeting)
     share = trainer.share(folders.batches(batch=recipe.batch, workers=settings.workers))
     if not len(share):

@@ -72,7 +72,8 @@ def run(args: argparse.Namespace) -> int:
         learners=processes, size=1, agree_on=hash_, seconds=config.site.rendezvous_seconds
     )
     if processes > 1:
-        rendezvous.process_group("replay", meeting, rank=meeting.place.rank, size=processes)
+        rank = meeting.place.rank
+        rendezvous.process_group("replay", meeting, rank=rank, size=processes, by_host=True)
     saved = newest(folder)
     if settings.training.precision == "bf16":
         memory.keep()

@@ -203,13 +203,16 @@ class Replay:
                 self.learners[node].snapshot(out)
                 if sent and node in self._senders:
                     self._round(node, version, out)
+                by_host = out.cpu()  # processes may share a GPU
                 for reader in sorted(readers - {self.process}):
-                    work = dist.isend(out, reader)
+                    work = dist.isend(by_host, reader)
                     assert work is not None
-                    self._sending.append((work, out))
+                    self._sending.append((work, by_host))
             elif self.process in readers:
-                out = torch.empty_like(next(iter(self.learners.values())).weights)
-                dist.recv(out, self.owner(node))
+                like = next(iter(self.learners.values())).weights
+                came = torch.empty_like(like, device="cpu")
+                dist.recv(came, self.owner(node))
+                out = came.to(like.device)
             if self.process in readers:
                 self._snapshots[snapshot] = out
         self._sending = [(work, out) for work, out in self._sending if not work.is_completed()]
