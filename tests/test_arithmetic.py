@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import copy
+import gc
 import json
 import shutil
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +21,7 @@ from training_data import write_config, write_egs
 from training_runs import rank_of_run
 
 from hadpsgd.config import Config, load
+from hadpsgd.config.training import Run
 from hadpsgd.decentralized.core.place import Place
 from hadpsgd.decentralized.network.rendezvous import Meeting
 from hadpsgd.errors import UserError
@@ -263,3 +268,54 @@ def test_a_rerun_takes_the_originals(
     assert arithmetic.kept(kept_in(tmp_path)) == choice
     if choice in able:
         assert train(tmp_path, egs)["arithmetic"] == choice
+
+
+def test_where_gradients_are_shared_there_are_no_graphs() -> None:
+    """Hooks send them, which a graph would not call; local's first epochs share them, too."""
+    cuda = torch.device("cuda")
+
+    def able(device: torch.device = cuda, dropout: float = 0.0, **run: Any) -> bool:
+        wanted = Run.model_validate({"strategy": "adpsgd", "learners": 4, **run})
+        model = SimpleNamespace(dropout=dropout, input_dropout=0.0, output_dropout=0.0)
+        settings: Any = SimpleNamespace(run=wanted, model=model)
+        return arithmetic.can_capture(settings, device)
+
+    assert able() and able(strategy="local") and able(strategy="dpsgd")
+    assert not able(torch.device("cpu"))
+    assert not able(dropout=0.1)
+    assert not able(strategy="ssgd") and not able(strategy="ddp")
+    assert not able(strategy="hadpsgd", super_learner=2)
+    assert not able(strategy="local", synchronous_epochs=1)
+    assert not able(launcher="virtual")
+
+
+def test_what_has_no_room_in_a_gpus_memory_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """fp32 needs twice as much as bf16: a run in bf16 goes on without it."""
+    usual = BLSTM.loss
+
+    def loss(self: BLSTM, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        if not torch.is_autocast_enabled("cpu"):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return usual(self, x, targets)
+
+    monkeypatch.setattr(BLSTM, "loss", loss)
+    assert FP32 not in arithmetic.measure(model(), SIZE)
+
+
+def test_nothing_of_a_measurement_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of the model and its gradients, without waiting for the garbage collector."""
+    copies: list[weakref.ref[BLSTM]] = []
+    usual = copy.deepcopy
+
+    def deepcopy(found: BLSTM) -> BLSTM:
+        copied = usual(found)
+        copies.append(weakref.ref(copied))
+        return copied
+
+    monkeypatch.setattr(arithmetic.copy, "deepcopy", deepcopy)
+    gc.disable()
+    try:
+        arithmetic.measure(model(), SIZE)
+        assert [copied() for copied in copies] == [None]
+    finally:
+        gc.enable()

@@ -17,7 +17,7 @@ class Graph:
 
     made = 0
 
-    def __init__(self, take: Any, x: Tensor, _: Tensor) -> None:
+    def __init__(self, take: Any, x: Tensor, *_: object) -> None:
         Graph.made += 1
         self.take = take
         self.shape = x.shape

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import warnings
 
 import torch
 from torch import Tensor
@@ -17,8 +18,28 @@ def allow_tf32(allowed: bool) -> None:
 
 @functools.cache
 def has_triton() -> bool:
-    """Triton can be imported (it comes with PyTorch's builds for CUDA)."""
-    return importlib.util.find_spec("triton") is not None
+    """Triton is there (it comes with PyTorch's builds for CUDA), and what it needs to compile: a C
+    compiler and Python's headers. A warning where a kernel cannot be made or is wrong."""
+    if importlib.util.find_spec("triton") is None:
+        return False
+    try:
+        found = _tried()
+    except Exception as error:  # whatever a compiler may raise
+        warnings.warn(f"no Triton kernels, PyTorch's are slower: {error}", stacklevel=2)
+        return False
+    return found
+
+
+def _tried() -> bool:
+    """Whether the smallest of the kernels gives what it should: of two equal logits."""
+    from hadpsgd.models import kernels
+
+    logits, losses = torch.zeros(1, 2, device="cuda"), torch.zeros(1, device="cuda")
+    target, scale = torch.zeros(1, dtype=torch.int64, device="cuda"), torch.ones((), device="cuda")
+    kernels.softmax_gradient[(1,)](
+        logits, target, scale, losses, pdfs=2, ignore=-100, BLOCK=2, num_warps=1
+    )
+    return bool((logits - torch.tensor([-0.5, 0.5], device="cuda")).abs().max() < 1e-5)
 
 
 def use_kernels(x: Tensor) -> bool:

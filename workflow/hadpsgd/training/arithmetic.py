@@ -9,9 +9,11 @@ find it. A rerun is given the original's.
 from __future__ import annotations
 
 import copy
+import gc
 import json
 import math
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +27,7 @@ from hadpsgd.decentralized.network.rendezvous import Meeting, wait_for_keys
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 from hadpsgd.models.blstm import BLSTM
-from hadpsgd.training.captured import WARM, Captured
+from hadpsgd.training.captured import WARM, Captured, Taking
 from hadpsgd.training.metrics import say
 from hadpsgd.training.saved import complete
 
@@ -77,7 +79,8 @@ def can_capture(settings: RunSettings, device: torch.device) -> bool:
     """
     run = settings.run
     fixed = not (run.simulated or isinstance(run, StageRun) or draws(settings))
-    return device.type == "cuda" and fixed and run.shared_gradients == 1 and run.strategy != "ddp"
+    shared = run.shared_gradients > 1 or run.synchronous_epochs > 0 or run.strategy == "ddp"
+    return device.type == "cuda" and fixed and not shared
 
 
 def agree(
@@ -180,21 +183,42 @@ def fastest(seconds: dict[str, float]) -> str:
 def measure(model: BLSTM, size: Size, *, captured: bool = False) -> dict[str, float]:
     """Seconds of one gradient of a copy of the model, by choice: the least of a few rounds.
 
-    The choices take turns, so that other load hits all alike; random numbers are drawn as if
-    nothing had happened. What this processor cannot do is left out.
+    On a processor the choices take turns, so that other load hits all alike; on a GPU each frees
+    its memory for the next. Random numbers are drawn as if nothing had happened. What this device
+    cannot do, or has no memory for, is left out.
+
+    Raises:
+        RuntimeError: it cannot even do fp32.
     """
     copied, x, targets = _trial(model, size)
-    gradients = {choice: _Gradient(copied, choice, captured=captured) for choice in CHOICES}
+    on_gpu = x.is_cuda
+    groups = [[choice] for choice in CHOICES] if on_gpu else [list(CHOICES)]
+    found: dict[str, float] = {}
     with torch.random.fork_rng(devices=[]):
-        # the first times, libraries make their plans
-        able = [choice for choice in CHOICES if _can(gradients[choice], x, targets)]
-        least = dict.fromkeys(able, math.inf)
-        begin = time.monotonic()
-        for number in range(ROUNDS):
-            if number and time.monotonic() - begin > SECONDS:
-                break
-            for choice in able:
-                least[choice] = min(least[choice], gradients[choice].seconds(x, targets))
+        for group in groups:
+            found |= _least(copied, x, targets, group, captured=captured)
+            if on_gpu:
+                gc.collect()
+                torch.cuda.empty_cache()
+    if not found:
+        raise torch.OutOfMemoryError("no way of computing a gradient fits into the GPU's memory")
+    return found
+
+
+def _least(
+    model: BLSTM, x: Tensor, targets: Tensor, choices: Sequence[str], *, captured: bool
+) -> dict[str, float]:
+    """Of choices that take turns, those that work."""
+    gradients = {choice: _Gradient(model, choice, captured=captured) for choice in choices}
+    # the first times, libraries make their plans
+    able = [choice for choice in choices if _can(gradients[choice], x, targets)]
+    least = dict.fromkeys(able, math.inf)
+    begin = time.monotonic()
+    for number in range(ROUNDS):
+        if number and time.monotonic() - begin > SECONDS:
+            break
+        for choice in able:
+            least[choice] = min(least[choice], gradients[choice].seconds(x, targets))
     return least
 
 
@@ -230,21 +254,27 @@ def _trial(model: BLSTM, size: Size) -> tuple[BLSTM, Tensor, Tensor]:
     return copied, x.to(device), targets.to(device)
 
 
+def _taking(model: BLSTM, choice: str) -> Taking:
+    """What takes a gradient of the trial's model by a choice."""
+
+    def take(x: Tensor, targets: Tensor) -> Tensor:
+        prepare(model, choice)
+        with mode(choice, x.device):
+            loss = model.loss(x, targets)
+        loss.backward()
+        return loss.detach()
+
+    return take
+
+
 class _Gradient:
     """A gradient of the trial's model by one of the choices."""
 
     def __init__(self, model: BLSTM, choice: str, *, captured: bool = False) -> None:
-        self.model = model
         self.choice = choice
-        self._take = Captured(self._plain, model) if captured else self._plain
+        take = _taking(model, choice)
+        self._take = Captured(take, model) if captured else take
         self.warm = WARM + 1 if captured else 1
-
-    def _plain(self, x: Tensor, targets: Tensor) -> Tensor:
-        prepare(self.model, self.choice)
-        with mode(self.choice, x.device):
-            loss = self.model.loss(x, targets)
-        loss.backward()
-        return loss.detach()
 
     def seconds(self, x: Tensor, targets: Tensor) -> float:
         """Of a processor with one thread, its own time: who else works here does not count."""
@@ -259,6 +289,8 @@ def _can(gradient: _Gradient, x: Tensor, targets: Tensor) -> bool:
     try:
         for _ in range(gradient.warm):
             gradient.seconds(x, targets)
+    except torch.OutOfMemoryError:
+        return False
     except RuntimeError:  # oneDNN has no bf16 LSTM for processors without AVX512
         if gradient.choice == FP32:
             raise

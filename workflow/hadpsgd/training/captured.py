@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,8 @@ WARM = 3
 KEPT = 4
 """Graphs at most: a learner's minibatches differ in size by one."""
 Key = tuple[object, ...]
+Pool = Any
+"""Memory of graphs, which take turns in it."""
 Taking = Callable[[Tensor, Tensor], Tensor]
 """Adds the gradient of (features, pdf-ids) to a module's; its loss, on the device."""
 
@@ -37,6 +40,8 @@ class Captured:
         self._seen: Counter[Key] = Counter()
         self._graphs: dict[Key, _Graph] = {}
         self._able = True
+        cuda = any(p.is_cuda for p in self.parameters)
+        self._pool: Pool = torch.cuda.graph_pool_handle() if cuda else None
 
     def __call__(self, x: Tensor, targets: Tensor) -> Tensor:
         """The loss, to be read before the next call."""
@@ -61,24 +66,35 @@ class Captured:
         return tuple(places)
 
     def _capture(self, key: Key, x: Tensor, targets: Tensor) -> Tensor:
-        try:
-            graph = _Graph(self.take, x, targets)
-        except RuntimeError as error:
-            self._able = False
-            say(f"no CUDA graph, kernels are begun one by one: {str(error).splitlines()[0]}")
-            return self.take(x, targets)
-        self._graphs[key] = graph
-        return graph(x, targets)
+        graph, why = _captured(self.take, x, targets, self._pool)
+        if graph is not None:
+            self._graphs[key] = graph
+            return graph(x, targets)
+        self._able = False
+        self._graphs.clear()  # their memory may be what was missing
+        say(f"no CUDA graph, kernels are begun one by one: {why}")
+        return self.take(x, targets)
+
+
+def _captured(take: Taking, x: Tensor, targets: Tensor, pool: Pool) -> tuple[_Graph | None, str]:
+    """A graph, or why there is none; nothing of a failed one is left."""
+    stream = torch.cuda.current_stream(x.device) if x.is_cuda else None
+    try:
+        return _Graph(take, x, targets, pool), ""
+    except RuntimeError as error:
+        if stream is not None:
+            torch.cuda.set_stream(stream)  # an end that fails leaves the capture's
+        return None, str(error).splitlines()[0]
 
 
 class _Graph:
     """Of one shape."""
 
-    def __init__(self, take: Taking, x: Tensor, targets: Tensor) -> None:
+    def __init__(self, take: Taking, x: Tensor, targets: Tensor, pool: Pool) -> None:
         self._x, self._targets = x.clone(), targets.clone()
         self._graph = torch.cuda.CUDAGraph()
         # other threads send weights and read examples meanwhile
-        with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
+        with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
             self._loss = take(self._x, self._targets)
 
     def __call__(self, x: Tensor, targets: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 import torch
@@ -50,16 +51,20 @@ class Feed:
         if device.type == "cuda":
             dataset.empty = pinned
 
-    def batches(self, start: int) -> Iterator[Example]:
-        """Endless, from step `start` of the run on; read ahead by a thread.
+    def batches(self, start: int, end: int | None = None) -> Iterator[Example]:
+        """From step `start` of the run on, endless or before `end`; read ahead by a thread.
 
         On a GPU a batch is sent before the one in front of it is given out.
         """
         sent: Sent | None = None
-        for batch in self._endless(start):
+        for batch in islice(self._endless(start), None if end is None else end - start):
             before, sent = sent, self._sender.send(batch)
-            if before is not None:
+            if not self._sender.beside:
+                yield sent.arrived()
+            elif before is not None:
                 yield before.arrived()
+        if sent is not None and self._sender.beside:
+            yield sent.arrived()
 
     def _endless(self, start: int) -> Iterator[Batch]:
         epoch, within = divmod(start, self.plan.steps)

@@ -45,6 +45,11 @@ class Sender:
         self.dtype = dtype
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
+    @property
+    def beside(self) -> bool:
+        """Whether a copy goes on beside other work."""
+        return self._stream is not None
+
     def send(self, batch: Batch) -> Sent:
         """Any thread may call it."""
         if self._stream is None:

@@ -85,7 +85,7 @@ class OwnShare(Work):
         self.total = total
         self.progress = start
         self.over = start >= total
-        self._batches: Iterator[Example] = feed.batches(start)
+        self._batches: Iterator[Example] = feed.batches(start, total)
 
     def __exit__(
         self,

@@ -120,7 +120,13 @@ class Reunion:
                 if dist.is_initialized():
                     dist.destroy_process_group()
                 name = group_name(place.node, life=life)
-                made = process_group(name, self.meeting, rank=place.member, size=place.size)
+                made = process_group(
+                    name,
+                    self.meeting,
+                    rank=place.member,
+                    size=place.size,
+                    by_host=not learner.weights.is_cuda,
+                )
             self.group.renew(dist.group.WORLD, made)
             self.group.run(dist.barrier)
         except LostMemberError:

@@ -217,6 +217,9 @@ class DecentralizedEngine:
             NotFiniteError: names the learner and the step.
             LostMemberError: others of the super-learner are gone; nothing was applied.
         """
+        if self.reducer.active and self.weights.is_cuda:
+            # what is waited for from here on is communication
+            torch.cuda.current_stream(self.weights.device).synchronize()
         begin = self.clock.now()
         self.collect()
         self._wishes.put()

@@ -23,6 +23,7 @@ from hadpsgd.errors import UserError
 from hadpsgd.lm.neural import text
 from hadpsgd.lm.neural.model import LstmLm, Shape
 from hadpsgd.lm.neural.score import log_probs, perplexity_of
+from hadpsgd.models.backend import allow_tf32
 from hadpsgd.progress import Progress
 from hadpsgd.rank_checkpoints import Checkpoints
 
@@ -81,6 +82,7 @@ class Job:
             layers=wanted.layers, cells=wanted.cells, tied=wanted.tied, dropout=wanted.dropout
         )
         torch.manual_seed(self.seed)  # the same first weights on every rank
+        allow_tf32(False)
         model = LstmLm(self.words, shape).to(device)
         optimizer = torch.optim.Adam(model.parameters(), lr=self.settings.learning_rate)
         trainer = decentralize(
