@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from hadpsgd.egs.dataset import Dataset, Plan
-from hadpsgd.egs.layout import DTYPES, Layout, Part
+from hadpsgd.egs.layout import DTYPES, LABELS, Layout, Part
 from hadpsgd.egs.precision import pack
 from hadpsgd.egs.shards import TABLE, ArrayFile, describe, write_shard
 
@@ -34,14 +34,16 @@ SPEAKERS = 5000
 RUN = 16
 
 
-def write(folder: Path, size: int, dtype: str, per_shard: int) -> None:
-    """Examples of noise."""
+def write(folder: Path, size: int, dtype: str, per_shard: int, *, pdfs: int = 1) -> None:
+    """Examples of noise, half of whose frames are of pdf-id 0, so that there is to learn."""
     rng = np.random.default_rng(0)
     layout = Layout(FRAMES, PARTS, dtype)
     rows = np.zeros(per_shard, layout.exact.row)
     for part in (PARTS[0], PARTS[2]):
         rows[part.stream] = rng.normal(size=rows[part.stream].shape).astype(np.float32)
     rows["ivector"] = rng.integers(0, SPEAKERS, size=(per_shard, 1))
+    labels = rng.integers(0, pdfs, size=rows[LABELS].shape)
+    rows[LABELS] = labels * rng.integers(0, 2, size=labels.shape)
     packed = pack(layout, deque([rows]))
     shards = [
         write_shard(
@@ -53,7 +55,7 @@ def write(folder: Path, size: int, dtype: str, per_shard: int) -> None:
     table = ArrayFile(folder / TABLE, (PARTS[1].dim,), layout.table_dtype)
     table.append(rng.normal(size=(SPEAKERS, PARTS[1].dim)))
     described = {"vectors": SPEAKERS, "dim": PARTS[1].dim, "sha256": table.close()}
-    describe(folder, layout, shards, np.ones(1, np.int64), scales=scales, table=described)
+    describe(folder, layout, shards, np.ones(pdfs, np.int64), scales=scales, table=described)
 
 
 def rates(dataset: Dataset, plan: Plan) -> tuple[float, float]:

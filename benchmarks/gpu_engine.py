@@ -23,9 +23,7 @@ import contextlib
 import multiprocessing
 import multiprocessing.connection
 import os
-import random
 import signal
-import socket
 import statistics
 import tempfile
 import time
@@ -37,6 +35,7 @@ from typing import Any
 
 from gpu_engine_learner import BARE, Case, Size, Trial, serve
 from gpu_tools import INPUT, PAPER, PDFS, Bench
+from ports import free_port
 
 PROCESSES = 4
 CASE_SECONDS = 45.0
@@ -142,15 +141,6 @@ class Crew:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGUSR2)
         time.sleep(0.5)
-
-
-def free_port() -> int:
-    """A port outside of the range that connections take theirs from."""
-    while True:
-        port = random.randrange(15000, 32000)
-        with socket.socket() as sock, contextlib.suppress(OSError):
-            sock.bind(("127.0.0.1", port))
-            return port
 
 
 def steps_per_second(trials: Sequence[Trial]) -> float:

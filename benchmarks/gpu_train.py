@@ -14,53 +14,20 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections import deque
 from pathlib import Path
 
 import numpy as np
 import yaml
-from egs_reading import FRAMES, PARTS, SPEAKERS
-
-from hadpsgd.egs.layout import LABELS, Layout
-from hadpsgd.egs.precision import pack
-from hadpsgd.egs.shards import TABLE, ArrayFile, describe, write_shard
-
-
-def write(folder: Path, *, subsequences: int, pdfs: int) -> Path:
-    """Random examples."""
-    folder.mkdir()
-    rng = np.random.default_rng(0)
-    layout = Layout(FRAMES, PARTS, "int8")
-    size = min(subsequences, 8192)
-    rows = np.zeros(size, layout.exact.row)
-    for part in (PARTS[0], PARTS[2]):
-        rows[part.stream] = rng.normal(size=rows[part.stream].shape).astype(np.float32)
-    rows["ivector"] = rng.integers(0, SPEAKERS, size=(size, 1))
-    labels = rng.integers(0, pdfs, size=rows[LABELS].shape)
-    rows[LABELS] = labels * rng.integers(0, 2, size=labels.shape)  # half are 0: there is to learn
-    packed = pack(layout, deque([rows]))
-    assert packed.scales is not None
-    starts = range(0, subsequences, size)
-    shards = [
-        write_shard(folder / f"examples.{n:04}.npy", packed.rows[: min(size, subsequences - first)])
-        for n, first in enumerate(starts)
-    ]
-    table = ArrayFile(folder / TABLE, (PARTS[1].dim,), layout.table_dtype)
-    table.append(rng.normal(size=(SPEAKERS, PARTS[1].dim)))
-    described = {"vectors": SPEAKERS, "dim": PARTS[1].dim, "sha256": table.close()}
-    counts = np.ones(pdfs, np.int64)
-    scales = [packed.scales] * len(shards)
-    describe(folder, layout, shards, counts, scales=scales, table=described)
-    return folder
+from egs_reading import FRAMES, write
 
 
 def train(folder: Path, args: argparse.Namespace, *, batch: int, precision: str) -> str:
     """One run; a row of the table."""
     name = f"{precision}-{batch}"
-    egs, dev = (
-        write(folder / f"{name}.{what}", subsequences=size, pdfs=args.pdfs)
-        for what, size in (("egs", batch * args.steps), ("dev", 64))
-    )
+    egs, dev = folder / f"{name}.egs", folder / f"{name}.dev"
+    for place, size in ((egs, batch * args.steps), (dev, 64)):
+        place.mkdir()
+        write(place, size, "int8", min(size, 8192), pdfs=args.pdfs)
     config = {
         "name": name,
         "results": str(folder / "results"),

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import faulthandler
 import multiprocessing
 import os
 import pickle
-import random
 import signal
-import socket
 import statistics
 import sys
 import time
@@ -23,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from ports import free_port
 from training_contestants import CONTESTANTS, TORCHFT, USUAL_HEAP, Task
 from training_links import Hosts
 
@@ -273,15 +271,6 @@ def collect(pid: int, pipe: int) -> Any:
         content = stream.read()
     os.waitpid(pid, 0)
     return pickle.loads(content) if content else f"no answer within {TIMEOUT:.0f} s"
-
-
-def free_port() -> int:
-    """A port outside of the range that connections take theirs from."""
-    while True:
-        port = random.randrange(15000, 32000)
-        with socket.socket() as sock, contextlib.suppress(OSError):
-            sock.bind(("127.0.0.1", port))
-            return port
 
 
 def cpu() -> str:

@@ -28,7 +28,7 @@ from hadpsgd.training.metrics import Meter
 from hadpsgd.training.work import work_of
 
 SINGLE: dict[str, Any] = {"name": "single", "strategy": "single"}
-PROCESSES = ("ssgd-4", "adpsgd-4", "hadpsgd-2x2", "d1d-4", "ddp-4")
+PROCESSES = ("ssgd-4", "adpsgd-4", "hadpsgd-2x2", "d1d-4", "local-4", "ddp-4")
 SAME = {"fp32": 1e-3, "fp64": 1e-6}
 """Precisions in which devices are compared."""
 
