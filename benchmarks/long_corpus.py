@@ -1,10 +1,13 @@
 """Processor time and memory of every stage from audio to the table, by hours of speech.
 
-    python benchmarks/long_corpus.py --hours 1 2 20 --folder DIR [--out docs/benchmarks/FILE.md]
+    python benchmarks/long_corpus.py --hours 1 2 20 --folder DIR [--kills 300 600 900]
+        [--out docs/benchmarks/FILE.md]
 
 Generated speech of each length goes through the whole workflow: all of the papers' inputs from our
 own ladder, a small network trained by two learners, decoding, scores, pages. Lengths that are
 complete in DIR are not made again; a run that was killed goes on. Each stage is fitted by a line.
+With `--kills`, all processes of the longest are killed after so many seconds, and its command is
+given again, once for each number.
 """
 
 from __future__ import annotations
@@ -63,14 +66,27 @@ def unkeyed(measured: Mapping[str, Measured]) -> dict[str, Measured]:
 
 def main() -> None:
     """Do what the arguments say."""
-    args = scale.arguments(__doc__).parse_args()
+    parser = scale.arguments(__doc__)
+    parser.add_argument("--kills", type=float, nargs="*", default=[])
+    args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     hours = sorted(args.hours)
     configs = [config(amount) for amount in hours]
     folders = [args.folder / "results" / str(each["name"]) for each in configs]
     found = Found(
         hours=hours,
-        measured=[unkeyed(scale.stages(args.folder, each, [], args.cores)) for each in configs],
+        measured=[
+            unkeyed(
+                scale.stages(
+                    args.folder,
+                    each,
+                    [],
+                    args.cores,
+                    kills=args.kills if each is configs[-1] else [],
+                )
+            )
+            for each in configs
+        ],
         disks=[scale.disk(folder) for folder in folders],
     )
     text = PAGE.format(

@@ -13,13 +13,17 @@ from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import json
 import os
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import torch
 import yaml
 from scale_page import Found, Measured, Sizes, machine, page
@@ -143,11 +147,19 @@ def length(folder: Path, hours: float, cores: int, times: int = 1) -> dict[str, 
 
 
 def stages(
-    folder: Path, settings: Mapping[str, object], targets: Sequence[str], cores: int
+    folder: Path,
+    settings: Mapping[str, object],
+    targets: Sequence[str],
+    cores: int,
+    kills: Sequence[float] = (),
 ) -> dict[str, Measured]:
     """What each stage of a config took on the way to targets, by the name of its log.
 
-    A run that was killed goes on; of a stage that was killed its last start is told.
+    A run that was killed goes on; all starts of a stage are told together.
+
+    Args:
+        kills: seconds after which all processes are killed, one after the other; each time the
+            same command is given again.
     """
     name = str(settings["name"])
     log, file, done = (folder / f"{name}.{ending}" for ending in ("jsonl", "yaml", "done"))
@@ -170,7 +182,17 @@ def stages(
         command += ["--configfile", file, "--", *targets]
         path = f"{bin_}{os.pathsep}{BIN}{os.pathsep}{os.environ['PATH']}"
         environ = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": path}
-        subprocess.run([str(word) for word in command], cwd=folder, env=environ, check=True)
+        for patience in itertools.chain(kills, [None]):
+            with subprocess.Popen(
+                [str(word) for word in command], cwd=folder, env=environ
+            ) as running:
+                try:
+                    if running.wait(patience):
+                        raise subprocess.CalledProcessError(running.returncode, command)
+                    break
+                except subprocess.TimeoutExpired:
+                    with log.open("a") as stream:
+                        stream.writelines(f"{json.dumps(t)}\n" for t in killed(running.pid))
         done.touch()
     found: dict[str, Measured] = {}
     for line in log.read_text().splitlines():
@@ -181,8 +203,27 @@ def stages(
         stage = stage.removesuffix(".log").replace("/", ".")
         out = folder / "results" / name
         mib = max(told["largest"] / 1024, resident(out / "benchmarks" / f"{stage}.tsv"))
-        found[stage] = Measured(told["seconds"], mib)
+        before = found[stage].seconds if stage in found else 0.0
+        found[stage] = Measured(before + told["seconds"], mib)
     return found
+
+
+def killed(pid: int) -> list[dict[str, object]]:
+    """Kill a process and all that it started, as when a node fails; what stages had taken.
+
+    Returns lines of the log, as those of stages that ended.
+    """
+    top = psutil.Process(pid)
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for process in [top, *top.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess, OSError):
+            stage, times = str(Path(f"/proc/{process.pid}/fd/2").readlink()), process.cpu_times()
+            process.kill()
+            seconds[stage] += sum(times[:4])  # own ones, and of children that it waited for
+    return [
+        {"stage": stage, "seconds": spent, "largest": 0, "killed": True}
+        for stage, spent in seconds.items()
+    ]
 
 
 def resident(benchmark: Path) -> float:
