@@ -171,21 +171,13 @@ def stages(
         real = str(BIN / "hadpsgd")
         wrapper.write_text(WRAPPER.format(python=sys.executable, real=real, log=str(log)))
         wrapper.chmod(0o755)
-        command = [
-            BIN / "snakemake",
-            "--profile",
-            ROOT / "profiles/local",
-            "-s",
-            ROOT / "Snakefile",
-        ]
-        command += ["--cores", cores, "--quiet", "all", "--rerun-incomplete"]
-        command += ["--configfile", file, "--", *targets]
+        command = [str(BIN / "snakemake"), "--profile", str(ROOT / "profiles/local")]
+        command += ["-s", str(ROOT / "Snakefile"), "--cores", str(cores), "--quiet", "all"]
+        command += ["--rerun-incomplete", "--configfile", str(file), "--", *targets]
         path = f"{bin_}{os.pathsep}{BIN}{os.pathsep}{os.environ['PATH']}"
         environ = {**os.environ, "OMP_NUM_THREADS": "1", "PATH": path}
         for patience in itertools.chain(kills, [None]):
-            with subprocess.Popen(
-                [str(word) for word in command], cwd=folder, env=environ
-            ) as running:
+            with subprocess.Popen(command, cwd=folder, env=environ) as running:
                 try:
                     if running.wait(patience):
                         raise subprocess.CalledProcessError(running.returncode, command)
