@@ -200,12 +200,13 @@ def test_a_slow_link_delays_its_own_exchanges_alone() -> None:
     assert kept["ring"] < 0.5 and kept["random-ring"] < 0.5, kept
 
 
-@pytest.mark.parametrize(("queue", "keep"), [(QUEUE_SECONDS, True), (math.inf, False)])
-def test_answers_do_not_wait_for_a_snapshot_on_a_slow_link(queue: float, *, keep: bool) -> None:
+@pytest.mark.parametrize("queue", [QUEUE_SECONDS, math.inf])
+def test_nobody_waits_for_the_refusals_of_a_slow_link(queue: float) -> None:
     """8 learners; a model needs 13 ms, on the slow link 106 ms: more than two gradients.
 
-    Who asks the slow one while it sends to another waits for the answer, and is lost to the others
-    meanwhile, if the answer goes behind all of the snapshot.
+    Who asks the slow one while it sends to another waits for the answer, behind 10 ms of the
+    snapshot or behind all of it, and is lost to the others meanwhile. So it does not tell those it
+    refused that it is ready, while it is behind and asks by itself.
     """
     slow, mixes = 1, []
     for factor in (1.0, 8.0):
@@ -219,7 +220,7 @@ def test_answers_do_not_wait_for_a_snapshot_on_a_slow_link(queue: float, *, keep
         simulation = Simulation(setting, Small())
         simulation.run(seconds=4.0)
         mixes.append(sum(n.engine.rounds for n in simulation.nodes if n.index != slow))
-    assert (mixes[1] > 0.95 * mixes[0]) == keep, mixes
+    assert mixes[1] > 0.95 * mixes[0], mixes
 
 
 @given(st.data(), st.integers(2, 6), st.integers(0, 2**31))

@@ -4,7 +4,8 @@ arXiv 1710.06952, section 4. There are no rounds. A learner that its pace allows
 one, drawn at random, for an exchange; the other's communication thread answers at once. If it
 agrees, both take a snapshot, send it, and add half of the difference, (x_j - x_i) / 2 of the same
 two snapshots: their mean stays. A learner is in one exchange at a time, so each is the atomic
-average of the paper. Who is busy refuses, and tells those it refused when it is ready again.
+average of the paper. Who is busy refuses, and tells those it refused when it is ready again and
+has nobody to ask itself.
 
 Nobody waits in a cycle. An exchange waits for its two learners alone, and who is in one refuses at
 once. Who waits for the answer to its own question refuses lower ones and lets higher ones wait
@@ -146,6 +147,7 @@ class PartnerMixer(FreeMixer):
                 continue
             self._tell_news()
             if not self._ask():
+                self._tell_ready()
                 self._idle(IDLE_SECONDS)
 
     # --- finding a partner ---
@@ -244,12 +246,18 @@ class PartnerMixer(FreeMixer):
             return
         if (news := self.coordination.news()) is not None:
             self._say_to_all(Kind.FINISHED, news)
-        if self._refused and self._willing(invited=True):
+        if self.coordination.wanted and not self.coordination.is_quiet(self.node):
+            self._fall_quiet()
+
+    def _tell_ready(self) -> None:
+        """To those it refused, but not while it asks by itself, as who has mixed too little does.
+
+        All of them would ask at once, and wait for its refusals: over a slow link, for long.
+        """
+        if self._refused and self._asked is None and self._willing(invited=True):
             for j in sorted(self._refused):
                 self._say(j, Kind.READY)
             self._refused.clear()
-        if self.coordination.wanted and not self.coordination.is_quiet(self.node):
-            self._fall_quiet()
 
     def _fall_quiet(self) -> None:
         note = self.coordination.quiet_note(self.learner.version)
