@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import torch
 
 torch.set_num_threads(1)
@@ -46,6 +47,8 @@ CONTESTANTS: Mapping[str, tuple[Strategy, int]] = {
 """Name in `training_contestants` -> strategy and size of super-learners."""
 BYTES = 4
 """Of a parameter on the wire."""
+LOOK_SECONDS, BUSY_CORES = 3.0, 0.1
+"""So long it is looked for other work; with more than that the page says that there was some."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +170,7 @@ PAGE = """\
 
 Steps a second of a process, medians of {repeat} repetitions of {steps} steps each. Made by
 `benchmarks/planner.py` on {cores} cores ({cpu}), torch {torch}, at commit {commit}.
-Load average {before:.1f} before and {after:.1f} after.
+Before the races other work kept {busy:.1f} cores busy.
 
 {table}
 
@@ -182,8 +185,8 @@ Load average {before:.1f} before and {after:.1f} after.
   is taken from everybody's gradients, and learners wait for colleagues that have no core.
 """
 BUSY = """
-Other work ran beside the races, more than the cores can do, and changed between a race and the one
-that its prediction comes from. The medians may agree by chance: this neither confirms the model nor
+Other work ran beside the races, and may have changed between a race and the one that its prediction
+comes from. The medians may agree by chance: this neither confirms the model nor
 refutes it. To judge it, run the benchmark on an idle machine."""
 
 
@@ -195,7 +198,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=12, help="of a process, after the warm-up")
     parser.add_argument("--seconds", type=float, default=5.0, help="of measuring, roughly")
     args = parser.parse_args()
-    before = os.getloadavg()
+    busy = psutil.cpu_percent(interval=LOOK_SECONDS) * (os.cpu_count() or 1) / 100
     host = look_at(Task(), args.seconds)
     outcomes = [
         (cell, *compare(cell, host, steps=args.steps, repeat=args.repeat)) for cell in CELLS
@@ -210,15 +213,14 @@ def main() -> None:
         errors=", ".join(medians),
         low=100 * min(every),
         high=100 * max(every),
-        verdict=BUSY if before[0] > (os.cpu_count() or 1) else "",
+        verdict=BUSY if busy > BUSY_CORES else "",
         repeat=args.repeat,
         steps=args.steps,
         cores=os.cpu_count(),
         cpu=cpu(),
         torch=torch.__version__,
         commit=subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True).strip(),
-        before=before[0],
-        after=os.getloadavg()[0],
+        busy=busy,
         table="\n".join([*HEADER, *(row(*outcome) for outcome in outcomes)]),
         gradient=1000 * host.compute.seconds(Task().batch),
         batch=Task().batch,
