@@ -8,7 +8,6 @@ import hashlib
 import os
 import secrets
 import shutil
-import tempfile
 import tokenize
 import zipfile
 import zlib
@@ -17,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hadpsgd.errors import UserError, reason
+from hadpsgd.scratch import scratch_folder
 
 # a damaged head asks for a password, or for a packing that zipfile lacks: RuntimeError
 DAMAGED_ARRAYS = (
@@ -96,16 +96,12 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     with explain_os_errors(path):
         check_folder(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        prefix = f".{file_name(path.name)}."
-        temporary = Path(tempfile.mkdtemp(prefix=prefix, suffix=".tmp", dir=path.parent))
-        temporary.chmod(0o755)
-        try:
+        with scratch_folder(path.parent, file_name(path.name)) as temporary:
+            temporary.chmod(0o755)
             yield temporary
             if path.exists():
                 shutil.rmtree(path)
             temporary.replace(path)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def read_whole(path: Path) -> bytes:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -27,6 +26,7 @@ from hadpsgd.corpus.ldc import prepare as ldc
 from hadpsgd.corpus.validate import Checks, Summary, validate_or_fail
 from hadpsgd.errors import UserError
 from hadpsgd.files import explain_os_errors, write_text
+from hadpsgd.scratch import scratch_folder
 from hadpsgd.uncounted import Uncounted
 
 PARTS = ("dictionary", "data", "text", "dev-text", "words")
@@ -158,8 +158,7 @@ def _written_into(out: Path) -> Iterator[Path]:
     """
     with explain_os_errors(out):
         out.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=".part.", suffix=".tmp", dir=out))
-        try:
+        with scratch_folder(out, "part") as temporary:
             yield temporary
             for path in (p for top in temporary.iterdir() for p in _parts(top)):
                 target = out / path.relative_to(temporary)
@@ -167,8 +166,6 @@ def _written_into(out: Path) -> Iterator[Path]:
                 if target.is_dir():
                     shutil.rmtree(target)
                 path.replace(target)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _parts(top: Path) -> Iterable[Path]:

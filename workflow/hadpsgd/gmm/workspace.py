@@ -7,9 +7,8 @@ corpus.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +20,7 @@ from hadpsgd.files import explain_os_errors
 from hadpsgd.gmm.packed_graph import Packed, unpack
 from hadpsgd.gmm.stored_frames import Floats, StoredFrames
 from hadpsgd.gmm.training_graph import Graph
+from hadpsgd.scratch import scratch_folder
 
 Normal = Callable[[str, Floats], Floats]
 """Normalises frames [n, dim] of a speaker."""
@@ -46,7 +46,8 @@ class Workspace:
     def __init__(self, parent: Path) -> None:
         """Make a folder of scratch files in `parent`."""
         parent.mkdir(parents=True, exist_ok=True)
-        self.folder = Path(tempfile.mkdtemp(prefix=".scratch.", suffix=".tmp", dir=parent))
+        self._kept = ExitStack()
+        self.folder = self._kept.enter_context(scratch_folder(parent, "scratch"))
         self.names: list[str] = []
         self.speakers: list[str] = []
         self.offsets = np.zeros(1, np.int64)
@@ -62,7 +63,7 @@ class Workspace:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._kept.close()
 
     def __len__(self) -> int:
         return len(self.names)
