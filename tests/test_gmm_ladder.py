@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,8 @@ from hadpsgd import kaldi_io
 from hadpsgd.alignment.archives import read_alignments
 from hadpsgd.cli import main
 from hadpsgd.features.fmllr import read_transforms
-from hadpsgd.gmm import event_map, model
+from hadpsgd.gmm import checkpoint, event_map, model, training
+from hadpsgd.gmm.training import Schedule
 from hadpsgd.kaldi_binary import read_matrix
 
 CONFIG = {
@@ -239,3 +241,70 @@ class TestParts:
         assert alone.run("tri", tmp_path / "tri-alone", "--ali", mono) == 0
         assert (tri / "final.mdl").read_bytes() == (tmp_path / "tri-alone/final.mdl").read_bytes()
         assert summary(tri)["utterances"] == len(scp)
+
+
+class KilledError(Exception):
+    """In place of a signal."""
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_killed_stage_goes_on(
+    ladder: tuple[Corpus, Path],
+    stage: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """After its last checkpoint, and ends in the same bytes; with other data it starts anew."""
+    corpus, folder = ladder
+    before = dict(zip(STAGES, (None, *STAGES), strict=False))[stage]
+    more = ("--ali", folder / before) if before else ()
+    report = training._report
+
+    def killed_after(last: int) -> None:
+        def told(schedule: Schedule, iteration: int, *rest: Any) -> None:
+            if iteration == last:
+                raise KilledError
+            report(schedule, iteration, *rest)
+
+        monkeypatch.setattr(training, "_report", told)
+
+    monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
+    kept = tmp_path / f".{stage}.checkpoint"
+    for last in (2, 5):
+        killed_after(last)
+        with pytest.raises(KilledError):
+            corpus.run(stage, tmp_path / stage, *more)
+        assert kept.is_dir()
+    told = capsys.readouterr().err
+    assert f"{stage}: goes on after iteration 2" in told
+    monkeypatch.setattr(training, "_report", report)
+    assert corpus.run(stage, tmp_path / stage, *more) == 0
+    told = capsys.readouterr().err
+    assert f"{stage}: goes on after iteration 5" in told and f"{stage}: iteration 5/" not in told
+    assert not kept.exists() and contents(tmp_path / stage) == contents(folder / stage)
+
+
+def test_a_checkpoint_of_other_settings_is_left(
+    ladder: tuple[Corpus, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Or of other data: what the training begins with differs."""
+    corpus, _ = ladder
+    monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoint.Checkpoint, "remove", lambda _: None)
+    assert corpus.run("mono", tmp_path / "mono") == 0
+    assert corpus.run("mono", tmp_path / "mono") == 0
+    assert "mono: goes on after iteration 11" in capsys.readouterr().err
+    settings = CONFIG["alignment"] | {"mono": {"gaussians": 210, "iterations": 12}}
+    (other := tmp_path / "other.yaml").write_text(json.dumps(CONFIG | {"alignment": settings}))
+    assert replace(corpus, config=other).run("mono", tmp_path / "mono") == 0
+    assert "goes on" not in capsys.readouterr().err
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Of all files, alignments unpacked."""
+    found = {path.name: path.read_bytes() for path in folder.iterdir()}
+    return found | {"ali.1.gz": gzip.decompress(found["ali.1.gz"])}

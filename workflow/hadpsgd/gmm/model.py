@@ -8,7 +8,7 @@ from pathlib import Path
 from hadpsgd.gmm import diag_gmm, transition_model
 from hadpsgd.gmm.diag_gmm import Mixtures
 from hadpsgd.gmm.transition_model import TransitionModel
-from hadpsgd.kaldi_binary import Reader, Writer
+from hadpsgd.kaldi_binary import HEADER, Reader, Writer
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,17 @@ def read(path: Path) -> Model:
     Raises:
         UserError: it is missing, cut short, no GMM, or has other pdfs than its transition model.
     """
-    reader = Reader.open(path)
+    return _read(Reader.open(path))
+
+
+def parse(stored: bytes) -> Model:
+    """Inverse of `content`."""
+    reader = Reader(stored, "model")
+    reader.position = len(HEADER)
+    return _read(reader)
+
+
+def _read(reader: Reader) -> Model:
     transitions = transition_model.read_from(reader)
     mixtures = diag_gmm.read_from(reader)
     reader.finish()

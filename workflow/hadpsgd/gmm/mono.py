@@ -9,6 +9,7 @@ import numpy as np
 from hadpsgd.config.alignment import MonoStage
 from hadpsgd.corpus.lang import topology
 from hadpsgd.gmm import transition_model
+from hadpsgd.gmm.checkpoint import Checkpoint
 from hadpsgd.gmm.compilation import compile_graphs
 from hadpsgd.gmm.data import Lang
 from hadpsgd.gmm.em import Passes, Search
@@ -35,7 +36,7 @@ class Trained:
 
 def train_mono(
     passes: Passes, words: list[list[int]], lang: Lang, options: MonoStage, search: Search,
-    seed: int,
+    checkpoint: Checkpoint, seed: int,
 ) -> Trained:  # fmt: skip
     """Train on the utterances of the workspace.
 
@@ -63,4 +64,4 @@ def train_mono(
         prior=options.variance_prior,
         first_beam=FIRST_BEAM,
     )
-    return Trained(tree, train(schedule, State(passes, model), search))
+    return Trained(tree, train(schedule, State(passes, model), search, checkpoint))

@@ -25,7 +25,9 @@ def run(args: argparse.Namespace) -> int:
         with work.part(numbers) as part:
             seed = work.config.seed
             passes = part.passes(pipeline)
-            trained = train_mono(passes, part.words, work.lang, options, work.search, seed)
+            trained = train_mono(
+                passes, part.words, work.lang, options, work.search, work.checkpoint, seed
+            )
         if part is not work:
             work.compile(trained)
         model = trained.state.model

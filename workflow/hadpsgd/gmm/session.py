@@ -18,6 +18,7 @@ from hadpsgd.config.alignment import KaldiAlignment, Ladder, Mono
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.errors import UserError
 from hadpsgd.features.frontend import Frontend
+from hadpsgd.gmm.checkpoint import Checkpoint
 from hadpsgd.gmm.compilation import compile_graphs
 from hadpsgd.gmm.data import Lang, fill, word_ids
 from hadpsgd.gmm.em import Outcome, Passes, Search
@@ -52,6 +53,7 @@ class Session:
     search: Search
     jobs: int
     out: Path
+    checkpoint: Checkpoint
 
     @property
     def ladder(self) -> Ladder:
@@ -106,6 +108,7 @@ class Session:
         """Write the results."""
         phones = self.lang.folder / "phones.txt"
         write_folder(self.out, result, self.space, outcome, phones)
+        self.checkpoint.remove()
 
 
 @contextmanager
@@ -141,4 +144,7 @@ def session(
     with threadpool_limits(1), Workspace(args.out.parent) as space:
         fill(space, data, args.feats, Frontend.unspliced(model))
         words = list(word_ids(data, space.names, lang, text))
-        yield Session(config, options, lang, args.data, space, words, search, args.jobs, args.out)
+        out, checkpoint = args.out, Checkpoint(args.out.with_name(f".{args.out.name}.checkpoint"))
+        yield Session(
+            config, options, lang, args.data, space, words, search, args.jobs, out, checkpoint
+        )

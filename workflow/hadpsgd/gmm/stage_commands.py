@@ -70,6 +70,7 @@ def _setting(work: Session, name: str, options: TreeStage) -> Setting:
         words=work.words,
         search=work.search,
         seed=work.config.seed,
+        checkpoint=work.checkpoint,
     )
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hadpsgd.errors import UserError
+from hadpsgd.gmm.checkpoint import Checkpoint
 from hadpsgd.gmm.em import Outcome, Passes, Search
 from hadpsgd.gmm.model import Model
 from hadpsgd.gmm.statistics import Statistics
@@ -52,7 +53,11 @@ Hook = Callable[[int, State], State]
 
 
 def train(
-    schedule: Schedule, state: State, search: Search, hook: Hook = lambda _, state: state
+    schedule: Schedule,
+    state: State,
+    search: Search,
+    checkpoint: Checkpoint,
+    hook: Hook = lambda _, state: state,
 ) -> State:
     """Run a schedule; `hook` may change model and features in front of an iteration's pass.
 
@@ -62,19 +67,25 @@ def train(
     random = np.random.default_rng(schedule.seed)
     start = schedule.start
     step = (schedule.gaussians - start) / max(schedule.grow_until, 1)
+    done, state = checkpoint.begin(schedule, search, state, random)
+    if done:
+        print(f"{schedule.name}: goes on after iteration {done}", file=sys.stderr, flush=True)
     began = time.monotonic()
-    for iteration in range(1, schedule.iterations):
+    for iteration in range(done + 1, schedule.iterations):
         outcome = None
         if iteration in schedule.realign:
             beam = min(search.beam, schedule.first_beam) if iteration == 1 else search.beam
             outcome = state.passes.align(state.model, replace(search, beam=beam))
             check_some(outcome, schedule.name)
+            checkpoint.realigned()
         state = hook(iteration, state)
         sums = state.passes.accumulate(state.model)
         grown = start + int(step * min(iteration - 1, schedule.grow_until))
         growth = Growth(gaussians=max(grown, start), power=schedule.power, prior=schedule.prior)
         state = State(state.passes, maximise(state.model, sums, growth, random))
-        left = time_left(iteration / (schedule.iterations - 1), seconds=time.monotonic() - began)
+        checkpoint.save(iteration, state, random)
+        share = (iteration - done) / (schedule.iterations - 1 - done)
+        left = time_left(share, seconds=time.monotonic() - began)
         _report(schedule, iteration, sums, state.model, outcome, left)
     return state
 

@@ -13,6 +13,7 @@ import numpy as np
 from hadpsgd.config.alignment import TreeStage
 from hadpsgd.gmm import phone_questions, transition_model
 from hadpsgd.gmm.build_tree import Growth, build_tree, initial_mixtures
+from hadpsgd.gmm.checkpoint import Checkpoint
 from hadpsgd.gmm.collect import tree_statistics
 from hadpsgd.gmm.compilation import compile_graphs
 from hadpsgd.gmm.context_stats import Context
@@ -46,6 +47,7 @@ class Setting:
     words: list[list[int]]
     search: Search
     seed: int
+    checkpoint: Checkpoint
     power: float = POWER
     mixed_first: bool = False
 
@@ -92,4 +94,4 @@ def train_stage(
         prior=options.variance_prior,
     )
     state = State(passes, Model(transitions, mixtures))
-    return Trained(built.tree, train(schedule, state, setting.search, hook))
+    return Trained(built.tree, train(schedule, state, setting.search, setting.checkpoint, hook))

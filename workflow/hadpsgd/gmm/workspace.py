@@ -7,6 +7,7 @@ corpus.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -158,6 +159,15 @@ class Workspace:
         with explain_os_errors(self.folder), (self.folder / "alignment").open("rb+") as stream:
             stream.seek(4 * int(self.offsets[chunk.first]))
             stream.write(np.ascontiguousarray(ids, np.int32).tobytes())
+
+    def save_alignment(self, path: Path) -> None:
+        """Copy the alignments of all utterances into a file."""
+        shutil.copyfile(self.folder / "alignment", path)
+
+    def restore_alignment(self, path: Path) -> None:
+        """Take the alignments that were saved."""
+        with explain_os_errors(self.folder):
+            shutil.copyfile(path, self.folder / "alignment")
 
     def chunks(self, frames: int = CHUNK) -> Iterator[Chunk]:
         """All utterances, in chunks of about `frames` frames."""
