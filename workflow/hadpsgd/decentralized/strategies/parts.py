@@ -16,8 +16,9 @@ from hadpsgd.decentralized.network.transport import TalkingTransport
 from hadpsgd.decentralized.strategies.exchange import Exchange, NoExchange
 from hadpsgd.decentralized.strategies.free_mixer import FreeMixer
 from hadpsgd.decentralized.strategies.mixer import Mixer, NoMixer
+from hadpsgd.decentralized.strategies.partner_exchange import PartnerExchange
 from hadpsgd.decentralized.strategies.peer_exchange import PeerExchange
-from hadpsgd.decentralized.strategies.random_partner import PartnerExchange, PartnerMixer
+from hadpsgd.decentralized.strategies.random_partner import PartnerMixer
 from hadpsgd.decentralized.strategies.step_mixer import StepMixer
 from hadpsgd.decentralized.strategies.strategy import Strategy
 from hadpsgd.decentralized.topology.mixing import MixingSchedule

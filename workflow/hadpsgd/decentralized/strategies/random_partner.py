@@ -22,7 +22,6 @@ import numpy as np
 from typing_extensions import override
 
 from hadpsgd.decentralized.core.coordination import living
-from hadpsgd.decentralized.core.events import Mix
 from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.note import Note
 from hadpsgd.decentralized.core.quiet import Quiet
@@ -31,38 +30,11 @@ from hadpsgd.decentralized.network.transport import TalkingTransport, UnsettledE
 from hadpsgd.decentralized.network.wire import Header, Kind
 from hadpsgd.decentralized.strategies.free_mixer import IDLE_SECONDS, FreeMixer
 from hadpsgd.decentralized.strategies.mixer import DEBT
-from hadpsgd.decentralized.strategies.peer_exchange import PeerExchange
+from hadpsgd.decentralized.strategies.partner_exchange import PartnerExchange
 from hadpsgd.decentralized.strategies.strategy import Strategy
-from hadpsgd.decentralized.topology.mixing import Takes
 
-HALF = 0.5
 DYING_SECONDS = 3.0
 """So long a process that died may seem to accept connections."""
-
-
-class PartnerExchange(PeerExchange):
-    """An exchange with `partner` alone; its round is the number that both agreed on."""
-
-    partner = -1
-
-    @override
-    def run(self, round_: int) -> None:
-        """Exchange; make delta of what came.
-
-        Raises:
-            UnsettledError: the partner was lost.
-        """
-        self._ready()
-        arrivals = self.transport.exchange(round_, [self.partner], [self.partner], self.note)
-        self._take(arrivals, round_)
-
-    @override
-    def _shares(self, round_: int) -> Takes:
-        return {self.partner: HALF}
-
-    def give_up(self, round_: int) -> None:
-        """The partner died: the exchange does not count."""
-        self.mix = Mix(round=round_, own=self.note.version, takes=())
 
 
 class PartnerMixer(FreeMixer):
