@@ -12,7 +12,7 @@ import pytest
 import torch.distributed as dist
 
 from hadpsgd.decentralized.core.engine import ExcludedError
-from hadpsgd.decentralized.elastic import membership
+from hadpsgd.decentralized.elastic import change
 from hadpsgd.decentralized.elastic.decision import Decision, Newcomer, Report
 from hadpsgd.decentralized.elastic.membership import Membership, TooLateError
 from hadpsgd.decentralized.topology.schedules import create
@@ -54,7 +54,7 @@ def test_who_reports_only_keeps_nobody_waiting(
     store: dist.Store, dead: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lowest node is the one that the others wait for: it may die before it decides."""
-    monkeypatch.setattr(membership, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(change, "PATIENCE_SECONDS", 0.1)
     for node in dead:
         reports_only(store, node, Report(round=7, exchanging=True, holds=(1, 4)))
     living = [node for node in range(5) if node not in dead]
@@ -87,7 +87,7 @@ def test_who_lives_and_reports_late_is_waited_for(
     store: dist.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its connection broke, and it has not noticed so soon as the others."""
-    monkeypatch.setattr(membership, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(change, "PATIENCE_SECONDS", 0.05)
     views = [view(store, node) for node in (0, 1, 2, 4)]
     late = view(store, 3)
 
@@ -105,8 +105,8 @@ def test_who_lives_but_lost_its_partners_is_waited_for_a_while(
     store: dist.Store, lost: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is stopped: its port answers. Who only is silent would be waited for far longer."""
-    monkeypatch.setattr(membership, "PATIENCE_SECONDS", 0.05)
-    monkeypatch.setattr(membership, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(change, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(change, "GRACE_SECONDS", 0.2)
     others = [node for node in range(5) if node != lost]
     ring = create("ring", learners=5, seed=0)
     views = [Membership(store, ring, node, lambda _: True, seconds=1e4) for node in others]
@@ -143,7 +143,7 @@ def test_who_listens_but_never_reports_is_given_up(
     store: dist.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A learner that hangs: its port answers, its thread does not."""
-    monkeypatch.setattr(membership, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(change, "PATIENCE_SECONDS", 0.05)
     ring = create("ring", learners=5, seed=0)
     views = [Membership(store, ring, node, lambda _: True, seconds=0.5) for node in (0, 1, 2, 4)]
     decisions = together(*(lambda m=m: m.change(Report(round=7)) for m in views))
@@ -155,7 +155,7 @@ def test_who_listens_but_never_reports_is_given_up(
 def test_who_hangs_before_it_decides_is_given_up(
     store: dist.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(membership, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(change, "PATIENCE_SECONDS", 0.05)
     reports_only(store, 0, Report(round=7))  # the lowest: the decision is its to make
     ring = create("ring", learners=5, seed=0)
     views = [Membership(store, ring, node, lambda _: True, seconds=0.5) for node in range(1, 5)]

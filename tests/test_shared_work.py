@@ -26,7 +26,8 @@ from training_runs import RUNS, finish, slow_down, wait_for, write_examples
 from hadpsgd.config import load
 from hadpsgd.decentralized.core.buffers import flatten
 from hadpsgd.decentralized.core.events import blocks_of, ledger_faults
-from hadpsgd.decentralized.elastic.membership import Decision, Membership
+from hadpsgd.decentralized.elastic.decision import Decision
+from hadpsgd.decentralized.elastic.membership import Membership
 from hadpsgd.decentralized.network import job_store, rendezvous
 from hadpsgd.decentralized.network.speeds import ComputeTimes
 from hadpsgd.decentralized.record.lives import Lives

@@ -26,8 +26,9 @@ from hadpsgd.config import Config
 from hadpsgd.config.tracking import Tracking
 from hadpsgd.tracking import follower, identity
 from hadpsgd.tracking.command import _upload
+from hadpsgd.tracking.run_ids import known_run
 from hadpsgd.tracking.spool import keys_waiting
-from hadpsgd.tracking.store import Store, known_run
+from hadpsgd.tracking.store import Store
 from hadpsgd.tracking.sync import sync
 
 PATIENCE = 300.0

@@ -32,11 +32,12 @@ from hadpsgd.reports.command import write
 from hadpsgd.reports.findings import Findings
 from hadpsgd.scoring.bundle import export as bundle_export
 from hadpsgd.scoring.bundle.export import Run
-from hadpsgd.tracking import store as store_module
+from hadpsgd.tracking import writer
 from hadpsgd.tracking.events import Begin, Event, Finish, Metrics, Params, Point, Tags
+from hadpsgd.tracking.failures import NotStoredError
 from hadpsgd.tracking.recorder import Connection, Recorder
 from hadpsgd.tracking.spool import keys_waiting
-from hadpsgd.tracking.store import NotStoredError, Store
+from hadpsgd.tracking.store import Store
 from hadpsgd.tracking.sync import TABLES, sync, tracked_runs
 
 pytestmark = pytest.mark.usefixtures("no_tracking_uri")
@@ -252,13 +253,13 @@ def test_a_model_that_the_store_refuses(
     def lost(*_: object) -> None:
         raise MlflowException("API request failed: Max retries exceeded")
 
-    monkeypatch.setattr(store_module, "register", refuse)
+    monkeypatch.setattr(writer, "register", refuse)
     capsys.readouterr()
     sync(config, None, run="single")
     error = capsys.readouterr().err
     assert "demo-single: the model is not registered (" in error and error.count("\n") == 1
     assert not keys_waiting(mlflow_folder / "tracking")
-    monkeypatch.setattr(store_module, "register", lost)
+    monkeypatch.setattr(writer, "register", lost)
     sync(config, None, run="single")
     assert keys_waiting(mlflow_folder / "tracking")
 

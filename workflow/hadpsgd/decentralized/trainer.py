@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from hadpsgd.decentralized import ending
+from hadpsgd.decentralized import ending, pausing
 from hadpsgd.decentralized.agreement import all_of, check_drawn, check_moments
 from hadpsgd.decentralized.core.engine import Report
 from hadpsgd.decentralized.drawing import sampler_of
@@ -167,10 +167,7 @@ class Trainer:
             return
         self._begin()
         self._finished = True
-        self.engine.finish()
-        while not self.engine.over:
-            self.engine.serve()
-        self.engine.learner.settle()
+        pausing.finish(self.engine)
         alive = list(self.engine.alive)
         self.engine.__exit__(None, None, None)
         _warn_of_lost(alive, self.engine)
@@ -186,7 +183,7 @@ class Trainer:
         Tensors are copies.
         """
         self._begin()
-        self.engine.stand_still()
+        pausing.stand_still(self.engine)
         state = _copied(self.engine.state_dict())
         buffers = {
             name: value.detach().clone()

@@ -12,10 +12,11 @@ from hadpsgd.config import Config
 from hadpsgd.errors import UserError
 from hadpsgd.paper.blocks import NOTHING, Kind, Value
 from hadpsgd.scoring.seeds import mean_over_seeds
+from hadpsgd.tracking.failures import NotStoredError
 from hadpsgd.tracking.recorder import Connection
 from hadpsgd.tracking.results import State
 from hadpsgd.tracking.scoring_run import WER
-from hadpsgd.tracking.store import NotStoredError, Store, StoredRun
+from hadpsgd.tracking.store import Store, StoredRun
 from hadpsgd.tracking.sync import tracked_runs
 from hadpsgd.tracking.training_run import FINAL, STATUS
 from hadpsgd.tracking.uri import is_on

@@ -12,9 +12,10 @@ from hadpsgd.config import Config, check
 from hadpsgd.errors import UserError
 from hadpsgd.reports import differences, rows, significance, table
 from hadpsgd.tracking import identity, training_run
+from hadpsgd.tracking.failures import NotStoredError
 from hadpsgd.tracking.results import Result, RunResult, read_gmm, read_results, results_folder
+from hadpsgd.tracking.run_ids import known_run
 from hadpsgd.tracking.scoring_run import WER
-from hadpsgd.tracking.store import known_run
 from hadpsgd.tracking.training_run import FINAL, STATUS
 from hadpsgd.tracking.uri import redacted, spool_folder, tracking_uri
 
@@ -169,7 +170,7 @@ def _mean_of(name: str, values: Sequence[float]) -> str:
 
 def from_store(run_id: str, config: Config) -> Compared:
     """A run by its id in the store."""
-    from hadpsgd.tracking.store import NotStoredError, Store
+    from hadpsgd.tracking.store import Store
 
     try:
         run = Store(tracking_uri(config), spool_folder(config)).read(run_id)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from hadpsgd.config import Config
 from hadpsgd.rerun.original import Original
 from hadpsgd.tracking.events import Event, Note, Tags
+from hadpsgd.tracking.failures import NotStoredError
 from hadpsgd.tracking.recorder import Connection, Recorder, warn
 from hadpsgd.tracking.results import RunResult, read_result
-from hadpsgd.tracking.store import PARENT_TAG, NotStoredError
+from hadpsgd.tracking.store import PARENT_TAG
 from hadpsgd.tracking.sync import sync
 from hadpsgd.tracking.uri import experiment_name, is_on
 

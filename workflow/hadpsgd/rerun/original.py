@@ -17,6 +17,7 @@ from hadpsgd.config.tracking import check_uri
 from hadpsgd.config.training import Run
 from hadpsgd.errors import UserError
 from hadpsgd.tracking import identity, provenance
+from hadpsgd.tracking.failures import NotStoredError
 from hadpsgd.tracking.scoring_run import read_counts
 from hadpsgd.tracking.training_run import CONFIG
 from hadpsgd.tracking.uri import database_file
@@ -109,7 +110,7 @@ def _config(file: Path) -> Config:
 
 
 def _from_store(run_id: str, uri: str) -> Original:
-    from hadpsgd.tracking.store import KEY_TAG, NotStoredError, Store
+    from hadpsgd.tracking.store import KEY_TAG, Store
 
     try:
         check_uri(uri)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from hadpsgd.config import Config, load
 from hadpsgd.errors import UserError
+from hadpsgd.tracking.failures import NotStoredError
 from hadpsgd.tracking.recorder import Connection, Recorder, warn
 from hadpsgd.tracking.spool import keys_waiting
-from hadpsgd.tracking.store import NotStoredError
 from hadpsgd.tracking.uri import is_on, redacted
 
 

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable
 from hadpsgd.config import Config
 from hadpsgd.errors import UserError
 from hadpsgd.tracking.events import Event, Finish
+from hadpsgd.tracking.failures import NotStoredError
+from hadpsgd.tracking.run_ids import known_run
 from hadpsgd.tracking.spool import Spool, keys_waiting
-from hadpsgd.tracking.store import NotStoredError, Store, known_run
+from hadpsgd.tracking.store import Store
 from hadpsgd.tracking.uri import redacted, spool_folder, tracking_uri
 
 RETRY_SECONDS = 30.0

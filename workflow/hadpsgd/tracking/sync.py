@@ -27,7 +27,7 @@ from hadpsgd.tracking.results import (
     read_result,
     results_folder,
 )
-from hadpsgd.tracking.store import known_run
+from hadpsgd.tracking.run_ids import known_run
 from hadpsgd.tracking.uri import experiment_name, is_on, redacted, spool_folder, tracking_uri
 
 SIGNIFICANCE = "significance.json"

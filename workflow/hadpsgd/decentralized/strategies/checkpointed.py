@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from hadpsgd.decentralized.core.engine import Counted
+from hadpsgd.decentralized.core.events import Join
 from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.place import Place
 from hadpsgd.decentralized.record.record import Recorder
@@ -113,3 +115,24 @@ def restore(
             file=state.get("record_file"),
         )
     mixer.finished = state["finished"]
+
+
+def take_place(
+    state: Mapping[str, Any],
+    learner: Learner,
+    recorder: Recorder | None,
+    *,
+    source: int,
+    record: Counted | None,
+) -> None:
+    """Go on from the state of another super-learner, `source`, as a newcomer gets its weights.
+
+    `record` is what counts of the record of this one, which was dead when the state was taken.
+
+    Raises:
+        UserError: see `check_layout`.
+    """
+    check_layout(state, learner)
+    steps, version = recorder.take_over(record) if recorder else (0, 0)
+    learner.restore(steps=steps, rounds=state["rounds"], version=version, read=version)
+    learner.join(Join(source=source, version=state["version"]), state["weights"])

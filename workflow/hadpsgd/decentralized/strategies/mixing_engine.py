@@ -1,4 +1,4 @@
-"""The engine that mixes: a learner, its mixer, and the gradients of its super-learner."""
+"""The engine that mixes: a learner, its mixer and its super-learner."""
 
 from __future__ import annotations
 
@@ -10,24 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from hadpsgd.decentralized.core.coordination import living
-from hadpsgd.decentralized.core.engine import (
-    Backward,
-    Counted,
-    LostMemberError,
-    Report,
-)
-from hadpsgd.decentralized.core.events import Join
+from hadpsgd.decentralized.core.engine import Backward, Counted, LostMemberError, Report
 from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.observation import Observation
 from hadpsgd.decentralized.core.place import Place, ranks_of
 from hadpsgd.decentralized.core.threads import Clock
 from hadpsgd.decentralized.record.record import Recorder
-from hadpsgd.decentralized.strategies.checkpointed import check_layout, restore, state_of
-from hadpsgd.decentralized.strategies.finite import norm_of
+from hadpsgd.decentralized.strategies.checkpointed import restore, state_of, take_place
 from hadpsgd.decentralized.strategies.mixer import Mixer
 from hadpsgd.decentralized.strategies.needs import Joins, Reduces, Reunites
 from hadpsgd.decentralized.strategies.strategy import Strategy
-from hadpsgd.decentralized.strategies.wishes import Wishes
+from hadpsgd.decentralized.strategies.super_learner import SuperLearner
 from hadpsgd.errors import UserError
 
 
@@ -63,15 +56,13 @@ class DecentralizedEngine:
         self.learner = learner
         self.strategy = strategy
         self.mixer = mixer
-        self.reducer = reducer
+        self.members = SuperLearner(learner, strategy, mixer, reducer, place, reunion)
         self.place = place
         self.clock = clock
         self.recorder = recorder
         self._join = join
-        self._reunion = reunion
         self.skip_not_finite = skip_not_finite
         self._close = close
-        self._wishes = Wishes(learner, mixer, reducer, place)
         self._entered = False
 
     def __enter__(self) -> DecentralizedEngine:
@@ -80,7 +71,7 @@ class DecentralizedEngine:
             if not self.recorder.begun:
                 self.recorder.begin()
             self.recorder.enter(self.living[0])
-        self._choose_reduction()
+        self.members.choose_reduction()
         self.mixer.start()
         self._entered = True
         if self.mixer.finished:  # resumed after its last gradient: partners may not be
@@ -94,11 +85,7 @@ class DecentralizedEngine:
         trace: TracebackType | None,
     ) -> None:
         self.mixer.close()
-        if self._reunion is not None:
-            if isinstance(error, RuntimeError):  # who waits for this one hears that it goes
-                self.reducer.abandon()
-            self._reunion.close(finished=self.mixer.finished if error is None else None)
-        self.reducer.close()
+        self.members.close(error)
         self._close()
 
     @property
@@ -125,8 +112,9 @@ class DecentralizedEngine:
     @property
     def bytes_sent(self) -> int:
         """By this process so far, to super-learners and inside its own."""
-        groups = {id(g): g.bytes_sent for g in (self.reducer.group, *self.mixer.exchange.groups)}
-        return self.mixer.exchange.peer_bytes + int(sum(groups.values()))
+        exchange = self.mixer.exchange
+        groups = {id(g): g.bytes_sent for g in (self.members.reducer.group, *exchange.groups)}
+        return exchange.peer_bytes + int(sum(groups.values()))
 
     def observe(self) -> Observation:
         """What there was to see of the mixes since the last call."""
@@ -134,79 +122,28 @@ class DecentralizedEngine:
 
     @property
     def alone(self) -> bool:
-        """Whether this member of a super-learner goes on without the others."""
-        return self.mixer.alone
+        """As of `Engine`."""
+        return self.members.alone
 
     def take(self, backward: Backward, of: Sequence[int] = ()) -> tuple[SupportsFloat, int]:
-        """Leave the gradient for `step`; its loss, and the frames that were seen.
-
-        A first member that has lost others takes the gradients of all, with those that help it:
-        `of` tells them which. They are summed in the order of the members.
-        """
-        if self._reunion is None or not self.alone:
-            return backward(self.place.member)
-        if self.reducer.active:  # the others were lost between gradients
-            self._leave_others()
-        return self._reunion.take(backward, of)
+        """As of `Engine`."""
+        return self.members.take(backward, of)
 
     def go_alone(self, lost: LostMemberError) -> None:
-        """After `take` or `step` raised that: the gradient is to be taken again.
-
-        Raises:
-            LostMemberError: this member cannot go on without the others.
-        """
-        if self.alone and not self.reducer.active:
-            raise lost
-        self.mixer.go_alone(lost)
-        self._leave_others()
+        """As of `Engine`."""
+        self.members.go_alone(lost)
 
     def let_in(self) -> int:
-        """Alone and between gradients: let new members in, if all are there.
-
-        Which life of the super-learner they are; 0: nobody came. They take the gradient that comes
-        next with this one, and have its weights and the optimiser's state.
-        """
-        if self._reunion is None or not self.alone or self.mixer.finished:
-            return 0
-        if self.reducer.active:  # the others were lost between gradients
-            self._leave_others()
-        life = self._reunion.there()
-        if life:
-            self.mixer.settle()  # what was decided on with those that are lost is done
-            life = life if self._reunion.let_in(life) else 0
-            self._choose_reduction()
-        return life
+        """As of `Engine`."""
+        return self.members.let_in()
 
     def come_back(self) -> None:
-        """Instead of `join`, as a new member of a super-learner whose first one lives.
-
-        Raises:
-            UserError: the strategy has no such thing.
-            TooLateError: the run is over.
-            LostMemberError: the first one, or another new one, died.
-        """
-        if self._reunion is None:
-            raise UserError(f"in {self.strategy.name} members do not go on alone")
-        self._reunion.come_back()
-
-    def _leave_others(self) -> None:
-        """Nothing of the gradient that was begun with them counts."""
-        self.reducer.abandon()
-        if self._reunion is not None:
-            self._reunion.left()
-        self._wishes.keep()
-        self.learner.collect()
-        self.learner.flat.clear()
+        """As of `Engine`."""
+        self.members.come_back()
 
     def collect(self) -> None:
-        """After a forward and backward pass: bring into the buffer what they left.
-
-        Raises:
-            UserError: somebody changed gradients that are on their way already.
-        """
-        self.reducer.check()
-        self.learner.collect()
-        self.reducer.collected()
+        """See `SuperLearner`; `step` does it."""
+        self.members.collect()
 
     def step(self, rate: float, *, last: bool = False, block: int | None = None) -> Report:
         """Apply the gradient that `backward` left, as the strategy says; `last`: none follows.
@@ -217,19 +154,16 @@ class DecentralizedEngine:
             NotFiniteError: names the learner and the step.
             LostMemberError: others of the super-learner are gone; nothing was applied.
         """
-        if self.reducer.active and self.weights.is_cuda:
+        if self.members.reducer.active and self.weights.is_cuda:
             # what is waited for from here on is communication
             torch.cuda.current_stream(self.weights.device).synchronize()
         begin = self.clock.now()
         self.collect()
-        self._wishes.put()
-        self.reducer.finish(self.mixer.decide)
+        self.members.share()
         waited = self.clock.now() - begin
-        norm, skipped = norm_of(
-            self.learner, self.reducer, self.place, skip_not_finite=self.skip_not_finite
-        )
+        norm, skipped = self.members.norm(skip_not_finite=self.skip_not_finite)
         begin = self.clock.now()
-        self._wishes.take()
+        self.members.wishes.take()
         self.mixer.before_update()
         waited += self.clock.now() - begin
         staleness = self.learner.update(rate=rate, norm=norm, skip=skipped, block=block)
@@ -237,7 +171,7 @@ class DecentralizedEngine:
         if last:
             self._finish()
         self.mixer.after_update()
-        self._choose_reduction()
+        self.members.choose_reduction()
         return Report(
             norm=norm,
             staleness=staleness,
@@ -263,30 +197,6 @@ class DecentralizedEngine:
         with self.learner.changed:
             self.mixer.finish()
 
-    def finish(self) -> None:
-        """After a step that was not known to be the last: none follows.
-
-        A round under way is mixed in. All learners call it, the same number of steps each where the
-        strategy is synchronous.
-        """
-        self.mixer.complete_round()
-        self._finish()
-
-    def stand_still(self) -> None:
-        """Let all learners pause, for `state_dict`; all call it, as `finish`; then `go_on`."""
-        if self.over:
-            return
-        if self.strategy.synchronous:
-            self.mixer.complete_round()
-            return
-        if not self.paused:  # any learner may be the first: who leads may be waiting for others
-            self.request_pause()
-        while not (self.paused or self.over):  # others may stop instead
-            if self.place.size > 1:  # members take turns to put the last mix among their updates
-                self.rest()
-            else:
-                self.serve()
-
     def rest(self) -> None:
         """Take part in mixing for a while; gradients may follow. Between gradients only.
 
@@ -298,8 +208,8 @@ class DecentralizedEngine:
     def serve(self) -> None:
         """Take part in mixing for a while, without gradients."""
         self.mixer.serve()
-        self._wishes.put()
-        self._wishes.take()
+        self.members.wishes.put()
+        self.members.wishes.take()
 
     @property
     def paused(self) -> bool:
@@ -313,15 +223,15 @@ class DecentralizedEngine:
 
     def request_pause(self) -> None:
         """Ask for a pause; it comes soon, at all learners. Safe in a signal handler."""
-        self._wishes.pause = True
+        self.members.wishes.pause = True
 
     def request_stop(self) -> None:
         """Ask all learners to stop, as `request_pause`."""
-        self._wishes.stop = True
+        self.members.wishes.stop = True
 
     def go_on(self) -> None:
         """After a pause; it fulfils all wishes for one that came before."""
-        self._wishes.pause = False
+        self.members.wishes.pause = False
         self.mixer.passed()
         self.mixer.after_update()
 
@@ -367,22 +277,16 @@ class DecentralizedEngine:
         """
         if self._join is None:
             raise UserError(f"strategy {self.strategy.name} cannot go on with newcomers")
-        steps, version = 0, 0
-        if self.recorder is not None:
-            steps, version = self.recorder.take_over(self.recorder.left())
+        steps, version = self.recorder.take_over(self.recorder.left()) if self.recorder else (0, 0)
         self._join(seconds=seconds, steps=steps, version=version)
-        if self._reunion is not None and self.alone:
-            self._reunion.left()
+        self.members.begin_alone()
 
     def take_place(self, state: dict[str, Any], *, source: int, record: Counted | None) -> None:
         """Instead of `load_state_dict`: go on from the checkpoint of another super-learner.
 
         `record` is what counts of the record of this one, which was dead then.
         """
-        check_layout(state, self.learner)
-        steps, version = self.recorder.take_over(record) if self.recorder else (0, 0)
-        self.learner.restore(steps=steps, rounds=state["rounds"], version=version, read=version)
-        self.learner.join(Join(source=source, version=state["version"]), state["weights"])
+        take_place(state, self.learner, self.recorder, source=source, record=record)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Before the first step."""
@@ -393,10 +297,3 @@ class DecentralizedEngine:
         with torch.no_grad():
             self.learner.model.copy_(weights)
         self.learner.show()
-
-    def _choose_reduction(self) -> None:
-        """Whether the next gradient is shared (its hooks must know before backward)."""
-        size = self.reducer.group.size
-        inside = self.place.size > 1
-        shared = inside or self.steps < self.strategy.shared_steps
-        self.reducer.active = size > 1 and shared and not self.alone
