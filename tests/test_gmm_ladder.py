@@ -300,8 +300,9 @@ def test_a_checkpoint_of_other_settings_is_left(
     assert corpus.run("mono", tmp_path / "mono") == 0
     assert corpus.run("mono", tmp_path / "mono") == 0
     assert "mono: goes on after iteration 11" in capsys.readouterr().err
-    settings = CONFIG["alignment"] | {"mono": {"gaussians": 210, "iterations": 12}}
-    (other := tmp_path / "other.yaml").write_text(json.dumps(CONFIG | {"alignment": settings}))
+    settings: Any = json.loads(corpus.config.read_text())
+    settings["alignment"]["mono"]["gaussians"] = 210
+    (other := tmp_path / "other.yaml").write_text(json.dumps(settings))
     assert replace(corpus, config=other).run("mono", tmp_path / "mono") == 0
     assert "goes on" not in capsys.readouterr().err
 
