@@ -130,22 +130,33 @@ def median(values: Sequence[float]) -> float:
     return statistics.median(values) if values else float("nan")
 
 
+COLUMNS = 4
+"""Scenarios side by side."""
+
+
 def picture(file: Path, found: Found, goal: float) -> None:
     """Loss against seconds, one line a contestant; of each the repetition in the middle."""
-    figure, axes = plt.subplots(
-        1, len(found), figsize=(4 * len(found), 3.5), layout="constrained", squeeze=False
-    )
-    for place, (title, rows) in enumerate(found.items()):
-        for number, (name, row) in enumerate(rows.items()):
+    names = list(dict.fromkeys(name for rows in found.values() for name in rows))
+    columns = min(COLUMNS, len(found))
+    height = -(-len(found) // columns)
+    size = (3.5 * columns, 3 * height + 0.6)
+    figure, axes = plt.subplots(height, columns, figsize=size, layout="constrained", squeeze=False)
+    for place in axes.flat[len(found) :]:
+        place.set_axis_off()
+    lines = {}
+    for place, (title, rows) in zip(axes.flat, found.items(), strict=False):
+        for name, row in rows.items():
+            number = names.index(name)  # a colour stands for the same contestant everywhere
             middle = sorted(row, key=lambda result: result.reaches(goal))[len(row) // 2]
             seconds, losses = zip(*middle.curve, strict=True)
-            axes[0, place].plot(
-                seconds, losses, label=name, color=f"C{number % 10}", ls="-:"[number // 10]
+            (lines[name],) = place.plot(
+                seconds, losses, color=f"C{number % 10}", ls="-:"[number // 10]
             )
-        axes[0, place].axhline(goal, color="grey", lw=0.5)
-        axes[0, place].set(title=title, xlabel="seconds", xscale="log", xlim=(1, None))
+        place.axhline(goal, color="grey", lw=0.5)
+        place.set(title=title, xlabel="seconds", xscale="log", xlim=(1, None))
     axes[0, 0].set(ylabel="held-out loss")
-    axes[0, -1].legend(fontsize=8)
+    handles = [lines[name] for name in names]
+    figure.legend(handles, names, loc="outside lower center", ncols=6, fontsize=9)
     figure.savefig(file, dpi=80, pil_kwargs={"optimize": True})
     plt.close(figure)
     Image.open(file).convert("P", palette=Image.Palette.ADAPTIVE).save(file, optimize=True)
