@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -287,24 +289,89 @@ def test_a_killed_stage_goes_on(
     assert not kept.exists() and contents(tmp_path / stage) == contents(folder / stage)
 
 
-def test_a_checkpoint_of_other_settings_is_left(
+@pytest.fixture
+def kept(
+    ladder: tuple[Corpus, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Corpus, Path]:
+    """Monophones whose checkpoint was not removed."""
+    monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint.Checkpoint, "remove", lambda _: None)
+        assert ladder[0].run("mono", tmp_path / "mono") == 0
+    return ladder[0], tmp_path / ".mono.checkpoint"
+
+
+@pytest.mark.parametrize("other", ["settings", "speakers"])
+def test_a_checkpoint_of_something_else_is_left(
+    kept: tuple[Corpus, Path], other: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of other settings or data: what the training begins with differs."""
+    corpus, folder = kept
+    settings: Any = json.loads(corpus.config.read_text())
+    if other == "settings":
+        settings["alignment"]["mono"]["gaussians"] = 210
+    else:
+        shutil.copytree(corpus.data, folder.parent / "data")
+        corpus = replace(corpus, data=folder.parent / "data")
+        for name in ("utt2spk", "cmvn.scp"):
+            text = (corpus.data / name).read_text()
+            (corpus.data / name).write_text(re.sub(r"\bfclc(?=$| )", "fclz", text, flags=re.M))
+    (config := folder.parent / "other.yaml").write_text(json.dumps(settings))
+    assert replace(corpus, config=config).run("mono", folder.parent / "mono") == 0
+    told = capsys.readouterr().err
+    assert "goes on" not in told and "is not used: the stage begins with other data" in told
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("damage", ["gone", "short", "state"])
+def test_a_damaged_checkpoint_is_left(
+    kept: tuple[Corpus, Path],
+    ladder: tuple[Corpus, Path],
+    damage: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The stage starts anew, with its own random numbers, and ends in the same bytes."""
+    corpus, folder = kept
+    (alignment,) = folder.glob("alignment.*")
+    match damage:
+        case "gone":
+            alignment.unlink()
+        case "short":
+            alignment.write_bytes(alignment.read_bytes()[:8])
+        case _:
+            (folder / "state.npz").write_bytes(b"PK")
+    assert corpus.run("mono", folder.parent / "mono") == 0
+    told = capsys.readouterr().err
+    assert "goes on" not in told and f"{folder} is not used: " in told
+    assert contents(folder.parent / "mono") == contents(ladder[1] / "mono")
+
+
+def test_a_checkpoint_that_cannot_be_written_stops_nothing(
     ladder: tuple[Corpus, Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Or of other data: what the training begins with differs."""
-    corpus, _ = ladder
+    """It is said; what a kill in the middle of writing left goes with the next one."""
+    corpus, folder = ladder
     monkeypatch.setattr(checkpoint, "EVERY_SECONDS", 0.0)
-    monkeypatch.setattr(checkpoint.Checkpoint, "remove", lambda _: None)
+    (tmp_path / ".mono.checkpoint").write_text("a file")
     assert corpus.run("mono", tmp_path / "mono") == 0
-    assert corpus.run("mono", tmp_path / "mono") == 0
-    assert "mono: goes on after iteration 11" in capsys.readouterr().err
-    settings: Any = json.loads(corpus.config.read_text())
-    settings["alignment"]["mono"]["gaussians"] = 210
-    (other := tmp_path / "other.yaml").write_text(json.dumps(settings))
-    assert replace(corpus, config=other).run("mono", tmp_path / "mono") == 0
-    assert "goes on" not in capsys.readouterr().err
+    assert "warning: no checkpoint could be written: " in capsys.readouterr().err
+    assert contents(tmp_path / "mono") == contents(folder / "mono")
+
+
+def test_what_a_kill_left_of_a_checkpoint_goes_with_the_next(kept: tuple[Corpus, Path]) -> None:
+    corpus, folder = kept
+    (left := folder / ".alignment.9.0badcafe.tmp").write_text("much")
+    assert corpus.run("tri", folder.parent / "tri", "--ali", folder.parent / "mono") == 0
+    assert left.exists(), "of another stage"
+    seen = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(training, "_report", lambda *_: seen.append(left.exists()))
+        (folder / "state.npz").unlink()
+        assert corpus.run("mono", folder.parent / "mono") == 0
+    assert seen and not any(seen)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

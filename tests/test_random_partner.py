@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -221,6 +221,28 @@ def test_nobody_waits_for_the_refusals_of_a_slow_link(queue: float) -> None:
         simulation.run(seconds=4.0)
         mixes.append(sum(n.engine.rounds for n in simulation.nodes if n.index != slow))
     assert mixes[1] > 0.95 * mixes[0], mixes
+
+
+@pytest.mark.parametrize("slow", [{0: 3.0, 1: 3.0}, {1: 1.3, 2: 1.6, 3: 1.9}])
+def test_learners_that_are_all_behind_do_not_part(slow: dict[int, float]) -> None:
+    """An exchange takes longer than a gradient, so everybody always wants one: no two never mix."""
+    setting = a_setting(
+        4,
+        seed=1,
+        compute=ComputeTimes(seconds=0.01, spread="lognormal", deviation=0.05),
+        links=LinkTimes(latency=3e-4, bandwidth=5e6, factors=slow),
+        model_bytes=66256,
+        pace=1,
+    )
+    simulation = Simulation(setting, Small(), record=True)
+    simulation.run(seconds=6.0)
+    pairs = Counter(
+        tuple(sorted((node, event.takes[0][0])))
+        for node, events in events_of(simulation).items()
+        for event in events
+        if isinstance(event, Mix) and event.takes
+    )
+    assert len(pairs) == 6 and min(pairs.values()) > 0.05 * max(pairs.values()), pairs
 
 
 @given(st.data(), st.integers(2, 6), st.integers(0, 2**31))

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from hadpsgd.scratch import scratch_folder
@@ -52,12 +53,45 @@ def test_what_a_kill_left_goes_with_the_next_start(use: str, tmp_path: Path) -> 
         dead.kill()
         assert dead.wait() == -signal.SIGKILL and (left / "large").exists()
         (alike := left.with_name(f"{left.name}.other")).mkdir()
-        (strange := left.with_name(left.name.replace(left.name.split(".")[2], "00000000"))).mkdir()
+        (
+            strange := left.with_name(left.name.replace(left.name.split(".")[2], "00000000-1"))
+        ).mkdir()
         command = [sys.executable, "-c", WORK.format(use=USES[use]), str(place)]
         made = Path(subprocess.check_output(command, text=True).strip())
         assert not left.exists() and not made.exists()
         assert (busy / "large").read_text() == "much"
         assert alike.exists() and strange.exists(), "of another host, or nobody's"
+
+
+PARALLEL = """\
+import sys
+from pathlib import Path
+from hadpsgd.parallel import map_in_order
+from hadpsgd.scratch import scratch_folder
+def make():
+    def same(number):
+        os.write(1, f"{os.getpid()}\\n".encode())
+        return number
+    import os, time
+    return same
+with scratch_folder(Path(sys.argv[1]), "it") as folder:
+    for number in map_in_order(make, range(10**9), 2):
+        pass
+"""
+
+
+def test_processes_of_a_stage_that_was_killed_end_with_it(tmp_path: Path) -> None:
+    """And keep no lock: the next start finds its folder free."""
+    command = [sys.executable, "-c", PARALLEL, str(tmp_path)]
+    with subprocess.Popen(command, text=True, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        workers = {int(process.stdout.readline()) for _ in range(50)}
+        process.kill()
+    (left,) = tmp_path.iterdir()
+    psutil.wait_procs([psutil.Process(pid) for pid in workers if psutil.pid_exists(pid)], 10)
+    assert not any(map(psutil.pid_exists, workers))
+    with scratch_folder(tmp_path, "it"):
+        assert not left.exists()
 
 
 def use_again_and_again(place: Path, times: int) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
+import os
+import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -21,7 +24,9 @@ Result = TypeVar("Result")
 # results that may wait for the reader, for each process
 _AHEAD = 3
 _function: Callable[[Any], Any]
-
+_PRCTL = getattr(ctypes.CDLL(None), "prctl", None)
+"""Linux alone has it."""
+_PDEATHSIG = 1
 
 MOST = 4096
 """Processes of one command."""
@@ -40,11 +45,21 @@ def _at_least_one(text: str) -> int:
     return int(text)
 
 
-def _start(make: Callable[[], Callable[[Any], Any]], limited: bool) -> None:
+def _start(make: Callable[[], Callable[[Any], Any]], forked_by: int | None) -> None:
     global _function
-    if not limited:
+    if forked_by is None:
         threadpool_limits(1)  # a process each core: more threads would fight for it
+    else:
+        _end_with(forked_by)
     _function = make()
+
+
+def _end_with(parent: int) -> None:
+    """Once it is killed nobody has work, and nothing that it left (locks, memory) is let go of."""
+    if _PRCTL is not None:
+        _PRCTL(_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
 
 
 def _call(item: Any) -> Any:
@@ -67,7 +82,8 @@ def map_in_order(
         return
     gc.freeze()  # a collection in a child would touch, and so copy, what it shares
     forks = get_start_method() == "fork"
-    with ProcessPoolExecutor(jobs, initializer=_start, initargs=(make, forks)) as pool:
+    start = (make, os.getpid() if forks else None)
+    with ProcessPoolExecutor(jobs, initializer=_start, initargs=start) as pool:
         source = iter(items)
         with threadpool_limits(1 if forks else None):  # forked processes keep it: 1.6 MiB less each
             waiting: deque[Future[Result]] = deque(

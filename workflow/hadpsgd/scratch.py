@@ -22,9 +22,9 @@ def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
 
     First those are removed that processes of this host made there under the same name, and were
     killed. Who uses one holds a lock on it, so those of others that are at work stay. What was left
-    on another host stays, too: locks of other hosts are not seen on all file systems.
+    on another host, or through another mount, stays, too: locks are not seen there everywhere.
     """
-    prefix = f".{name}.{_host()}."
+    prefix = f".{name}.{_host()}-{parent.stat().st_dev:x}."
     _sweep(parent, prefix)
     with ExitStack() as held:
         while True:
@@ -53,7 +53,7 @@ def _sweep(parent: Path, prefix: str) -> None:
 
 @cache
 def _host() -> str:
-    """Of this host since it was started; containers of a host have the same one, and its locks."""
+    """Of this host since it was started; containers of a host have the same one."""
     try:
         return _BOOT_ID.read_text("ascii").strip()[:8]
     except (OSError, ValueError):

@@ -9,13 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hadpsgd.errors import UserError
 from hadpsgd.files import DAMAGED_ARRAYS, atomic_file
 from hadpsgd.gmm.em import Search
 from hadpsgd.gmm.model import content, parse
@@ -47,25 +50,35 @@ class Checkpoint:
     ) -> tuple[int, State]:
         """Iterations that are done, 0 if all are to do, and where they led.
 
-        Alignments go back into the workspace, and `random` to where it was.
+        Alignments go back into the workspace, and `random` to where it was. A checkpoint that does
+        not belong here, or is damaged, is removed.
         """
         self._begun_with = _fingerprint(schedule, search, state)
         try:
-            with np.load(self._folder / _STATE) as stored:
-                told = json.loads(str(stored["told"]))
-                if told["begun_with"] != self._begun_with:
-                    return 0, state
-                pipeline = Pipeline(
-                    state.passes.pipeline.context,
-                    stored["matrix"] if told["matrix"] else None,
-                    dict(zip(told["speakers"], stored["transforms"], strict=True)),
-                )
-                model = parse(stored["model"].tobytes())
-                random.bit_generator.state = told["random"]
-            if told["alignment"]:
-                state.passes.space.restore_alignment(self._folder / told["alignment"])
-        except DAMAGED_ARRAYS:  # none was written yet
-            return 0, state
+            return self._taken_up(state, random)
+        except FileNotFoundError:
+            if not self._folder.exists():
+                return 0, state
+            why = "incomplete"
+        except (UserError, *DAMAGED_ARRAYS) as error:
+            why = str(error)
+        print(f"{self._folder} is not used: {why}", file=sys.stderr)
+        self.remove()
+        return 0, state
+
+    def _taken_up(self, state: State, random: np.random.Generator) -> tuple[int, State]:
+        with np.load(self._folder / _STATE) as stored:
+            told = json.loads(str(stored["told"]))
+            if told["begun_with"] != self._begun_with:
+                raise ValueError("the stage begins with other data or settings now")
+            pipeline = Pipeline(
+                state.passes.pipeline.context,
+                stored["matrix"] if told["matrix"] else None,
+                dict(zip(told["speakers"], stored["transforms"], strict=True)),
+            )
+            model = parse(stored["model"].tobytes())
+        state.passes.space.restore_alignment(self._folder / told["alignment"])
+        random.bit_generator.state = told["random"]
         self._alignment = told["alignment"]
         passes = replace(state.passes, pipeline=pipeline)
         return int(told["iteration"]), type(state)(passes, model)
@@ -75,14 +88,28 @@ class Checkpoint:
         self._alignment = ""
 
     def save(self, iteration: int, state: State, random: np.random.Generator) -> None:
-        """Write what the training has come to, if that was not done a moment ago."""
+        """Write what the training has come to, if that was not done a moment ago.
+
+        Training goes on if that fails, and tries again later.
+        """
         if time.monotonic() - self._written < EVERY_SECONDS:
             return
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._written = time.monotonic()
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._write(iteration, state, random)
+            self._sweep()
+        except (UserError, OSError) as error:
+            self._alignment = ""
+            print(f"warning: no checkpoint could be written: {error}", file=sys.stderr)
+        self._written = time.monotonic()
+
+    def _write(self, iteration: int, state: State, random: np.random.Generator) -> None:
         if not self._alignment:
-            self._alignment = f"alignment.{iteration}"
-            with atomic_file(self._folder / self._alignment) as file:
+            alignment = f"alignment.{iteration}"
+            with atomic_file(self._folder / alignment) as file:
                 state.passes.space.save_alignment(file)
+            self._alignment = alignment
         pipeline = state.passes.pipeline
         told = {
             "begun_with": self._begun_with,
@@ -100,25 +127,30 @@ class Checkpoint:
                 transforms=np.array(list(pipeline.transforms.values())),
                 model=np.frombuffer(content(state.model), np.uint8),
             )
-        for old in self._folder.glob("alignment.*"):
-            if old.name != self._alignment:
+
+    def _sweep(self) -> None:
+        """Remove older alignments, and what a kill in the middle of writing left."""
+        for old in self._folder.iterdir():
+            if old.name not in (_STATE, self._alignment):
                 old.unlink()
-        self._written = time.monotonic()
 
     def remove(self) -> None:
         """The stage is written."""
+        with suppress(OSError):  # first: without the rest it is nothing
+            (self._folder / _STATE).unlink(missing_ok=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _fingerprint(schedule: Schedule, search: Search, state: State) -> str:
-    """Of all that decides what comes of a training."""
+    """Of all that decides what comes of a training, but the program itself."""
     (passes, model), digest = state, hashlib.sha256()
     pipeline, space = passes.pipeline, passes.space
     plan = asdict(schedule) | {"realign": sorted(schedule.realign)}
-    digest.update(json.dumps([plan, asdict(search), pipeline.context, space.names]).encode())
+    told = [plan, asdict(search), pipeline.context, list(pipeline.transforms)]
+    digest.update(json.dumps([*told, space.names, space.speakers]).encode())
     digest.update(content(model))
     for array in (pipeline.matrix, space.offsets, *pipeline.transforms.values()):
-        digest.update(b"" if array is None else array.tobytes())
+        digest.update(b"none" if array is None else repr(array.shape).encode() + array.tobytes())
     for file in (space.folder / "alignment", space.folder / "graphs"):
         with file.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())

@@ -18,6 +18,7 @@ from hadpsgd.config.alignment import KaldiAlignment, Ladder, Mono
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.errors import UserError
 from hadpsgd.features.frontend import Frontend
+from hadpsgd.files import file_name
 from hadpsgd.gmm.checkpoint import Checkpoint
 from hadpsgd.gmm.compilation import compile_graphs
 from hadpsgd.gmm.data import Lang, fill, word_ids
@@ -144,7 +145,8 @@ def session(
     with threadpool_limits(1), Workspace(args.out.parent) as space:
         fill(space, data, args.feats, Frontend.unspliced(model))
         words = list(word_ids(data, space.names, lang, text))
-        out, checkpoint = args.out, Checkpoint(args.out.with_name(f".{args.out.name}.checkpoint"))
+        out = args.out
+        checkpoint = Checkpoint(out.parent / f".{file_name(out.name)}.checkpoint")
         yield Session(
             config, options, lang, args.data, space, words, search, args.jobs, out, checkpoint
         )

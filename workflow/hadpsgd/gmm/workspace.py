@@ -66,6 +66,10 @@ class Workspace:
     ) -> None:
         self._kept.close()
 
+    def __getstate__(self) -> dict[str, object]:
+        """For processes that are not forked: they use the folder, and do not remove it."""
+        return {name: value for name, value in vars(self).items() if name != "_kept"}
+
     def __len__(self) -> int:
         return len(self.names)
 
@@ -165,9 +169,15 @@ class Workspace:
         shutil.copyfile(self.folder / "alignment", path)
 
     def restore_alignment(self, path: Path) -> None:
-        """Take the alignments that were saved."""
-        with explain_os_errors(self.folder):
-            shutil.copyfile(path, self.folder / "alignment")
+        """Take the alignments that were saved, all or none.
+
+        Raises:
+            OSError: they cannot be read, or are of other utterances.
+        """
+        found = shutil.copyfile(path, self.folder / "restored")
+        if found.stat().st_size != 4 * self.num_frames:
+            raise OSError(f"{path} is cut short")
+        found.replace(self.folder / "alignment")
 
     def chunks(self, frames: int = CHUNK) -> Iterator[Chunk]:
         """All utterances, in chunks of about `frames` frames."""

@@ -4,8 +4,10 @@ arXiv 1710.06952, section 4. There are no rounds. A learner that its pace allows
 one, drawn at random, for an exchange; the other's communication thread answers at once. If it
 agrees, both take a snapshot, send it, and add half of the difference, (x_j - x_i) / 2 of the same
 two snapshots: their mean stays. A learner is in one exchange at a time, so each is the atomic
-average of the paper. Who is busy refuses, and tells those it refused when it is ready again and
-has nobody to ask itself.
+average of the paper. Who is busy refuses, and tells those it refused when it is ready again: one of
+them after each exchange, all when it has nobody to ask itself. If all were told at once by one that
+is behind, and asks somebody itself at that moment, they would wait for its next refusals: over a
+slow link, for long. If none were told, learners that are all behind would part into groups.
 
 Nobody waits in a cycle. An exchange waits for its two learners alone, and who is in one refuses at
 once. Who waits for the answer to its own question refuses lower ones and lets higher ones wait
@@ -72,8 +74,8 @@ class PartnerMixer(FreeMixer):
         """(asker, number) of questions that wait for the answer to this learner's own."""
         self._busy: set[int] = set()
         """Who refused and has not said that it is ready."""
-        self._refused: set[int] = set()
-        """Whom this learner refused."""
+        self._refused: dict[int, None] = {}
+        """Whom this learner refused and has not told that it is ready, in this order."""
 
     @override
     def start(self) -> None:
@@ -116,10 +118,11 @@ class PartnerMixer(FreeMixer):
             self._look_for_deaths()
             if self._agreed is not None:
                 self._exchange()
+                self._tell_ready(1)
                 continue
             self._tell_news()
             if not self._ask():
-                self._tell_ready()
+                self._tell_ready(len(self._refused))
                 self._idle(IDLE_SECONDS)
 
     # --- finding a partner ---
@@ -183,7 +186,7 @@ class PartnerMixer(FreeMixer):
             self._agreed = asker, number
             self._say(asker, Kind.AGREED, number)
         else:
-            self._refused.add(asker)
+            self._refused[asker] = None
             self._say(asker, Kind.REFUSED, number)
 
     def _answered(self) -> None:
@@ -221,15 +224,12 @@ class PartnerMixer(FreeMixer):
         if self.coordination.wanted and not self.coordination.is_quiet(self.node):
             self._fall_quiet()
 
-    def _tell_ready(self) -> None:
-        """To those it refused, but not while it asks by itself, as who has mixed too little does.
-
-        All of them would ask at once, and wait for its refusals: over a slow link, for long.
-        """
+    def _tell_ready(self, count: int) -> None:
+        """To those it refused, who waited longest first."""
         if self._refused and self._asked is None and self._willing(invited=True):
-            for j in sorted(self._refused):
+            for j in list(self._refused)[:count]:
                 self._say(j, Kind.READY)
-            self._refused.clear()
+                del self._refused[j]
 
     def _fall_quiet(self) -> None:
         note = self.coordination.quiet_note(self.learner.version)
@@ -287,7 +287,7 @@ class PartnerMixer(FreeMixer):
         self.transport.drop(j)
         self.coordination.without(j)
         self._waiting = [(asker, number) for asker, number in self._waiting if asker != j]
-        self._refused.discard(j)
+        self._refused.pop(j, None)
         if self._asked is not None and self._asked[0] == j:
             self._answered()
         with self.learner.changed:
