@@ -12,8 +12,11 @@ given again, once for each number.
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 
 import scale
 from scale_page import Found, Measured, by_folder, by_stage, machine
@@ -31,7 +34,9 @@ epochs by two learners (`adpsgd`, `precision: bf16`), then decoding and pages of
 are tested have 3 minutes at every length. Processor seconds of all processes of a stage, as the
 kernel counts them, with other work beside. Miss: of the worst point from the line, over that of
 the longest. Memory: all processes of a job as Snakemake saw them now and then, or its largest
-process.
+process. Of a stage that was killed all starts together, with what was computed twice.
+
+{kills}
 
 {machine}.
 
@@ -62,6 +67,24 @@ def config(hours: float) -> dict[str, object]:
 def unkeyed(measured: Mapping[str, Measured]) -> dict[str, Measured]:
     """The same by names without keys of runs, which differ by length."""
     return {re.sub(r"-[0-9a-f]{8}(?=\.|$)", "", stage): each for stage, each in measured.items()}
+
+
+def kills(folder: Path, name: str) -> str:
+    """At how many moments all processes of a length were killed, and in which stages."""
+    told = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+    struck = [each for each in told if each.get("killed")]
+    logs = f"/results/{name}/logs/"
+    at = Counter(e["stage"].partition(logs)[2].removesuffix(".log") for e in struck)
+    moments = at.pop("", 0)  # Snakemake itself
+    if not moments:
+        return "Nothing was killed."
+    where = ", ".join(f"`{stage}` {count}" for stage, count in at.items())
+    lost = sum(each["seconds"] for each in struck if logs in each["stage"])
+    return (
+        f"At {moments} moments all processes of the longest were killed (in {where}), and the same "
+        f"command was given again. Killed starts had taken {lost:,.0f} processor seconds, of which "
+        "checkpoints kept a part."
+    )
 
 
 def main() -> None:
@@ -99,6 +122,7 @@ def main() -> None:
         shortest=hours[0],
         lengths=", ".join(f"{amount:g}" for amount in hours),
         machine=machine(),
+        kills=kills(args.folder, str(configs[-1]["name"])),
         wer=(folders[-1] / "wer.md").read_text("utf-8").strip(),
         stages=by_stage(found),
         folders=by_folder(found),
