@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from hadpsgd.gmm.workspace import Workspace
 from hadpsgd.scratch import scratch_folder
 
 USES = {
@@ -64,15 +66,15 @@ def test_what_a_kill_left_goes_with_the_next_start(use: str, tmp_path: Path) -> 
 
 
 PARALLEL = """\
-import sys
+import os, sys
 from pathlib import Path
 from hadpsgd.parallel import map_in_order
+from hadpsgd.gmm.workspace import Workspace
 from hadpsgd.scratch import scratch_folder
 def make():
     def same(number):
         os.write(1, f"{os.getpid()}\\n".encode())
         return number
-    import os, time
     return same
 with scratch_folder(Path(sys.argv[1]), "it") as folder:
     for number in map_in_order(make, range(10**9), 2):
@@ -92,6 +94,15 @@ def test_processes_of_a_stage_that_was_killed_end_with_it(tmp_path: Path) -> Non
     assert not any(map(psutil.pid_exists, workers))
     with scratch_folder(tmp_path, "it"):
         assert not left.exists()
+
+
+def test_a_ladders_space_goes_to_processes_that_are_not_forked(tmp_path: Path) -> None:
+    """They use its folder, and leave it."""
+    with Workspace(tmp_path) as space:
+        sent = pickle.loads(pickle.dumps(space))
+        assert sent.folder == space.folder
+        del sent
+        assert space.folder.is_dir()
 
 
 def use_again_and_again(place: Path, times: int) -> None:

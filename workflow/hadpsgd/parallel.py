@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import gc
 import os
 import signal
@@ -17,6 +16,7 @@ from typing import Any, TypeVar
 from threadpoolctl import threadpool_limits
 
 from hadpsgd.errors import UserError
+from hadpsgd.orphans import end_with_parent
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -24,9 +24,6 @@ Result = TypeVar("Result")
 # results that may wait for the reader, for each process
 _AHEAD = 3
 _function: Callable[[Any], Any]
-_PRCTL = getattr(ctypes.CDLL(None), "prctl", None)
-"""Linux alone has it."""
-_PDEATHSIG = 1
 
 MOST = 4096
 """Processes of one command."""
@@ -56,10 +53,9 @@ def _start(make: Callable[[], Callable[[Any], Any]], forked_by: int | None) -> N
 
 def _end_with(parent: int) -> None:
     """Once it is killed nobody has work, and nothing that it left (locks, memory) is let go of."""
-    if _PRCTL is not None:
-        _PRCTL(_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)
+    end_with_parent(signal.SIGKILL)
+    if os.getppid() != parent:  # it was killed before
+        os._exit(1)
 
 
 def _call(item: Any) -> Any:

@@ -43,12 +43,12 @@ def _sweep(parent: Path, prefix: str) -> None:
     """Remove what the dead left. Nothing here is worth an error."""
     left = re.compile(re.escape(prefix) + r"[^.]+" + re.escape(_SUFFIX))
     with suppress(OSError):
-        for entry in [entry for entry in os.scandir(parent) if left.fullmatch(entry.name)]:
+        for folder in [path for path in parent.iterdir() if left.fullmatch(path.name)]:
             with suppress(OSError), ExitStack() as held:
-                descriptor = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW)
+                descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
                 held.callback(os.close, descriptor)
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(entry.path)
+                shutil.rmtree(folder)
 
 
 @cache

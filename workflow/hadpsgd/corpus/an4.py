@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,6 +27,7 @@ from hadpsgd.corpus.resample import resample, to_int16
 from hadpsgd.corpus.validate import Checks, Summary, validate_or_fail
 from hadpsgd.errors import UserError
 from hadpsgd.files import file_name
+from hadpsgd.parallel import map_in_order
 from hadpsgd.progress import tracked
 
 _RAW_RATE = 16000
@@ -138,10 +138,9 @@ def _held_out(speakers: list[str], count: int, root: Path) -> set[str]:
 
 
 def _convert(files: list[_File], folder: Path, rate: int, processes: int, what: str) -> None:
-    with ProcessPoolExecutor(processes) as pool:
-        work = pool.map(partial(_convert_file, folder=folder, rate=rate), files, chunksize=16)
-        for _ in tracked(work, files, what=what, unit="files"):
-            pass
+    make = partial(partial, _convert_file, folder=folder, rate=rate)
+    for _ in tracked(map_in_order(make, files, processes), files, what=what, unit="files"):
+        pass
 
 
 def _convert_file(file: _File, folder: Path, rate: int) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hadpsgd.errors import UserError
-from hadpsgd.files import DAMAGED_ARRAYS, atomic_file
+from hadpsgd.files import DAMAGED_ARRAYS, atomic_file, sha256
 from hadpsgd.gmm.em import Search
 from hadpsgd.gmm.model import content, parse
 from hadpsgd.gmm.pipeline import Pipeline
@@ -81,7 +81,7 @@ class Checkpoint:
         random.bit_generator.state = told["random"]
         self._alignment = told["alignment"]
         passes = replace(state.passes, pipeline=pipeline)
-        return int(told["iteration"]), type(state)(passes, model)
+        return int(told["iteration"]), state._replace(passes=passes, model=model)
 
     def realigned(self) -> None:
         """The alignments that were written are not those of now."""
@@ -94,7 +94,6 @@ class Checkpoint:
         """
         if time.monotonic() - self._written < EVERY_SECONDS:
             return
-        self._written = time.monotonic()
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._write(iteration, state, random)
@@ -151,7 +150,6 @@ def _fingerprint(schedule: Schedule, search: Search, state: State) -> str:
     digest.update(content(model))
     for array in (pipeline.matrix, space.offsets, *pipeline.transforms.values()):
         digest.update(b"none" if array is None else repr(array.shape).encode() + array.tobytes())
-    for file in (space.folder / "alignment", space.folder / "graphs"):
-        with file.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    for name in ("alignment", "graphs"):
+        digest.update(sha256(space.folder / name).encode())
     return digest.hexdigest()

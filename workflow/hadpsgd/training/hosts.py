@@ -14,11 +14,11 @@ import torch.distributed as dist
 from hadpsgd.config import shape_of
 from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.errors import UserError
+from hadpsgd.orphans import end_with_parent
 from hadpsgd.training.crew import CRASHED
 from hadpsgd.training.launched import Launch, elastic, ranks_of_host
 from hadpsgd.training.loop import End
 from hadpsgd.training.metrics import say
-from hadpsgd.training.rank import end_with_parent
 from hadpsgd.training.ranks import FORWARDED
 from hadpsgd.training.slurm import SlurmJob
 from hadpsgd.training.succession import BAD_INPUT
@@ -91,7 +91,7 @@ def on_all_hosts(
         stdin=subprocess.DEVNULL,
         pass_fds=keep,
         start_new_session=True,
-        preexec_fn=end_with_parent(),  # noqa: PLW1509  no lock is taken in it
+        preexec_fn=end_with_parent,  # noqa: PLW1509  no lock is taken in it
     )
     stopped = False
 

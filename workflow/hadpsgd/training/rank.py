@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
-import signal
 import socket
 import subprocess
-import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from hadpsgd.orphans import end_with_parent
 from hadpsgd.training import interrupt
 from hadpsgd.training.turn import READY
 
@@ -68,25 +65,7 @@ class Rank:
         return lines[-1] if lines else ""
 
 
-def prepare_rank() -> Callable[[], None]:
+def prepare_rank() -> None:
     """For Popen's preexec_fn: it ends with its parent, and signals wait until it can hear them."""
-    end = end_with_parent()
-
-    def prepare() -> None:
-        interrupt.hold()
-        if end is not None:
-            end()
-
-    return prepare
-
-
-def end_with_parent() -> Callable[[], None] | None:
-    """For Popen's preexec_fn: SIGTERM when the parent dies, kill -9 included (Linux)."""
-    if sys.platform != "linux":
-        return None
-    prctl = ctypes.CDLL(None).prctl
-
-    def ask() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-    return ask
+    interrupt.hold()
+    end_with_parent()

@@ -159,7 +159,7 @@ class Ranks:
                 stderr=stream,
                 pass_fds=[*self.descriptors, *signs],
                 start_new_session=True,  # Ctrl-C reaches us alone, and we pass it on once
-                preexec_fn=prepare_rank(),  # noqa: PLW1509  no lock is taken in it
+                preexec_fn=prepare_rank,  # noqa: PLW1509  no lock is taken in it
             )
         for pipe in signs:
             os.close(pipe)

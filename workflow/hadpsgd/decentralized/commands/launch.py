@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
 import signal
 import subprocess
@@ -17,6 +16,7 @@ from hadpsgd.decentralized.core.place import share_of_cores
 from hadpsgd.decentralized.network import job_store
 from hadpsgd.errors import UserError
 from hadpsgd.numeric import whole
+from hadpsgd.orphans import end_with_parent
 
 FORWARDED = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
 GRACE_SECONDS = 15.0
@@ -61,17 +61,6 @@ def run(args: argparse.Namespace) -> int:
     return Learners(command, args.learners, port=store.port).run()
 
 
-_PRCTL = getattr(ctypes.CDLL(None), "prctl", None)
-"""Linux alone has it. Looked up here: after a fork nothing is."""
-_PDEATHSIG = 1
-
-
-def _ends_with_launcher() -> None:
-    """Killed outright, the launcher passes nothing on, and learners would train on unseen."""
-    if _PRCTL is not None:
-        _PRCTL(_PDEATHSIG, signal.SIGTERM)
-
-
 class Learners:
     """Processes of one command, in whose environment `decentralize` finds the others."""
 
@@ -112,7 +101,7 @@ class Learners:
                 self.command,
                 env=env,
                 start_new_session=True,
-                preexec_fn=_ends_with_launcher,  # noqa: PLW1509 - no other Python thread is here
+                preexec_fn=end_with_parent,  # noqa: PLW1509 - no other Python thread is here
             )
         except OSError as error:
             raise UserError(
