@@ -18,7 +18,7 @@ from training_runs import write_examples
 
 from hadpsgd.config import check, load, run_key
 from hadpsgd.decentralized.core.buffers import Flat, flatten
-from hadpsgd.egs.dataset import Batch, Dataset, Plan
+from hadpsgd.egs.dataset import Dataset, Plan
 from hadpsgd.errors import UserError
 from hadpsgd.training.curvature import PRODUCTS, hessian_product, top_eigenvalue
 from hadpsgd.training.data import Feed
@@ -124,8 +124,7 @@ def test_the_sharpness_is_that_of_the_dense_hessian(egs: Path) -> None:
     probe, flat = probe_of(module, egs, torch.float64)
     weights = apart(flat, 0.5)
     mean = torch.stack(weights).mean(0)
-    features, labels = probe._feed.dataset.gather(np.sort(probe.reference))
-    x, targets = probe._feed.tensors(Batch(0, features, labels))
+    x, targets = probe._feed.of(np.sort(probe.reference))
     names = [name for name, _ in module.named_parameters()]
     flat.point_to(mean)
     values = [p.detach().clone() for p in module.parameters()]

@@ -9,10 +9,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from hadpsgd.egs.layout import INT8, LABELS, Layout, Scales
 from hadpsgd.egs.rows import AGAIN, Rows, check_array, read_table
@@ -21,22 +21,22 @@ from hadpsgd.egs.shuffle import RunOrder
 from hadpsgd.errors import UserError
 from hadpsgd.files import DAMAGED_ARRAYS, sha256
 
-Change = Callable[[NDArray[np.float32], NDArray[np.int64]], None]
-"""Changes features [n, frames, dim] of the examples of these numbers [n] in place."""
-Empty = Callable[[tuple[int, ...], DTypeLike], NDArray[Any]]
-"""An array of this shape and type, with any values."""
+Made = TypeVar("Made")
+"""What a reader makes of a minibatch."""
+Bytes = Callable[[int, int], NDArray[np.uint8]]
+"""Room for rows of bytes [n, bytes], of any values."""
 
 
-@dataclass(frozen=True)
-class Batch:
-    """One learner's part of a step."""
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """Examples as they lie on disk, for whoever puts their inputs together elsewhere."""
 
-    step: int
-    """Step within the epoch."""
-    features: NDArray[np.float32]
-    """[subsequences, frames, dim]."""
-    labels: NDArray[np.int32]
-    """[subsequences, frames] of pdf-ids; -1 is padding."""
+    rows: NDArray[np.uint8]
+    """[n, bytes] of `Layout.row`."""
+    shards: NDArray[np.int64]
+    """Files that they are in, [n]: scales of 8 bits are those of a file."""
+    vectors: dict[str, NDArray[np.floating]]
+    """i-vectors by stream, [n, frames or 1, dim]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,9 +99,8 @@ class Dataset:
             self.layout.row,
         )
         self._table = read_table(self.folder, self.meta.get("table"), self.layout.table_dtype)
-        self._scales = _read_scales(self.folder / SCALES, self.layout, len(shards))
-        self.empty: Empty = np.empty
-        """Makes the arrays that batches are read into."""
+        self.scales = _read_scales(self.folder / SCALES, self.layout, len(shards))
+        """Of 8-bit examples, [shards, 2, features]."""
         self._readers = readers
         self._pool = ThreadPoolExecutor(readers, "egs-rows") if readers > 1 else None
 
@@ -134,32 +133,56 @@ class Dataset:
         Raises:
             UserError: a shard was cut or removed meanwhile.
         """
-        features = self.empty((len(indices), self.frames, self.dim), np.float32)
-        labels = self.empty((len(indices), self.frames), np.int32)
+        features = np.empty((len(indices), self.frames, self.dim), np.float32)
+        labels = np.empty((len(indices), self.frames), np.int32)
         vectors = None if self._table is None else self._table.values
 
         def fill(part: slice) -> None:
             rows = self.rows.read(indices[part])
-            scales = self._scales
+            scales = self.scales
             if scales is not None:
                 scales = scales[self.rows.shards(indices[part])]
             self.layout.inputs(rows, vectors, scales, out=features[part])
             labels[part] = rows[LABELS]
 
-        ends = [len(indices) * r // self._readers for r in range(self._readers + 1)]
+        self._side_by_side(fill, len(indices))
+        return features, labels
+
+    def stored(self, indices: NDArray[np.integer], room: Bytes) -> Stored:
+        """Subsequences as they lie on disk; fastest if sorted.
+
+        Raises:
+            UserError: a shard was cut or removed meanwhile.
+        """
+        kind = self.layout.row
+        found = room(len(indices), kind.itemsize)
+        rows = found.reshape(-1).view(kind)
+
+        def fill(part: slice) -> None:
+            self.rows.read(indices[part], out=rows[part])
+
+        self._side_by_side(fill, len(indices))
+        vectors = {}
+        for stream in (part.stream for part in self.layout.parts if part.table):
+            assert self._table is not None
+            vectors[stream] = self._table.values[rows[stream]]
+        return Stored(rows=found, shards=self.rows.shards(indices), vectors=vectors)
+
+    def _side_by_side(self, fill: Callable[[slice], None], size: int) -> None:
+        """Parts of a minibatch, each by a reader."""
+        ends = [size * r // self._readers for r in range(self._readers + 1)]
         parts = [slice(*pair) for pair in pairwise(ends)]
         for _ in self._pool.map(fill, parts) if self._pool else map(fill, parts):
             pass
-        return features, labels
 
     def batches(
-        self, plan: Plan, *, epoch: int, rank: int = 0, learners: int = 1, start: int = 0,
-        ahead: int = 2, change: Change | None = None,
-    ) -> Iterator[Batch]:  # fmt: skip
-        """A learner's batches of an epoch from step `start` on.
+        self, plan: Plan, read: Callable[[NDArray[np.int64]], Made], *, epoch: int, rank: int = 0,
+        learners: int = 1, start: int = 0, ahead: int = 2,
+    ) -> Iterator[Made]:  # fmt: skip
+        """What `read` makes of a learner's parts of an epoch from step `start` on.
 
-        (epoch, step) is all there is to a position: the same pair gives the same batch. A
-        thread reads `ahead` batches before they are asked for, and changes them.
+        (epoch, step) is all there is to a position: the same pair gives the same part. A thread
+        reads `ahead` parts before they are asked for.
 
         Raises:
             UserError: fewer subsequences in a step than learners.
@@ -171,40 +194,15 @@ class Dataset:
                 where=self.folder,
                 fix="Train with fewer learners, a larger batch or more data",
             )
-        parts = (
-            plan.part(epoch=epoch, step=step, rank=rank, learners=learners)
-            for step in range(start, plan.steps)
-        )
-        yield from self._read_ahead(parts, start, ahead, change)
-
-    def in_order(self, batch: int, *, ahead: int = 2) -> Iterator[Batch]:
-        """All subsequences as they are stored (evaluation)."""
-        ends = range(0, len(self), batch)
-        parts = (np.arange(first, min(first + batch, len(self))) for first in ends)
-        yield from self._read_ahead(parts, 0, ahead, None)
-
-    def _read_ahead(
-        self,
-        parts: Iterator[NDArray[np.int64]],
-        start: int,
-        ahead: int,
-        change: Change | None,
-    ) -> Iterator[Batch]:
         with ThreadPoolExecutor(1, "egs") as pool:
-            waiting: deque[Future[Batch]] = deque()
-            for step, part in enumerate(parts, start):
-                waiting.append(pool.submit(self.batch, step, part, change))
+            waiting: deque[Future[Made]] = deque()
+            for step in range(start, plan.steps):
+                part = plan.part(epoch=epoch, step=step, rank=rank, learners=learners)
+                waiting.append(pool.submit(read, part))
                 if len(waiting) > ahead:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
-
-    def batch(self, step: int, indices: NDArray[np.int64], change: Change | None = None) -> Batch:
-        """These subsequences as the batch of a step."""
-        features, labels = self.gather(indices)
-        if change is not None:
-            change(features, indices)
-        return Batch(step, features, labels)
 
 
 def _read_meta(path: Path) -> tuple[dict[str, Any], Layout]:

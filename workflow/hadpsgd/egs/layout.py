@@ -222,7 +222,7 @@ class Layout:
                 target[...] = static
                 continue
             target[:, :, : part.dim] = static[:, part.reach : part.reach + self.frames]
-            deltas = np.matmul(self._filters[part.stream], static)
+            deltas = np.matmul(self.filters[part.stream], static)
             for order in range(1, part.order + 1):
                 columns = slice(order * part.dim, (order + 1) * part.dim)
                 target[:, :, columns] = deltas[:, (order - 1) * self.frames : order * self.frames]
@@ -231,7 +231,7 @@ class Layout:
             out[padded] = 0.0
 
     @cached_property
-    def _filters(self) -> dict[str, NDArray[np.float32]]:
+    def filters(self) -> dict[str, NDArray[np.float32]]:
         """Of every stream with deltas: [order * frames, frames + 2 * reach]."""
         return {p.stream: _filter_matrix(p, self.frames) for p in self.parts if p.order}
 

@@ -12,6 +12,7 @@ takes the block see the same numbers.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,7 +94,17 @@ class Masks:
         self, features: NDArray[np.float32], *, epoch: int, examples: NDArray[np.integer]
     ) -> None:
         """Mask features [n, frames, dim] of examples [n] in place."""
-        spec, frames = self.settings.spec_augment, features.shape[1]
+        for columns, covered in self.covers(features.shape[1], epoch=epoch, examples=examples):
+            np.copyto(features[:, :, columns], 0.0, where=covered)
+
+    def covers(
+        self, frames: int, *, epoch: int, examples: NDArray[np.integer]
+    ) -> Iterator[tuple[slice, NDArray[np.bool_]]]:
+        """Columns of the streams that have masks, and what is masked there of examples [n].
+
+        That is [n or 1, frames or 1, columns or 1], for all where it is 1.
+        """
+        spec = self.settings.spec_augment
         draws = Draws(examples, seed=self.seed, epoch=epoch)
         low = stretches(
             draws, masks=spec.frequency_masks, widest=spec.frequency_width, length=self.bins
@@ -102,8 +113,7 @@ class Masks:
         without = draws.uniform() < self.settings.ivector_dropout
         first = 0
         for name, dim in self.streams.items():
-            part = features[:, :, first : first + dim]
-            first += dim
+            columns = slice(first, first := first + dim)
             covered = np.zeros((1, 1, 1), np.bool_)
             if name in _FRAMEWISE:
                 covered = covered | still[:, :, None]
@@ -111,4 +121,5 @@ class Masks:
                 covered = covered | np.tile(low, dim // self.bins)[:, None, :]
             if name == "ivector":
                 covered = covered | without[:, None, None]
-            np.copyto(part, 0.0, where=covered)
+            if covered.any():
+                yield columns, covered

@@ -111,13 +111,15 @@ class Rows:
         """Numbers of the files that rows [n] are in."""
         return np.searchsorted(self._firsts, indices, side="right") - 1
 
-    def read(self, indices: NDArray[np.integer]) -> NDArray[np.void]:
-        """Rows [n]; neighbours that are asked for in their order are read at once.
+    def read(
+        self, indices: NDArray[np.integer], *, out: NDArray[np.void] | None = None
+    ) -> NDArray[np.void]:
+        """Rows [n], in `out` if there is one; neighbours asked for in their order are read at once.
 
         Raises:
             UserError: a file was cut or removed meanwhile.
         """
-        rows = np.empty(len(indices), self._row)
+        rows = np.empty(len(indices), self._row) if out is None else out
         if not len(indices):
             return rows
         shards = self.shards(indices)

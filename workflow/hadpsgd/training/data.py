@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from hadpsgd.config import RunSettings
-from hadpsgd.egs.dataset import Batch, Change, Dataset, Plan
+from hadpsgd.egs.dataset import Dataset, Plan
 from hadpsgd.egs.masking import Masks
-from hadpsgd.training.staging import Example, Sender, Sent, pinned
+from hadpsgd.models.loss import IGNORE
+from hadpsgd.training.staging import Example, Sender, Sent, asked, pinned
+from hadpsgd.training.unpacking import Unpacker
 
 EVALUATION_BATCH = 64
 
@@ -47,50 +51,36 @@ class Feed:
         self.rank = rank
         self.learners = learners
         self.masks = masks
-        self._sender = Sender(device, dtype)
-        if device.type == "cuda":
-            dataset.empty = pinned
+        self.device = device
+        self.dtype = dtype
+        self._sender = Sender(device)
+        self._unpack = Unpacker(dataset, device, dtype) if device.type == "cuda" else None
 
     def batches(self, start: int, end: int | None = None) -> Iterator[Example]:
-        """From step `start` of the run on, endless or before `end`; read ahead by a thread.
-
-        On a GPU a batch is sent before the one in front of it is given out.
-        """
-        sent: Sent | None = None
-        for batch in islice(self._endless(start), None if end is None else end - start):
-            before, sent = sent, self._sender.send(batch)
-            if not self._sender.beside:
-                yield sent.arrived()
-            elif before is not None:
-                yield before.arrived()
-        if sent is not None and self._sender.beside:
+        """From step `start` of the run on, endless or before `end`; read and sent ahead by a
+        thread."""
+        for sent in islice(self._endless(start), None if end is None else end - start):
             yield sent.arrived()
 
-    def _endless(self, start: int) -> Iterator[Batch]:
+    def _endless(self, start: int) -> Iterator[Sent]:
         epoch, within = divmod(start, self.plan.steps)
         while True:
-            part = self.dataset.batches(
+            yield from self.dataset.batches(
                 self.plan,
+                partial(self._send, epoch=epoch),
                 epoch=epoch,
                 rank=self.rank,
                 learners=self.learners,
                 start=within,
-                change=self._change(epoch),
             )
-            yield from part
             epoch, within = epoch + 1, 0
-
-    def _change(self, epoch: int) -> Change | None:
-        if (masks := self.masks) is None:
-            return None
-        return lambda features, examples: masks(features, epoch=epoch, examples=examples)
 
     def block(self, block: int) -> Sent:
         """Part `block` mod learners of step `block` // learners of the run."""
         step, part = divmod(block, self.learners)
         epoch, within = divmod(step, self.plan.steps)
         indices = self.plan.part(epoch=epoch, step=within, rank=part, learners=self.learners)
-        return self._sender.send(self.dataset.batch(within, indices, self._change(epoch)))
+        return self._send(indices, epoch=epoch)
 
     def example(self, *, step: int, rank: int) -> Example:
         """Any learner's part of any step."""
@@ -100,9 +90,26 @@ class Feed:
         """This rank's share of all examples, once, in batches (evaluation)."""
         first, last = (len(self.dataset) * r // learners for r in (rank, rank + 1))
         for start in range(first, last, EVALUATION_BATCH):
-            part = np.arange(start, min(start + EVALUATION_BATCH, last))
-            yield self.tensors(Batch(0, *self.dataset.gather(part)))
+            yield self.of(np.arange(start, min(start + EVALUATION_BATCH, last)))
 
-    def tensors(self, batch: Batch) -> Example:
-        """On the device, labels as the loss wants them."""
-        return self._sender.send(batch).arrived()
+    def of(self, indices: NDArray[np.int64]) -> Example:
+        """These subsequences, without masks."""
+        return self._sender.send(partial(self._made, indices)).arrived()
+
+    def _send(self, indices: NDArray[np.int64], *, epoch: int) -> Sent:
+        return self._sender.send(partial(self._made, indices, epoch=epoch))
+
+    def _made(self, indices: NDArray[np.int64], *, epoch: int | None = None) -> Example:
+        """On the device, labels as the loss wants them; with the masks of an epoch."""
+        masks = None if epoch is None else self.masks
+        if self._unpack is not None:
+            x, targets = self._unpack(self.dataset.stored(indices, pinned))
+            if masks is not None and epoch is not None:
+                for columns, covered in masks.covers(x.shape[1], epoch=epoch, examples=indices):
+                    x[:, :, columns].masked_fill_(asked(covered, self.device), 0.0)
+            return x, targets
+        features, labels = self.dataset.gather(indices)
+        if masks is not None and epoch is not None:
+            masks(features, epoch=epoch, examples=indices)
+        wanted = np.where(labels < 0, np.int64(IGNORE), labels)  # torch would start threads here
+        return torch.from_numpy(features).to(self.dtype), torch.from_numpy(wanted)

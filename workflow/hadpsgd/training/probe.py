@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hadpsgd.decentralized.core.buffers import Flat
-from hadpsgd.egs.dataset import Batch
 from hadpsgd.egs.shuffle import Permutation
 from hadpsgd.models.loss import IGNORE
 from hadpsgd.training.curvature import hessian_product, top_eigenvalue
@@ -140,7 +139,7 @@ class Probe:
         parameters = [slot.parameter for slot in self._flat.slots]
         for start in range(0, len(indices), TOGETHER):
             part = np.sort(indices[start : start + TOGETHER])
-            x, targets = self._feed.tensors(Batch(0, *self._feed.dataset.gather(part)))
+            x, targets = self._feed.of(part)
             torch.manual_seed(start)  # dropout's masks are those of every other time
             with torch.enable_grad():
                 found = torch.autograd.grad(self._module(x, targets), parameters)

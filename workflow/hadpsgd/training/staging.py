@@ -1,16 +1,14 @@
-"""Minibatches on their way to a device: from pinned memory, beside the work on those before."""
+"""Minibatches on their way to a device: beside the work on those before."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
-
-from hadpsgd.egs.dataset import Batch
-from hadpsgd.models.loss import IGNORE
 
 Example = tuple[Tensor, Tensor]
 """Features [subsequences, frames, dim] and pdf-ids [subsequences, frames], padding IGNORE."""
@@ -34,41 +32,34 @@ class Sent:
 
 
 class Sender:
-    """Sends minibatches to one device; on a GPU by a stream of its own.
+    """Sends minibatches to one device; to a GPU by a stream of its own.
 
-    Copies from pinned memory (`pinned`) are only asked for, so that they go on beside the kernels
-    of the minibatch before.
+    Copies from pinned memory (`pinned`) are only asked for, so that they and what is made of them
+    go on beside the kernels of the minibatch before.
     """
 
-    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.dtype = dtype
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
-    @property
-    def beside(self) -> bool:
-        """Whether a copy goes on beside other work."""
-        return self._stream is not None
-
-    def send(self, batch: Batch) -> Sent:
-        """Any thread may call it."""
+    def send(self, make: Callable[[], Example]) -> Sent:
+        """What `make` makes on the device; any thread may call it."""
         if self._stream is None:
-            return Sent(self._copied(batch))
+            return Sent(make())
         with torch.cuda.device(self.device), torch.cuda.stream(self._stream):
-            example = self._copied(batch)
+            example = make()
             return Sent(example, self._stream.record_event())
 
-    def _copied(self, batch: Batch) -> Example:
-        labels = torch.from_numpy(batch.labels).to(self.device, non_blocking=True).long()
-        features = torch.from_numpy(batch.features)
-        return (
-            features.to(self.device, non_blocking=True).to(self.dtype),
-            labels.masked_fill_(labels < 0, IGNORE),
-        )
 
-
-def pinned(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """An array that a GPU reads by itself; PyTorch keeps its memory for the next one."""
-    kind = torch.from_numpy(np.empty(0, dtype)).dtype
-    array: NDArray[Any] = torch.empty(shape, dtype=kind, pin_memory=True).numpy()
+def pinned(*shape: int) -> NDArray[np.uint8]:
+    """Bytes that a GPU reads by itself; PyTorch keeps their memory for the next minibatch."""
+    array: NDArray[np.uint8] = torch.empty(shape, dtype=torch.uint8, pin_memory=True).numpy()
     return array
+
+
+def asked(values: NDArray[Any], device: torch.device) -> Tensor:
+    """A copy on the device that is asked for and not waited for."""
+    tensor = torch.from_numpy(values)
+    if device.type == "cuda" and not tensor.is_pinned():
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
