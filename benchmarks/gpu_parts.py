@@ -11,8 +11,10 @@ import torch.nn.functional as F
 from gpu_tools import FRAMES, INPUT, PAPER, PDFS, Bench, clean, median_ms, precision
 from torch import Tensor
 
+from hadpsgd.decoding.network import log_likelihoods
 from hadpsgd.models import backend, fast, loss
 from hadpsgd.models.blstm import BLSTM
+from hadpsgd.models.long_input import hidden
 
 BATCH, CELLS, WIDTH = 8192, PAPER.cells, PAPER.projection
 N = BATCH * FRAMES
@@ -211,3 +213,20 @@ def decode(bench: Bench) -> None:
 
             bench.attempt("decode", f"{kind} {batch}", run)
             clean()
+    bench.attempt("decode", "one by one", lambda: one_by_one(bench, model, generator))
+
+
+def one_by_one(bench: Bench, model: BLSTM, generator: torch.Generator) -> None:
+    """Scores of utterances one after the other, on the host, as `hadpsgd decode` has them."""
+    lengths = torch.randint(200, 1501, (16,), generator=generator).tolist()
+    spoken = [torch.randn(length, INPUT) for length in lengths]
+    priors = torch.zeros(PDFS, device="cuda")
+
+    def scores() -> None:
+        for features in spoken:
+            log_likelihoods(model, hidden(model, features.cuda()), priors).cpu()
+
+    with torch.inference_mode():
+        ms, spread = median_ms(scores)
+    speed = round(sum(lengths) * 1000 / ms)
+    bench.add("decode", "fp32 one by one, to the host", frames_s=speed, ms=ms, spread=spread)
