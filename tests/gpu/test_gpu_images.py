@@ -21,7 +21,7 @@ def learner(_: int, wanted: Settings) -> None:
 
 
 @pytest.fixture(scope="module")
-def pictures(device: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return picture_folders.ready(tmp_path_factory.mktemp("pictures"))
 
 
