@@ -55,7 +55,8 @@ def write(folder: Path, size: int, dtype: str, per_shard: int, *, pdfs: int = 1)
     table = ArrayFile(folder / TABLE, (PARTS[1].dim,), layout.table_dtype)
     table.append(rng.normal(size=(SPEAKERS, PARTS[1].dim)))
     described = {"vectors": SPEAKERS, "dim": PARTS[1].dim, "sha256": table.close()}
-    describe(folder, layout, shards, np.ones(pdfs, np.int64), scales=scales, table=described)
+    describe(folder, layout, shards, np.ones(pdfs, np.int64), scales=scales, table=described,
+             bins=PARTS[2].dim)  # fmt: skip
 
 
 def rates(dataset: Dataset, plan: Plan) -> tuple[float, float]:

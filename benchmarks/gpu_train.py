@@ -20,6 +20,8 @@ import numpy as np
 import yaml
 from egs_reading import FRAMES, write
 
+MASKS = {"frequency_masks": 2, "frequency_width": 8, "time_masks": 1, "time_width": 5}
+
 
 def train(folder: Path, args: argparse.Namespace, *, batch: int, precision: str) -> str:
     """One run; a row of the table."""
@@ -32,6 +34,8 @@ def train(folder: Path, args: argparse.Namespace, *, batch: int, precision: str)
         "name": name,
         "results": str(folder / "results"),
         "corpus": {"kind": "builtin"},
+        "alignment": {"kind": "sat"},
+        "features": {"input": ["fmllr", "ivector", "logmel"]},
         "egs": {"frames": FRAMES},
         "model": {"layers": args.layers, "cells": args.cells, "projection": args.projection},
         "tracking": {"every_seconds": 0.5},
@@ -43,6 +47,8 @@ def train(folder: Path, args: argparse.Namespace, *, batch: int, precision: str)
             "readers": args.readers,
             "device": args.device,
             "learning_rate": {"base": 0.01, "base_batch": batch},
+            "spec_augment": MASKS if args.masks else {},
+            "ivector_dropout": 0.5 if args.masks else 0.0,
             "runs": [{"strategy": "single"}],
         },
     }
@@ -74,6 +80,7 @@ def main() -> None:
     parser.add_argument("--precision", nargs="+", default=["bf16"])
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--readers", type=int, default=4)
+    parser.add_argument("--masks", action="store_true", help="SpecAugment, dropout of i-vectors")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--cells", type=int, default=512)

@@ -194,11 +194,14 @@ class Dataset:
                 where=self.folder,
                 fix="Train with fewer learners, a larger batch or more data",
             )
+
+        def made(step: int) -> Made:
+            return read(plan.part(epoch=epoch, step=step, rank=rank, learners=learners))
+
         with ThreadPoolExecutor(1, "egs") as pool:
             waiting: deque[Future[Made]] = deque()
             for step in range(start, plan.steps):
-                part = plan.part(epoch=epoch, step=step, rank=rank, learners=learners)
-                waiting.append(pool.submit(read, part))
+                waiting.append(pool.submit(made, step))
                 if len(waiting) > ahead:
                     yield waiting.popleft().result()
             while waiting:
