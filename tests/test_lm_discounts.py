@@ -163,7 +163,7 @@ def test_the_command_makes_one(tmp_path: Path) -> None:
 
 
 def test_what_it_does_not_go_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["config", str(config(tmp_path, tool="lmplz", discounts=3))]) == 2
+    assert main(["config", str(config(tmp_path, tool="lmplz", discounts=1))]) == 2
     assert "lmplz always has three" in capsys.readouterr().err
     assert main(["config", str(config(tmp_path, discounts=2))]) == 2
     assert "lm.discounts" in capsys.readouterr().err

@@ -63,7 +63,7 @@ rule error_analysis:
         f"{OUT}/benchmarks/errors.{{run}}.tsv"
     conda:
         "../../envs/hadpsgd.yaml"
-    threads: THREADS
+    threads: shared_threads(max(1, len(DECODED)))
     resources:
         gres=one_gpu(CONFIG),
         mem_mb=lambda wildcards, attempt: 8000 * attempt,
@@ -137,7 +137,9 @@ rule track_training:
         f"{OUT}/tracked/{{run}}.training.json",
     log:
         f"{OUT}/logs/track_training.{{run}}.log",
-    priority: FIRST
+    # The run is there since its start. On few cores the next training of many processes comes
+    # first: beside this one of a single process would be begun, and then there is no room for it.
+    priority: 1.5
     conda:
         "../../envs/hadpsgd.yaml"
     resources:
@@ -157,6 +159,7 @@ use rule track_training as track_scores with:
         f"{OUT}/tracked/{{run}}.scores.json",
     log:
         f"{OUT}/logs/track_scores.{{run}}.log",
+    priority: FIRST
 
 
 # The tables of all runs, with each.

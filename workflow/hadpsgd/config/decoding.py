@@ -40,12 +40,12 @@ class Lm(Section):
     """An existing ARPA file (gzipped too) instead of training one. Without lm.sources, lm.order,
     lm.tool, lm.discounts and lm.cutoffs then stay at their defaults: another value is refused."""
     tool: Literal["kaldingram", "lmplz"] = "kaldingram"
-    """What trains: we ourselves, as the Python package kaldingram does (Kneser-Ney) but on arrays,
-    or KenLM's lmplz (modified Kneser-Ney) where it is installed."""
-    discounts: Literal[1, 3] = Field(1, json_schema_extra=DECIDES_IF_GIVEN)
-    """Discounts an order. 1: as Kaldi's make_kn_lm.py, backed off from. 3: for n-grams seen once,
-    twice and more often, interpolated (modified Kneser-Ney, as KenLM and SRILM's -kndiscount
-    -interpolate; lmplz has them always)."""
+    """What trains: we ourselves, on arrays (with one discount as the Python package kaldingram
+    does), or KenLM's lmplz where it is installed."""
+    discounts: Literal[1, 3] = 3
+    """Discounts an order. 3: for n-grams seen once, twice and more often, interpolated (modified
+    Kneser-Ney, as KenLM and SRILM's -kndiscount -interpolate; lmplz has them always). 1: as
+    Kaldi's make_kn_lm.py, backed off from."""
     cutoffs: list[Annotated[int, Field(ge=0)]] = Field(
         [0], min_length=1, json_schema_extra=DECIDES_IF_GIVEN
     )

@@ -41,7 +41,6 @@ def written(
         _model(size),
         _training(corpus, size, cluster),
         _graph(dictionary),
-        _lm(),
         _decoding(corpus),
     ]
     return "\n".join("\n".join(part) + "\n" for part in map(list, parts) if part)
@@ -171,11 +170,6 @@ def _graph(dictionary: Dictionary) -> Iterator[str]:
     if not dictionary.spelled:
         yield "graph:"
         yield "  pronunciation_probabilities: true  # and of silence, as aligned"
-
-
-def _lm() -> Iterator[str]:
-    yield "lm:"
-    yield "  discounts: 3  # modified Kneser-Ney: docs/benchmarks/small-data.md"
 
 
 def _decoding(corpus: Corpus) -> Iterator[str]:
