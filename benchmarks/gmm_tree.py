@@ -1,6 +1,6 @@
 """A tree of 32,000 leaves from statistics as large as those of 300 hours.
 
-    .venv/bin/python benchmarks/gmm_tree.py [--hours 300] [--leaves 32000]
+    .venv/bin/python benchmarks/gmm_tree.py [--hours 300] [--leaves 32000] [--one-root]
 
 Generated: 42 phones in Kaldi's four positions and silence; 30,000 words, used as often as Zipf's
 law says, in random order; every triphone that occurs three states with sums of 40 dimensions. What
@@ -128,6 +128,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hours", type=float, default=300)
     parser.add_argument("--leaves", type=int, default=32_000)
+    parser.add_argument("--one-root", action="store_true", help="all phones share one, and states")
     args = parser.parse_args()
     random = np.random.default_rng(1)
     topo = topology()
@@ -138,7 +139,8 @@ def main() -> None:
         with told("questions"):
             sets = phone_questions.automatic(stats, phone_sets(), 1) + extra_questions()
             asked = phone_questions.compiled(sets, topo, 3)
-        roots = [Root(phones=phones) for phones in phone_sets()]
+        sets_of_roots = [sum(phone_sets(), ())] if args.one_root else phone_sets()
+        roots = [Root(phones=phones) for phones in sets_of_roots]
         with told("tree"):
             built = build_tree(stats, roots, asked, topo, Growth(max_leaves=args.leaves))
         with told("first model"):

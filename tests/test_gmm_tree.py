@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hadpsgd import kaldi_io
 from hadpsgd.corpus.datadir import DataDir
@@ -214,6 +216,34 @@ def test_merges_are_the_cheapest() -> None:
     assert fresh.cheapest == pytest.approx(before - max(pairs))
     assert merge_number([fresh, Compartment([8], sums[:1], 0.01)], 9) == 4
     assert set(fresh.merged_into.values()) == {fresh.merged_into[0]}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 12), st.integers(0, 10**6), st.booleans())
+def test_merges_are_those_of_all_pairs(leaves: int, seed: int, alike: bool) -> None:
+    """Every cost measured before every merge; of equal ones (leaves drawn twice) the first pair."""
+    draws = np.random.default_rng(seed)
+    kinds = draws.integers(0, 3, leaves) if alike else np.arange(leaves)
+    frames = draws.normal(size=(leaves + 3, 6, 2)).cumsum(0)[kinds]
+    sums = np.concatenate([np.full((leaves, 1), 6.0), frames.sum(1), (frames**2).sum(1)], axis=1)
+    found = Compartment(list(range(10, 10 + leaves)), sums, 0.01)
+    groups: dict[int, list[int]] = {leaf: [leaf] for leaf in range(leaves)}
+    held = sums.copy()
+    for _ in range(leaves - 1):
+        pairs = {
+            (a, b): stats.objective(held[a], 0.01)
+            + stats.objective(held[b], 0.01)
+            - stats.objective(held[a] + held[b], 0.01)
+            for a, b in itertools.combinations(sorted(groups), 2)
+        }
+        kept, gone = min(pairs, key=lambda pair: (pairs[pair], pair))
+        assert found.cheapest == pairs[kept, gone]
+        held[kept] += held[gone]
+        groups[kept] += groups.pop(gone)
+        found.merge()
+        wanted = {10 + leaf: 10 + head for head, members in groups.items() for leaf in members}
+        assert found.merged_into == wanted
+    assert found.cheapest == np.inf
 
 
 def test_roots_file(tmp_path: Path) -> None:
