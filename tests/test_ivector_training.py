@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import ivector_stages as stages
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hadpsgd import kaldi_io
-from hadpsgd.cli import main
 from hadpsgd.config.ivector import Ivector, Ubm
-from hadpsgd.config.load import check
-from hadpsgd.corpus.datadir import DataDir, Utterance
+from hadpsgd.config.load import check, load
+from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.errors import UserError
-from hadpsgd.features import cmvn
 from hadpsgd.features.fusion import Fusion
 from hadpsgd.features.ivector import extractor, statistics, training, ubm, ubm_training
 from hadpsgd.features.ivector.train_command import train_extractor
@@ -240,48 +238,18 @@ class TestUbm:
 class TestCommands:
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
-        """Three speakers with a voice of their own, MFCC and CMVN; logmel to fuse with."""
-        rng = np.random.default_rng(0)
-        speaker_of = {f"s{s}-{u}": f"s{s}" for s in range(3) for u in range(4)}
-        said = {u: Utterance(id=u, speaker=s, recording=u) for u, s in speaker_of.items()}
-        data = DataDir(tmp_path / "data/train", said)
-        data.write(data.path)
-        for stream, dim in (("mfcc", 5), ("logmel", 8)):
-            sums = cmvn.SpeakerStatistics(speaker_of)
-            out = tmp_path / "feats" / stream / "train"
-            out.mkdir(parents=True)
-            with kaldi_io.Writer(ark=out / "feats.ark", scp=out / "feats.scp") as writer:
-                for utterance, speaker in speaker_of.items():
-                    base = np.sin(
-                        np.arange(150)[:, None] * (1 + int(speaker[1])) / 9 + np.arange(dim)
-                    )
-                    features = (base + rng.normal(0, 0.3, base.shape)).astype(np.float32)
-                    writer.write(utterance, features)
-                    sums.add(utterance, features)
-            kaldi_io.write_archive(out / "cmvn.ark", sums.items(), out / "cmvn.scp")
-        return tmp_path
-
-    def run(self, folder: Path, stage: str, out: str, *more: str, **options: object) -> int:
-        background = {"gaussians": 8, "sample_iterations": 4, "iterations": 2}
-        sizes = {"dim": 4, "input_dim": 6, "context": 1, "iterations": 3, "ubm": background}
-        ivector = sizes | options
-        features = {"input": ["ivector", "logmel"], "logmel": {"bins": 8}, "ivector": ivector}
-        self.config = check({"name": "t", "corpus": {"kind": "an4"}, "features": features}, "test")
-        (folder / "c.yaml").write_text(json.dumps(self.config.model_dump(mode="json")))
-        return main([stage, "--config", f"{folder}/c.yaml", "--data", f"{folder}/data/train",
-                     "--feats", f"{folder}/feats/mfcc/train", "--out", f"{folder}/{out}",
-                     "--jobs", "1", *more])  # fmt: skip
+        return stages.write(tmp_path)
 
     @pytest.mark.parametrize("per", ["speaker", "utterance", "online"])
     def test_from_features_to_the_fused_input(self, folder: Path, per: str) -> None:
-        assert self.run(folder, "ubm", "ubm") == 0
-        assert self.run(folder, "ivector-train", "ie", "--ubm", f"{folder}/ubm") == 0
+        assert stages.run(folder, "ubm", "ubm") == 0
+        assert stages.run(folder, "ivector-train", "ie", "--ubm", f"{folder}/ubm") == 0
         out = "feats/ivector/train"
         extractor_folder = ["--extractor", f"{folder}/ie"]
-        assert self.run(folder, "ivector-extract", out, *extractor_folder, per="speaker") == 0
-        assert self.run(folder, "ivector-extract", out, *extractor_folder, per=per) == 0
+        assert stages.run(folder, "ivector-extract", out, *extractor_folder, per="speaker") == 0
+        assert stages.run(folder, "ivector-extract", out, *extractor_folder, per=per) == 0
         data = DataDir.read(folder / "data/train", audio=False, text=False)
-        fusion = Fusion(self.config, folder / "feats", data)
+        fusion = Fusion(load(folder / "c.yaml"), folder / "feats", data)
         assert fusion.dims == {"ivector": 4, "logmel": 24}
         fused = dict(fusion)
         vectors = {name: np.unique(matrix[:, :4], axis=0) for name, matrix in fused.items()}
@@ -293,29 +261,29 @@ class TestCommands:
             np.testing.assert_array_equal(fused["s1-2"][:, :4], np.repeat(stored, 10, axis=0))
 
     def test_models_that_do_not_fit(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        assert self.run(folder, "ubm", "ubm") == 0
-        assert self.run(folder, "ivector-train", "ie", "--ubm", f"{folder}/ubm") == 0
-        assert self.run(folder, "ubm", "other", input_dim=5) == 0
+        assert stages.run(folder, "ubm", "ubm") == 0
+        assert stages.run(folder, "ivector-train", "ie", "--ubm", f"{folder}/ubm") == 0
+        assert stages.run(folder, "ubm", "other", input_dim=5) == 0
         (folder / "ie/final.dubm").write_bytes((folder / "other/final.dubm").read_bytes())
         capsys.readouterr()
         arguments = ["--extractor", f"{folder}/ie"]
-        assert self.run(folder, "ivector-extract", "x", *arguments) == 2
+        assert stages.run(folder, "ivector-extract", "x", *arguments) == 2
         assert "8 Gaussians of 6 dimensions, final.dubm 8 of 5" in capsys.readouterr().err
-        assert self.run(folder, "ivector-train", "ie2", "--ubm", f"{folder}/nowhere") == 2
+        assert stages.run(folder, "ivector-train", "ie2", "--ubm", f"{folder}/nowhere") == 2
         assert "no such file" in capsys.readouterr().err
 
     def test_online_vectors_of_other_utterances(self, folder: Path) -> None:
         out = folder / "feats/ivector/train"
         out.mkdir(parents=True)
-        self.run(folder, "ubm", "ubm")
+        stages.run(folder, "ubm", "ubm")
         data = DataDir.read(folder / "data/train", audio=False, text=False)
         with pytest.raises(UserError, match=r"0 of ivectors_spk.scp"):
-            Fusion(self.config, folder / "feats", data)
+            Fusion(load(folder / "c.yaml"), folder / "feats", data)
         vectors = ((name, np.zeros((9, 4), np.float32)) for name in data.utterances)
         kaldi_io.write_archive(out / "ivector_online.ark", vectors, out / "ivector_online.scp")
         with pytest.raises(UserError, match="ivector_period: no such file"):
-            Fusion(self.config, folder / "feats", data)
+            Fusion(load(folder / "c.yaml"), folder / "feats", data)
         (out / "ivector_period").write_text("10\n")
-        fusion = Fusion(self.config, folder / "feats", data)
+        fusion = Fusion(load(folder / "c.yaml"), folder / "feats", data)
         with pytest.raises(UserError, match="utterance s0-0: 9 i-vectors with a period of 10"):
             list(fusion)

@@ -14,6 +14,8 @@ from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.errors import UserError
 from hadpsgd.features.frontend import Frontend, Inputs
 from hadpsgd.features.ivector import extractor, statistics, training, ubm
+from hadpsgd.features.ivector.checkpoint import Checkpoint
+from hadpsgd.files import file_name
 from hadpsgd.parallel import add_jobs
 from hadpsgd.progress import tracked
 
@@ -34,7 +36,7 @@ def train_extractor(
     """Write final.ie, and copies of what it needs beside it; returns the auxiliary function.
 
     The auxiliary function is a frame's (divided by the scaled count), at the beginning of every
-    iteration; Kaldi logs the same.
+    iteration; Kaldi logs the same. After a kill it goes on with the iterations that are not done.
 
     Raises:
         UserError: features are missing or do not fit the UBM.
@@ -45,6 +47,7 @@ def train_extractor(
     inputs = Inputs(data, feats, frontend, config.features.max_skipped.of(data.path.name))
     check_dim(inputs, model)
     out.mkdir(parents=True, exist_ok=True)
+    checkpoint = Checkpoint(out.parent / f".{file_name(out.name)}.checkpoint")
     spool = statistics.Spool(out / ".statistics.tmp", gaussians=len(model), dim=model.dim)
     try:
         scatter = np.zeros((len(model), model.dim, model.dim))
@@ -52,12 +55,14 @@ def train_extractor(
             scatter += part if part is not None else 0.0
             for _, stats in piece:
                 spool.append(stats)
-        found = training.initial(model, dim=options.dim, seed=config.seed)
-        history = []
-        rounds = tracked(
-            range(options.iterations), options.iterations, what="ivector-train", unit="iterations"
+        min_count = training.MIN_COUNT * options.posterior_scale
+        found, history = checkpoint.begin(
+            training.initial(model, dim=options.dim, seed=config.seed),
+            scatter,
+            f"{options.iterations} {min_count}",
         )
-        for iteration in rounds:
+        left = range(len(history), options.iterations)
+        for iteration in tracked(left, len(left), what="ivector-train", unit="iterations"):
             sums = training.expect(found, spool, scatter)
             history.append(sums.auxf / sums.gamma.sum())
             print(
@@ -65,13 +70,14 @@ def train_extractor(
                 f"{history[-1]:.4f}",
                 file=sys.stderr,
             )
-            min_count = training.MIN_COUNT * options.posterior_scale
             found = training.update(found, sums, scatter, min_count)
+            checkpoint.save(found, history)
     finally:
         spool.close()
     frontend.write(out)
     ubm.write(out / "final.dubm", model)
     extractor.write(out / "final.ie", found)
+    checkpoint.remove()
     return history
 
 
