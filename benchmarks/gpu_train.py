@@ -1,6 +1,7 @@
 """`hadpsgd train` of the papers' model on one GPU, from examples on disk: frames a second.
 
-    PYTHONPATH=workflow python3 benchmarks/gpu_train.py --precision bf16 --batch 8192 1024 256
+    PYTHONPATH=workflow python3 benchmarks/gpu_train.py --batch 256 --steps 700
+    PYTHONPATH=workflow python3 benchmarks/gpu_train.py --batch 8192 --steps 40
 
 Writes examples of the papers' 260 inputs, in 8 bits, random but for many frames of pdf-id 0, and
 trains `single` on them for one epoch of --steps steps. Says what the run says: frames a second over
@@ -79,7 +80,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[8192, 1024, 256])
     parser.add_argument("--precision", nargs="+", default=["bf16"])
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--readers", type=int, default=4)
+    parser.add_argument("--readers", type=int, default=1)
     parser.add_argument("--masks", action="store_true", help="SpecAugment, dropout of i-vectors")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--layers", type=int, default=6)

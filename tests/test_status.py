@@ -56,6 +56,7 @@ rule gate:
     input: "quick"
     output: "gate"
     log: "gate.log"
+    priority: 1.5
     shell: "echo 'gate: 3 of 9 doors in 1 s, 3.0/s, 2 s left' > {log};"
            " while test ! -e open; do sleep 0.1; done; touch {output}"
 
@@ -140,6 +141,8 @@ def test_a_workflow_from_its_first_start_to_its_end(
         assert row(lines, "failed") == "failure  failure.log"
         assert row(lines, "left") == "1 after_gate"
         assert row(lines, "not made, since what they need failed") == "1 after_failure, 1 all"
+    recorded = (tmp_path / "results/few" / FILE).read_text()
+    assert '"priority":1.5' in recorded.replace(" ", "")  # of it hangs what is next
     assert shows("failed ")
     assert row(status(tmp_path, capsys), "interrupted") == "gate  gate.log"
     (tmp_path / "open").touch()

@@ -54,6 +54,8 @@ def test_inputs_are_those_of_a_processor(
     dataset = made(tmp_path, per=per, kind=kind, readers=2)
     indices = np.sort(np.random.default_rng(3).permutation(len(dataset))[:41])
     features, labels = dataset.gather(indices)
+    for one in indices[:3, None]:  # a part of one row is contiguous wherever it begins
+        np.testing.assert_allclose(unpacked(dataset, one)[0], dataset.gather(one)[0], atol=2e-6)
     x, targets = unpacked(dataset, indices, dtype)
     assert x.dtype == dtype and len(set(dataset.rows.shards(indices))) > 1
     np.testing.assert_allclose(x.numpy(), features, rtol=0, atol=TOLERANCE[dtype])

@@ -78,7 +78,7 @@ class Dataset:
 
         Args:
             folder: of `hadpsgd egs`.
-            readers: threads that read a batch and put its inputs together.
+            readers: threads that read a batch and put its inputs together (for a GPU read alone).
 
         Raises:
             UserError: no examples here, or a file is missing, truncated or of another shape.

@@ -13,6 +13,8 @@ class Compartment:
 
     What a merge costs is the log-likelihood lost by one Gaussian in place of two. Of every leaf the
     cheapest merge with one of those behind it is kept, not the costs of all pairs: 8 GB of 32,000.
+    A leaf whose partner is gone or changed keeps that cost: what is left for it costs no less, and
+    is looked for when nothing else is cheaper.
     """
 
     def __init__(self, leaves: list[int], sums: Doubles, floor: float) -> None:
@@ -23,6 +25,7 @@ class Compartment:
         self._alive = np.ones(len(leaves), np.bool_)
         self._costs = np.full(len(leaves), np.inf)
         self._partners = np.zeros(len(leaves), np.int64)
+        self._outdated = np.zeros(len(leaves), np.bool_)
         for place in range(len(leaves)):
             self._find(place)
 
@@ -39,35 +42,41 @@ class Compartment:
     def _find(self, place: int) -> None:
         """The cheapest merge of a leaf with one behind it."""
         behind = place + 1 + np.flatnonzero(self._alive[place + 1 :])
-        self._costs[place] = np.inf
+        self._costs[place], self._outdated[place] = np.inf, False
         if len(behind):
             costs = self._cost(place, behind)
             best = int(costs.argmin())
             self._costs[place], self._partners[place] = costs[best], behind[best]
 
+    def _first(self) -> int:
+        """Of the leaves with the cheapest merge the first."""
+        while self._outdated[place := int(self._costs.argmin())]:
+            self._find(place)
+        return place
+
     @property
     def cheapest(self) -> float:
         """Cost of the cheapest merge; infinite where none is left."""
-        return float(self._costs.min()) if self._costs.size else np.inf
+        return float(self._costs[self._first()]) if self._costs.size else np.inf
 
     def merge(self) -> None:
         """Do the cheapest merge."""
-        kept = int(self._costs.argmin())
+        kept = self._first()
         gone = int(self._partners[kept])
         self._sums[kept] += self._sums[gone]
         self._levels[kept] = objective(self._sums[kept], self._floor)
         self._into[self._into == gone] = kept
-        self._alive[gone], self._costs[gone] = False, np.inf
-        lost = self._alive & np.isin(self._partners, (kept, gone)) & np.isfinite(self._costs)
-        lost[kept] = True
-        for place in np.flatnonzero(lost).tolist():
-            self._find(place)
-        before = np.flatnonzero(self._alive[:kept] & ~lost[:kept])
-        costs = self._cost(kept, before)
-        less = (costs < self._costs[before]) | (
-            (costs == self._costs[before]) & (kept < self._partners[before])
-        )
-        self._costs[before[less]], self._partners[before[less]] = costs[less], kept
+        self._alive[gone], self._costs[gone], self._outdated[gone] = False, np.inf, False
+        lost = (self._partners == kept) | (self._partners == gone)
+        self._outdated |= lost & self._alive & np.isfinite(self._costs)
+        self._find(kept)
+        before = np.flatnonzero(self._alive[:kept])
+        costs, known = self._cost(kept, before), self._costs[before]
+        first = ~self._outdated[before] & (kept < self._partners[before])
+        less = (costs < known) | ((costs == known) & first)
+        better = before[less]
+        self._costs[better], self._partners[better] = costs[less], kept
+        self._outdated[better] = False
 
 
 def merge_below(compartments: list[Compartment], threshold: float) -> int:

@@ -40,7 +40,7 @@ class Planned:
     needed: bool
     after: list[str]
     threads: int
-    priority: int
+    priority: float
     outputs: list[str]
     logs: list[str]
     benchmark: str

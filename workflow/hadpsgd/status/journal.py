@@ -136,7 +136,7 @@ def _planned(workflow: Any) -> Iterator[Planned]:
             needed=needed,
             after=[numbers[other] for other in dag.job_dependencies(job)],
             threads=threads if isinstance(threads, int) else 1,
-            priority=priority if isinstance(priority, int) else 0,
+            priority=priority if isinstance(priority, int | float) else 0,
             outputs=[str(file) for file in job.output],
             logs=[str(file) for file in job.log],
             benchmark=str(job.benchmark or ""),

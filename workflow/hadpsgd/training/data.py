@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import partial
 from itertools import islice
 
@@ -56,7 +56,7 @@ class Feed:
         self._sender = Sender(device)
         self._unpack = Unpacker(dataset, device, dtype) if device.type == "cuda" else None
 
-    def batches(self, start: int, end: int | None = None) -> Iterator[Example]:
+    def batches(self, start: int, end: int | None = None) -> Generator[Example, None, None]:
         """From step `start` of the run on, endless or before `end`; read and sent ahead by a
         thread."""
         for sent in islice(self._endless(start), None if end is None else end - start):
@@ -111,5 +111,8 @@ class Feed:
         features, labels = self.dataset.gather(indices)
         if masks is not None and epoch is not None:
             masks(features, epoch=epoch, examples=indices)
-        wanted = np.where(labels < 0, np.int64(IGNORE), labels)  # torch would start threads here
-        return torch.from_numpy(features).to(self.dtype), torch.from_numpy(wanted)
+        # by NumPy: torch would start threads beside this one
+        wanted = np.where(labels < 0, np.int64(IGNORE), labels)
+        if self.dtype == torch.float64:
+            return torch.from_numpy(features.astype(np.float64)), torch.from_numpy(wanted)
+        return torch.from_numpy(features), torch.from_numpy(wanted)

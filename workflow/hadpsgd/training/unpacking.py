@@ -74,5 +74,6 @@ class Unpacker:
         """A field of rows [n, bytes], [n, ...]."""
         kind, offset = self.layout.row.fields[name][:2]  # type: ignore[index]
         base, shape = kind.subdtype or (kind, ())
-        found = raw[:, offset : offset + kind.itemsize].contiguous()
+        # a copy in any case: of one row a part is contiguous, but not where its type may begin
+        found = raw[:, offset : offset + kind.itemsize].clone(memory_format=torch.contiguous_format)
         return found.view(torch.from_numpy(np.empty(0, base)).dtype).view(-1, *shape)

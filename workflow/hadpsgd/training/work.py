@@ -10,7 +10,7 @@ member does its own part of the super-learner's block (`decentralized/core/follo
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,7 +85,7 @@ class OwnShare(Work):
         self.total = total
         self.progress = start
         self.over = start >= total
-        self._batches: Iterator[Example] = feed.batches(start, total)
+        self._batches = feed.batches(start, total)
 
     def __exit__(
         self,
@@ -93,7 +93,8 @@ class OwnShare(Work):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Nothing to let go of."""
+        """What was read ahead goes."""
+        self._batches.close()
 
     def take(self) -> Piece:
         """Never waits for other learners."""
