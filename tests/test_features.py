@@ -119,9 +119,23 @@ def test_windows_that_do_not_fit_are_left_out(samples: int, frames: int) -> None
     assert EXTRACTORS["logmel"](Features())(noise(1)[:samples]).shape == (frames, 40)
 
 
-def test_silence_is_floored_not_infinite() -> None:
-    silent = EXTRACTORS["logmel"](Features())(np.zeros(800, np.float32))
-    np.testing.assert_allclose(silent, np.log(np.finfo(np.float32).eps), rtol=1e-6)
+@pytest.mark.parametrize("offset", [0.0, 7.0])
+@pytest.mark.parametrize("kind", EXTRACTORS)
+def test_digital_silence_is_as_if_dithered(kind: str, offset: float) -> None:
+    """Windows in which nothing is; all others are as they were."""
+    samples = noise(1.0)
+    samples[2000:4000] = offset
+    extract = EXTRACTORS[kind](Features())
+    found, dithered = extract(samples, "a"), EXTRACTORS[kind](Features(dither=1.0))(samples, "a")
+    inside = slice(25, 48)
+    assert np.isfinite(found).all()
+    spread = dithered[inside].std(0)
+    assert (np.abs(found[inside].mean(0) - dithered[inside].mean(0)) < 1.5 * spread).all()
+    assert len(np.unique(found[inside], axis=0)) == 23
+    np.testing.assert_array_equal(found, extract(samples, "a"))
+    assert not np.array_equal(found[inside], extract(samples, "b")[inside])
+    np.testing.assert_allclose(found[:23], extract(samples[:2000], "b"), atol=1e-4)
+    np.testing.assert_allclose(found[50:], native(kind, samples, Features())[50:], atol=1e-3)
 
 
 def test_dither_depends_on_seed_and_utterance_alone() -> None:

@@ -42,7 +42,8 @@ class Features(Section):
     sample_rate: int = Field(8000, ge=8000, le=384_000)
     """Hz. Audio at another rate is refused (the an4 corpus is resampled when it is prepared)."""
     dither: float = Field(0.0, ge=0, le=32_768)
-    """Standard deviation of noise added to every sample (of 16 bits); 0 adds none."""
+    """Standard deviation of noise added to every sample (of 16 bits); 0 adds none, but 1 where all
+    samples of a window are the same (digital silence)."""
     logmel: Logmel = Logmel()
     mfcc: Mfcc = Mfcc()
     ivector: Ivector = Ivector()

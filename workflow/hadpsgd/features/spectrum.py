@@ -3,6 +3,10 @@
 Windows of 25 ms every 10 ms (Povey's window), only where a whole one fits (snip-edges), mean
 removed, preemphasis 0.97, padded to a power of two. Written with NumPy over whole utterances:
 kaldi-native-fbank takes a waveform sample by sample and a frame by call, which halves its speed.
+
+Windows of digital silence (all samples the same) get noise of one step of 16 bits, as Kaldi's
+default, dither of 1, gives it to all. Their log energies would be -16 where one step of noise has
+5: a few of them would move a speaker's mean and variance, and all that is normalised by these.
 """
 
 from __future__ import annotations
@@ -69,6 +73,7 @@ class Spectrum:
         if self._dither:
             windows = windows + self._dither * noise.standard_normal(windows.shape, np.float32)
         centred = windows - windows.mean(axis=1, keepdims=True)
+        self._fill_silence(centred, noise)
         framed = np.zeros((len(windows), self.padded), np.float32)
         inside = framed[:, : self.length]
         np.multiply(centred[:, :-1], -PREEMPHASIS, out=inside[:, 1:])
@@ -77,6 +82,14 @@ class Spectrum:
         inside *= self._window
         spectrum = scipy.fft.rfft(framed)
         return np.square(spectrum.real) + np.square(spectrum.imag)
+
+    def _fill_silence(self, centred: Matrix, noise: np.random.Generator) -> None:
+        """Noise in windows [n, length], without their means, in which nothing is."""
+        silent = np.flatnonzero(centred[:, 0] == 0)
+        silent = silent[~centred[silent].any(axis=1)]
+        if len(silent):
+            drawn = noise.standard_normal((len(silent), self.length), np.float32)
+            centred[silent] = drawn - drawn.mean(axis=1, keepdims=True)
 
 
 def mel_matrix(spectrum: Spectrum, *, bins: int, low_hz: float, high_hz: float) -> Matrix:
