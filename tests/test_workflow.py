@@ -132,6 +132,14 @@ def test_a_run_may_be_trained_alone(tmp_path: Path) -> None:
     assert {name: int(counts.get(name, 0)) for name in wanted} == wanted
 
 
+def test_a_wrong_config_is_one_line(tmp_path: Path) -> None:
+    """Without the lines of the Snakefile and of the package that it went through."""
+    ran = snakemake("-n", "--profile", "local", "--config", f"results={tmp_path}", "trainin={}")
+    assert ran.returncode == 1
+    [said] = [line for line in ran.stderr.splitlines() if not line.startswith("Using ")]
+    assert said.startswith("hadpsgd: error: config: unknown key 'trainin': did you mean 'training'")
+
+
 @pytest.mark.parametrize("one", [False, True])
 def test_a_choice_for_each_run_or_one_for_all_seeds(one: bool, tmp_path: Path) -> None:
     ran = snakemake(

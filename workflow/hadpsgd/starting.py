@@ -8,8 +8,8 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,16 @@ def default_config() -> str:
     Snakemake tells its targets only after the Snakefile is read.
     """
     return "config/paper_quick.yaml" if "paper" in sys.argv[1:] else "config/demo.yaml"
+
+
+@contextmanager
+def one_line() -> Iterator[None]:
+    """As a Snakefile is read: a UserError ends Snakemake with its one line, and no more."""
+    try:
+        yield
+    except UserError as error:
+        print(f"hadpsgd: error: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
 
 
 def before_start(workflow: Any, do: Callable[[], None]) -> None:

@@ -32,26 +32,28 @@ from hadpsgd.starting import (
     expand_parameters,
     hold,
     look_behind_ancient,
+    one_line,
     plans,
 )
 
 guard.announce()  # stages end with this process
 origin.announce()  # conda environments get the package that runs here
-# names the wrong key, which the JSON Schema does not
-SNAPSHOT = snapshot(workflow, with_site(workflow, config))
+with one_line():  # names the wrong key, which the JSON Schema does not
+    SNAPSHOT = snapshot(workflow, with_site(workflow, config))
 CONFIG = SNAPSHOT.config
 validate(
     CONFIG.model_dump(mode="json"), "../schemas/config.schema.json", set_default=False
 )
 OUT = f"{CONFIG.results}/{CONFIG.name}"
-plans(Path(OUT))
-announce_cost(workflow, CONFIG)
-# What a change makes again: of the settings, and of the files that stages read from outside.
-DEPENDS = stage_keys(CONFIG)
-DIGESTS = Digests(
-    CONFIG, out=Path(OUT), handed=SNAPSHOT.sources if SNAPSHOT.handed else None
-)
-NEEDS = StageNeeds(CONFIG)  # what stages ask of a scheduler, by hours of speech
+with one_line():
+    plans(Path(OUT))
+    announce_cost(workflow, CONFIG)
+    # What a change makes again: of the settings, and of the files that stages read from outside.
+    DEPENDS = stage_keys(CONFIG)
+    DIGESTS = Digests(
+        CONFIG, out=Path(OUT), handed=SNAPSHOT.sources if SNAPSHOT.handed else None
+    )
+    NEEDS = StageNeeds(CONFIG)  # what stages ask of a scheduler, by hours of speech
 GMM = stage_folders(CONFIG, OUT)  # of our own stages: none with Kaldi's alignments
 SETS = ["train", "dev", *CONFIG.tests]
 # Copies of training speech (corpus.speeds, corpus.noise) are a set of their own, for egs alone.
