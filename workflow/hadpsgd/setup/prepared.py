@@ -18,6 +18,8 @@ from hadpsgd.setup.words import ENGLISH, LETTERS, english, spelled
 MOST_UNKNOWN = 0.05
 """Share of running words without pronunciation that `corpus.max_oov` allows by default."""
 _NAMED = 5
+FEW_SPEAKERS = 3
+"""Fewer in train are told."""
 LONG_SECONDS = 60.0
 """Whose words are hard to find: models are trained from where words are taken to be."""
 
@@ -178,8 +180,10 @@ def told(corpus: Corpus, dictionary: Dictionary) -> Iterator[str]:
                 f"{name}: {len(speech.long)} longer than {LONG_SECONDS:.0f} s, which are hard to "
                 f"align: {', '.join(speech.long[:_NAMED])}; cut them into sentences"
             )
-    if len(corpus.sets["train"].speakers) == 1 and corpus.by_speaker:
-        yield "train: one speaker alone; who speaks otherwise will hardly be recognised"
+    speakers = len(corpus.sets["train"].speakers)
+    if speakers < FEW_SPEAKERS and corpus.by_speaker:
+        few = "one speaker alone" if speakers == 1 else f"{speakers} speakers alone"
+        yield f"train: {few}; who speaks otherwise will hardly be recognised"
     if not corpus.by_speaker:
         yield "too few speakers to split by: dev and test have speakers of train"
     for name, share in limits(dictionary.unknown, MOST_UNKNOWN).items():
