@@ -171,7 +171,7 @@ def spoil(path: Path, line: int, new: str) -> None:
 BAD = {
     "no column": (1, "name,words,speaker", "takes.csv:1: no column file and no column text"),
     "column twice": (1, "file,text,path", "'file' and 'path' are both the column file"),
-    "missing": (2, "my takes/none.wav,on,Ann", "takes.csv:2: .*none.wav: missing audio file"),
+    "missing": (2, "my takes/none.wav,on,Ann", "takes.csv:2: .*none.wav: missing .*table: relative paths begin at its"),
     "no audio": (2, "takes.csv,on,Ann", "takes.csv:2: .*not readable as audio"),
     "folder": (2, "my takes,on,Ann", "takes.csv:2: .*missing audio file"),
     "no text": (3, "my takes/Bob take 01.wav,,Bob", "takes.csv:3: no text for Bob take 01.wav"),
