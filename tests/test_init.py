@@ -139,7 +139,7 @@ def test_long_recordings_and_a_lonely_speaker_are_told(
 def test_sets_of_the_table_are_kept(tmp_path: Path) -> None:
     path = table(tmp_path)
     head, *rows = path.read_text().splitlines()
-    names = ["test", "validation", *["Train"] * 10]
+    names = ["test", "validation", *["Train"] * 5, *["training"] * 5]
     write_lines(
         path, [f"{head},split", *(f"{row},{name}" for row, name in zip(rows, names, strict=True))]
     )
@@ -272,6 +272,18 @@ def test_every_line_has_too_many_columns(
     *told, last = capsys.readouterr().err.splitlines()
     assert len(told) == 8 and "8 faults" in last
     assert all("columns instead of 3" in line for line in told)
+
+
+def test_one_wrong_value_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = table(tmp_path)
+    head, *rows = path.read_text().splitlines()
+    sets = ["test", "dev", "train", *["trian"] * 7, "", ""]
+    write_lines(path, [f"{head},set", *(f"{r},{s}" for r, s in zip(rows, sets, strict=True))])
+    assert init(tmp_path, "--csv", str(path)) == 2
+    first, second, last = capsys.readouterr().err.splitlines()
+    assert first == f"{path}:5: set 'trian', in 7 lines. Write train, dev or test"
+    assert second.startswith(f"{path}:12: no set, in 2 lines. Write one into every line")
+    assert "2 faults" in last
 
 
 def test_speakers_of_one_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
