@@ -171,7 +171,7 @@ def spoil(path: Path, line: int, new: str) -> None:
 BAD = {
     "no column": (1, "name,words,speaker", "takes.csv:1: no column file and no column text"),
     "column twice": (1, "file,text,path", "'file' and 'path' are both the column file"),
-    "missing": (2, "my takes/none.wav,on,Ann", "takes.csv:2: .*none.wav: missing .*table: relative paths begin at its"),
+    "missing": (2, "my takes/none.wav,on,Ann", "takes.csv:2: .*: missing.* begin at its folder"),
     "no audio": (2, "takes.csv,on,Ann", "takes.csv:2: .*not readable as audio"),
     "folder": (2, "my takes,on,Ann", "takes.csv:2: .*missing audio file"),
     "no text": (3, "my takes/Bob take 01.wav,,Bob", "takes.csv:3: no text for Bob take 01.wav"),
@@ -450,12 +450,39 @@ def test_a_config_that_init_did_not_write_is_kept(
     capsys.readouterr()
     assert init(tmp_path, "--csv", str(path), "--force") == 2
     told = capsys.readouterr().err.splitlines()
-    assert len(told) == 1 and "c.yaml: not as init wrote it" in told[0] and "--out" in told[0]
+    assert len(told) == 1 and "c.yaml: not as init wrote it" in told[0]
+    assert "Give --name OTHER: config, data and results of their own; or remove it" in told[0]
     assert config.read_bytes() == before
-    another = ("--out", str(tmp_path / "d.yaml"), "--data", str(tmp_path / "data"), "--force")
+    another = ("--out", str(tmp_path / "d.yaml"), "--data", str(tmp_path / "data2"), "--force",
+               "--name", "other")  # fmt: skip
     assert main(["init", "--csv", str(path), *another]) == 0
     assert main(["init", "--csv", str(path), *another]) == 0  # its own, and unchanged
     assert config.read_bytes() == before
+
+
+def test_what_another_config_has_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its data, which --force would replace, and its results, by their name."""
+    path = table(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    first = ("init", "--csv", path.name, "--name", "mine")
+    assert main([*first]) == 0
+    config = Path("mine.yaml")
+    config.write_text(config.read_text() + "# mine\n")
+    data = Path("data/mine/train/text").stat()
+    other = Path("other.yaml")
+    assert main([*first, "--out", str(other), "--force"]) == 2
+    told = capsys.readouterr().err
+    assert "data/mine: mine.yaml uses it. Give --name OTHER: config, data and results" in told
+    assert main([*first, "--out", str(other), "--data", "elsewhere"]) == 2
+    assert "mine.yaml: has the name mine, too. Give --name OTHER" in capsys.readouterr().err
+    assert not other.exists() and not Path("elsewhere").exists()
+    assert Path("data/mine/train/text").stat() == data
+    Path("notes.yaml").write_text("{")
+    assert main([*first[:3], "--name", "other"]) == 0  # as the line says
+    assert main([*first[:3], "--name", "other", "--force"]) == 0
+    assert Path("data/mine/train/text").stat() == data
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from hadpsgd.files import LONGEST_NAME, atomic_folder, sha256, write_text
 from hadpsgd.parallel import add_jobs
 from hadpsgd.setup import from_kaldi, from_lhotse, from_table
 from hadpsgd.setup.need import MADE
+from hadpsgd.setup.others import ANOTHER_NAME, check_others
 from hadpsgd.setup.prepared import Corpus, make_dictionary, told
 from hadpsgd.setup.questions import ask
 from hadpsgd.setup.sizes import size_for
@@ -70,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
     name = _name(args)
     out, data = args.out or Path(f"{name}.yaml"), args.data or Path("data") / name
     _check_free(out, data, args.force)
+    check_others(out, name=name, data=data)
     _make(args, name, out, data)
     return 0
 
@@ -109,7 +111,7 @@ def _check_free(out: Path, data: Path, force: bool) -> None:
     if out.is_dir():
         raise UserError("is a folder", where=out, fix="Name a file: --out FILE.yaml")
     if out.exists() and sha256(out) != _written_before(data):
-        fix = "Name another: --out FILE.yaml; or remove it"
+        fix = f"{ANOTHER_NAME}; or remove it"
         raise UserError("not as init wrote it; it is kept", where=out, fix=fix)
 
 
