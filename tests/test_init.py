@@ -197,6 +197,21 @@ def test_a_bad_table_is_told_in_one_line(
     assert not (tmp_path / "c.yaml").exists() and not (tmp_path / "data").exists()
 
 
+def test_a_failure_leaves_no_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither data/ nor another above it; one that was there stays."""
+    path = table(tmp_path)
+    spoil(path, 2, "none.wav,on,Ann")
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "--csv", path.name, "--name", "mine"]) == 2
+    assert not Path("data").exists()
+    Path("there").mkdir()
+    assert main(["init", "--csv", path.name, "--data", "there/a/b/c"]) == 2
+    assert Path("there").is_dir() and not list(Path("there").iterdir())
+    assert "Permission" not in capsys.readouterr().err
+
+
 def test_every_fault_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = table(tmp_path)
     for rows, rate in (

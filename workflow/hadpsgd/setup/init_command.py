@@ -9,6 +9,8 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hadpsgd.config import load
@@ -123,8 +125,21 @@ def _written_before(data: Path) -> str | None:
         return None
 
 
+@contextmanager
+def _no_empty_folders(data: Path) -> Iterator[None]:
+    """A failure removes the folders above `data` that were made for it."""
+    made = [folder for folder in data.absolute().parents if not folder.exists()]
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # not made yet, or no longer empty
+            for folder in made:
+                folder.rmdir()
+        raise
+
+
 def _make(args: argparse.Namespace, name: str, out: Path, data: Path) -> None:
-    with atomic_folder(data) as folder:
+    with _no_empty_folders(data), atomic_folder(data) as folder:
         corpus = _corpus(args, folder, data)
         dictionary = make_dictionary(
             corpus, wanted=args.lexicon, folder=folder / "dict", named=data / "dict"
