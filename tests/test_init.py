@@ -409,7 +409,9 @@ def test_words_that_train_lacks_are_counted(
     rows[0] = "my takes/Ann take 00.wav,turn everything on,Ann"
     write_lines(path, [f"{head},set", *(f"{r},{s}" for r, s in zip(rows, sets, strict=True))])
     assert init(tmp_path, "--csv", str(path)) == 0
-    assert "test: about 34 % of the words have no pronunciation" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "test: 1 of 3 words (33.3 %) have no pronunciation and cannot be recognised: " in told
+    assert "recognised: everything; more text" in told and "dev: 0 of" not in told
     config, section, _ = corpus(tmp_path)
     assert section.max_oov.of("test") == 0.34 and section.max_oov.of("dev") == 0.05
     assert config.decoding.max_failed.of("test") == 1.0  # its one utterance
@@ -419,6 +421,29 @@ def test_words_that_train_lacks_are_counted(
     _, section, out = corpus(tmp_path)
     assert section.max_oov.of("test") == 0.05
     assert (out / "lm" / "train.txt").read_text() == "everything please\n"
+
+
+def test_few_words_that_train_lacks_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Fewer than max_oov allows, too; ten of them, the most frequent first."""
+    path = table(tmp_path)
+    head, *rows = path.read_text().splitlines()
+    sets = ["test", "dev", *["train"] * 10]
+    known, new = "turn it on " * 100, " ".join(f"w{chr(97 + i)}" for i in range(11))
+    rows[0] = f"my takes/Ann take 00.wav,{known}{new} wk,Ann"
+    rows[1] = f"my takes/Bob take 01.wav,{'off ' * 99},Bob"
+    write_lines(path, [f"{head},set", *(f"{r},{s}" for r, s in zip(rows, sets, strict=True))])
+    assert init(tmp_path, "--csv", str(path)) == 0
+    told = capsys.readouterr().out
+    assert "test: 12 of 312 words (3.8 %) have no pronunciation and cannot" in told
+    assert ": wk, wa, wb, wc, wd, we, wf, wg, wh, wi, ...; more text" in told
+    assert "dev: only 99 words; scale and penalty are chosen on them: give it more" in told
+    _, section, _ = corpus(tmp_path)
+    assert section.max_oov.of("test") == 0.05
+    write_lines(path, path.read_text().replace("off off", "off off off", 1).splitlines())
+    assert init(tmp_path, "--csv", str(path), "--force") == 0
+    assert "dev: only" not in capsys.readouterr().out
 
 
 def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
