@@ -80,8 +80,13 @@ def test_paths_of_the_config(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     """Each by its key: folders, files of data directories, and audio."""
     sets = {name: str(make_data(tmp_path / name)) for name in ("train", "dev", "test")}
     lexicon = tmp_path / "train" / "lexicon.txt"
-    corpus = {"kind": "kaldi", "train": sets["train"], "dev": sets["dev"], "dict_dir": str(lexicon)}
-    corpus |= {"tests": {"test": {"data": sets["test"], "recordings": ["*"]}}}
+    corpus: dict[str, object] = {
+        "kind": "kaldi",
+        "train": sets["train"],
+        "dev": sets["dev"],
+        "tests": {"test": {"data": sets["test"], "recordings": ["*"]}},
+        "dict_dir": str(lexicon),
+    }
 
     def failed(**changes: object) -> dict[str, str]:
         lm = {"sources": {"web": str(lexicon)}}
@@ -106,8 +111,11 @@ def test_paths_of_the_config(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert found.keys() == {"corpus.dev", "corpus.tests.test"}
     assert "no file text. Name a Kaldi data directory" in found["corpus.dev"]
     assert "call.wav: missing audio file" in found["corpus.tests.test"]
-    pipes = tmp_path / "test" / "data" / "train" / "wav.scp"
-    pipes.write_text("call-A sox a |\ncall-B sox b |\n")
+    (tmp_path / "test" / "audio" / "call.wav").touch()
+    last = tmp_path / "test" / "data" / "train" / "wav.scp"
+    last.write_text("call-A audio/call.wav\ncall-B audio/none.wav\n")
+    assert failed().keys() == {"corpus.dev", "corpus.tests.test"}
+    last.write_text("call-A sox a |\ncall-B sox b |\n")
     assert failed().keys() == {"corpus.dev"}
 
 

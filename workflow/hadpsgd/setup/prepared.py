@@ -196,9 +196,9 @@ def told(corpus: Corpus, dictionary: Dictionary) -> Iterator[str]:
         yield f"train: {few}; who speaks otherwise will hardly be recognised"
     if not corpus.by_speaker:
         yield "too few speakers to split by: dev and test have speakers of train"
-    if (few := corpus.sets["dev"].words.total()) < FEW_DEV_WORDS:
+    if (said := corpus.sets["dev"].words.total()) < FEW_DEV_WORDS:
         yield (
-            f"dev: only {few} words; scale and penalty are chosen on them: give it more speech, "
+            f"dev: only {said} words; scale and penalty are chosen on them: give it more speech, "
             f"of {FEW_DEV_WORDS} words at least"
         )
     for name, words in dictionary.unknown_words.items():
