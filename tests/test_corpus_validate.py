@@ -101,7 +101,12 @@ CASES: list[tuple[str, Callable[[Path], object], list[str]]] = [
     ("truncated wav", truncate, ["100 of 320000 bytes are missing"] * 2),
     ("cut in the header", truncate_header, ["truncated audio: no data chunk"] * 2),
     ("empty wav", lambda d: wav(d).write_bytes(b""), ["truncated audio: empty file"] * 2),
-    ("wrong rate", other_rate, ["sample rate 16000 Hz instead of 8000"] * 2),
+    (
+        "wrong rate",
+        other_rate,
+        ["sample rate 16000 Hz instead of 8000. Resample it or set features.sample_rate: 16000"]
+        * 2,
+    ),
     ("not audio", not_audio, ["not readable as audio"] * 2),
     ("a pipe", line("wav.scp", "call-A audio/call.wav", "call-A cat x |"), ["is not run"]),
     ("empty transcript", line("text", "ann-2 bye", "ann-2"), ["empty transcript of utterance"]),
@@ -406,3 +411,13 @@ def test_what_no_stm_can_say(data: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_command_on_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", str(tmp_path / "nowhere")]) == 2
     assert "no such data directory" in capsys.readouterr().err
+
+
+def test_the_command_names_its_own_option_for_another_rate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = make_data(tmp_path)
+    assert main(["validate", str(data), "--sample-rate", "16000"]) == 2
+    told = capsys.readouterr().err
+    assert f"{RATE} Hz instead of 16000. Resample it or give --sample-rate {RATE}\n" in told
+    assert main(["validate", str(data), "--sample-rate", str(RATE)]) == 0

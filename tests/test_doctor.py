@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from corpus_data import make_data
 from slurm_cluster import Slurm
 
 from hadpsgd.cli import main
@@ -73,6 +74,49 @@ def test_wrong_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["doctor", "--hours", "-1"]) == 2
     assert main(["doctor", "--config", str(tmp_path / "none.yaml")]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_paths_of_the_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each by its key: folders, files of data directories, and audio."""
+    sets = {name: str(make_data(tmp_path / name)) for name in ("train", "dev", "test")}
+    lexicon = tmp_path / "train" / "lexicon.txt"
+    corpus: dict[str, object] = {
+        "kind": "kaldi",
+        "train": sets["train"],
+        "dev": sets["dev"],
+        "tests": {"test": {"data": sets["test"], "recordings": ["*"]}},
+        "dict_dir": str(lexicon),
+    }
+
+    def failed(**changes: object) -> dict[str, str]:
+        lm = {"sources": {"web": str(lexicon)}}
+        config = write(tmp_path, **{"corpus": corpus, "lm": lm} | changes)
+        _, found = doctor(capsys, "--config", str(config))
+        assert ("inputs" in found) == (not any(line.startswith("fail") for line in found.values()))
+        return {what: line for what, line in found.items() if line.startswith("fail")}
+
+    assert failed() == {}
+    gone = f"{sets['dev']}v"
+    assert failed(corpus=corpus | {"dev": gone}) == {
+        "corpus.dev": f"fail  corpus.dev: {gone}: no such file or folder. "
+        "Correct the path in the config"
+    }
+    assert failed(corpus=corpus | {"dict_dir": gone, "lm_text": gone}).keys() == {
+        "corpus.dict_dir", "corpus.lm_text",
+    }  # fmt: skip
+    assert failed(lm={"sources": {"web": gone}}).keys() == {"lm.sources.web"}
+    (tmp_path / "test" / "audio" / "call.wav").unlink()
+    (tmp_path / "dev" / "data" / "train" / "text").unlink()
+    found = failed()
+    assert found.keys() == {"corpus.dev", "corpus.tests.test"}
+    assert "no file text. Name a Kaldi data directory" in found["corpus.dev"]
+    assert "call.wav: missing audio file" in found["corpus.tests.test"]
+    (tmp_path / "test" / "audio" / "call.wav").touch()
+    last = tmp_path / "test" / "data" / "train" / "wav.scp"
+    last.write_text("call-A audio/call.wav\ncall-B audio/none.wav\n")
+    assert failed().keys() == {"corpus.dev", "corpus.tests.test"}
+    last.write_text("call-A sox a |\ncall-B sox b |\n")
+    assert failed().keys() == {"corpus.dev"}
 
 
 def test_open_files() -> None:

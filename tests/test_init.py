@@ -22,9 +22,10 @@ from hadpsgd.config.corpus import Kaldi
 from hadpsgd.corpus.datadir import DataDir
 
 
-def test_a_table_becomes_a_corpus(tmp_path: Path) -> None:
+def test_a_table_becomes_a_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert init(tmp_path, "--csv", str(table(tmp_path))) == 0
     config, _, out = corpus(tmp_path)
+    assert "train: 2 speakers alone; who" in capsys.readouterr().out
     sets = {name: DataDir.read(out / "data" / name) for name in ("train", "dev", "test")}
     speakers = [speaker for data in sets.values() for speaker in data.speakers]
     assert sorted(speakers) == sorted(SPEAKERS)  # each in one set
@@ -138,7 +139,7 @@ def test_long_recordings_and_a_lonely_speaker_are_told(
 def test_sets_of_the_table_are_kept(tmp_path: Path) -> None:
     path = table(tmp_path)
     head, *rows = path.read_text().splitlines()
-    names = ["test", "validation", *["Train"] * 10]
+    names = ["test", "validation", *["Train"] * 5, *["training"] * 5]
     write_lines(
         path, [f"{head},split", *(f"{row},{name}" for row, name in zip(rows, names, strict=True))]
     )
@@ -158,7 +159,7 @@ def test_one_speaker_is_split_by_utterance(
     _, _, out = corpus(tmp_path)
     ids = [name for part in ("train", "dev", "test") for name in said(out, part)]
     assert len(set(ids)) == len(ids) == 12
-    assert min(len(said(out, part)) for part in ("dev", "test")) == 2  # a tenth at least
+    assert [len(said(out, part)) for part in ("dev", "test")] == [1, 1]  # nearest to a tenth
 
 
 def spoil(path: Path, line: int, new: str) -> None:
@@ -170,7 +171,7 @@ def spoil(path: Path, line: int, new: str) -> None:
 BAD = {
     "no column": (1, "name,words,speaker", "takes.csv:1: no column file and no column text"),
     "column twice": (1, "file,text,path", "'file' and 'path' are both the column file"),
-    "missing": (2, "my takes/none.wav,on,Ann", "takes.csv:2: .*none.wav: missing audio file"),
+    "missing": (2, "my takes/none.wav,on,Ann", "takes.csv:2: .*: missing.* begin at its folder"),
     "no audio": (2, "takes.csv,on,Ann", "takes.csv:2: .*not readable as audio"),
     "folder": (2, "my takes,on,Ann", "takes.csv:2: .*missing audio file"),
     "no text": (3, "my takes/Bob take 01.wav,,Bob", "takes.csv:3: no text for Bob take 01.wav"),
@@ -194,6 +195,21 @@ def test_a_bad_table_is_told_in_one_line(
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 1 and re.search(message, told[0]), told
     assert not (tmp_path / "c.yaml").exists() and not (tmp_path / "data").exists()
+
+
+def test_a_failure_leaves_no_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither data/ nor another above it; one that was there stays."""
+    path = table(tmp_path)
+    spoil(path, 2, "none.wav,on,Ann")
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "--csv", path.name, "--name", "mine"]) == 2
+    assert not Path("data").exists()
+    Path("there").mkdir()
+    assert main(["init", "--csv", path.name, "--data", "there/a/b/c"]) == 2
+    assert Path("there").is_dir() and not list(Path("there").iterdir())
+    assert "Permission" not in capsys.readouterr().err
 
 
 def test_every_fault_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -271,6 +287,18 @@ def test_every_line_has_too_many_columns(
     *told, last = capsys.readouterr().err.splitlines()
     assert len(told) == 8 and "8 faults" in last
     assert all("columns instead of 3" in line for line in told)
+
+
+def test_one_wrong_value_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = table(tmp_path)
+    head, *rows = path.read_text().splitlines()
+    sets = ["test", "dev", "train", *["trian"] * 7, "", ""]
+    write_lines(path, [f"{head},set", *(f"{r},{s}" for r, s in zip(rows, sets, strict=True))])
+    assert init(tmp_path, "--csv", str(path)) == 2
+    first, second, last = capsys.readouterr().err.splitlines()
+    assert first == f"{path}:5: set 'trian', in 7 lines. Write train, dev or test"
+    assert second.startswith(f"{path}:12: no set, in 2 lines. Write one into every line")
+    assert "2 faults" in last
 
 
 def test_speakers_of_one_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -381,7 +409,9 @@ def test_words_that_train_lacks_are_counted(
     rows[0] = "my takes/Ann take 00.wav,turn everything on,Ann"
     write_lines(path, [f"{head},set", *(f"{r},{s}" for r, s in zip(rows, sets, strict=True))])
     assert init(tmp_path, "--csv", str(path)) == 0
-    assert "test: about 34 % of the words have no pronunciation" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "test: 1 of 3 words (33.3 %) have no pronunciation and cannot be recognised: " in told
+    assert "recognised: everything; more text" in told and "dev: 0 of" not in told
     config, section, _ = corpus(tmp_path)
     assert section.max_oov.of("test") == 0.34 and section.max_oov.of("dev") == 0.05
     assert config.decoding.max_failed.of("test") == 1.0  # its one utterance
@@ -391,6 +421,29 @@ def test_words_that_train_lacks_are_counted(
     _, section, out = corpus(tmp_path)
     assert section.max_oov.of("test") == 0.05
     assert (out / "lm" / "train.txt").read_text() == "everything please\n"
+
+
+def test_few_words_that_train_lacks_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Fewer than max_oov allows, too; ten of them, the most frequent first."""
+    path = table(tmp_path)
+    head, *rows = path.read_text().splitlines()
+    sets = ["test", "dev", *["train"] * 10]
+    known, new = "turn it on " * 100, " ".join(f"w{chr(97 + i)}" for i in range(11))
+    rows[0] = f"my takes/Ann take 00.wav,{known}{new} wk,Ann"
+    rows[1] = f"my takes/Bob take 01.wav,{'off ' * 99},Bob"
+    write_lines(path, [f"{head},set", *(f"{r},{s}" for r, s in zip(rows, sets, strict=True))])
+    assert init(tmp_path, "--csv", str(path)) == 0
+    told = capsys.readouterr().out
+    assert "test: 12 of 312 words (3.8 %) have no pronunciation and cannot" in told
+    assert ": wk, wa, wb, wc, wd, we, wf, wg, wh, wi, ...; more text" in told
+    assert "dev: only 99 words; scale and penalty are chosen on them: give it more" in told
+    _, section, _ = corpus(tmp_path)
+    assert section.max_oov.of("test") == 0.05
+    write_lines(path, path.read_text().replace("off off", "off off off", 1).splitlines())
+    assert init(tmp_path, "--csv", str(path), "--force") == 0
+    assert "dev: only" not in capsys.readouterr().out
 
 
 def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -437,12 +490,39 @@ def test_a_config_that_init_did_not_write_is_kept(
     capsys.readouterr()
     assert init(tmp_path, "--csv", str(path), "--force") == 2
     told = capsys.readouterr().err.splitlines()
-    assert len(told) == 1 and "c.yaml: not as init wrote it" in told[0] and "--out" in told[0]
+    assert len(told) == 1 and "c.yaml: not as init wrote it" in told[0]
+    assert "Give --name OTHER: config, data and results of their own; or remove it" in told[0]
     assert config.read_bytes() == before
-    another = ("--out", str(tmp_path / "d.yaml"), "--data", str(tmp_path / "data"), "--force")
+    another = ("--out", str(tmp_path / "d.yaml"), "--data", str(tmp_path / "data2"), "--force",
+               "--name", "other")  # fmt: skip
     assert main(["init", "--csv", str(path), *another]) == 0
     assert main(["init", "--csv", str(path), *another]) == 0  # its own, and unchanged
     assert config.read_bytes() == before
+
+
+def test_what_another_config_has_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its data, which --force would replace, and its results, by their name."""
+    path = table(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    first = ("init", "--csv", path.name, "--name", "mine")
+    assert main([*first]) == 0
+    config = Path("mine.yaml")
+    config.write_text(config.read_text() + "# mine\n")
+    data = Path("data/mine/train/text").stat()
+    other = Path("other.yaml")
+    assert main([*first, "--out", str(other), "--force"]) == 2
+    told = capsys.readouterr().err
+    assert "data/mine: mine.yaml uses it. Give --name OTHER: config, data and results" in told
+    assert main([*first, "--out", str(other), "--data", "elsewhere"]) == 2
+    assert "mine.yaml: has the name mine, too. Give --name OTHER" in capsys.readouterr().err
+    assert not other.exists() and not Path("elsewhere").exists()
+    assert Path("data/mine/train/text").stat() == data
+    Path("notes.yaml").write_text("{")
+    assert main([*first[:3], "--name", "other"]) == 0  # as the line says
+    assert main([*first[:3], "--name", "other", "--force"]) == 0
+    assert Path("data/mine/train/text").stat() == data
 
 
 @pytest.mark.parametrize(

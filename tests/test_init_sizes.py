@@ -32,6 +32,7 @@ def test_split(drawn: list[tuple[int, float]]) -> None:
     if by_speaker:
         of = {(pieces[name].speaker, place) for name, place in sets.items()}
         assert len(of) == len(names)
+        assert len(names) < 5 or 2 * [place for _, place in of].count("train") > len(names)
     units: dict[str, float] = {}
     for name, piece in pieces.items():
         unit = piece.speaker if by_speaker else name
@@ -42,6 +43,25 @@ def test_split(drawn: list[tuple[int, float]]) -> None:
     longest = max(units.values()) / sum(units.values())
     for place in ("dev", "test"):
         assert shares[place] <= HELD_OUT + longest + 1e-9  # at most one speaker too many
+
+
+def test_a_long_recording_leaves_train_its_speakers() -> None:
+    """A tenth of all speech is then more than most speakers have."""
+    spoken = {"a": 18.0, "b": 19.0, "c": 19.9, "d": 21.0, "e": 38.0, "f": 49.0, "g": 235.0}
+    pieces = {
+        f"{name}-{i}": Piece(name, seconds / 10) for name, seconds in spoken.items()
+        for i in range(10)
+    }  # fmt: skip
+    sets, by_speaker = split(pieces)
+    of = {pieces[name].speaker: place for name, place in sets.items()}
+    assert by_speaker
+    assert of == dict.fromkeys("defg", "train") | {"a": "dev", "b": "test", "c": "dev"}
+
+
+def test_a_set_that_is_all_but_full_takes_no_further_speaker() -> None:
+    spoken = {f"s{i:02d}": seconds for i, seconds in enumerate([98, 98, *[120] * 6, 64 + 120])}
+    sets, _ = split({name: Piece(name, seconds) for name, seconds in spoken.items()})
+    assert sorted(name for name, place in sets.items() if place != "train") == ["s00", "s01"]
 
 
 def test_too_few_to_split() -> None:

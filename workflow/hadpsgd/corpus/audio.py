@@ -19,6 +19,8 @@ from hadpsgd.errors import UserError
 from hadpsgd.files import is_file
 
 INT16 = 32768.0
+CORRECT_PATH = "Correct wav.scp (docs/corpora.md says where relative paths begin)"
+"""What to do about a file that is missing."""
 # lengths that a program writing to a pipe leaves in the header
 _UNKNOWN_LENGTH = (0, 0x7FFFFFFF, 0x7FFFF000, 0x7FFFF024, 0xFFFFFFFF)
 _GUESSED = 0.01, 8192
@@ -97,8 +99,7 @@ def open_audio(location: str, *, allow_pipes: bool = False) -> soundfile.SoundFi
         return _open(io.BytesIO(content), location)
     path = Path(location)
     if not is_file(path):
-        fix = "Correct wav.scp (docs/corpora.md says where relative paths begin)"
-        raise UserError("missing audio file", where=location, fix=fix)
+        raise UserError("missing audio file", where=location, fix=CORRECT_PATH)
     if _is_shortened(path):
         raise UserError(
             "a Sphere file compressed by shorten, which is not read here",

@@ -50,6 +50,8 @@ class Checks:
     """What a data directory is held against."""
 
     sample_rate: int = 8000
+    other_rate: str = "Resample it or set features.sample_rate: {rate}"
+    """What to do about a recording of another rate."""
     lexicon: Container[str] | None = None
     """Words that transcripts may use; None does not look at them."""
     max_oov: float = 0.0
@@ -175,7 +177,7 @@ def _check_audio(data: DataDir, checks: Checks, report: Report) -> float:
             return UserError(
                 f"sample rate {found.rate} Hz instead of {checks.sample_rate}",
                 where=f"{place}: {recording}: {location}",
-                fix="Resample it or set features.sample_rate",
+                fix=checks.other_rate.format(rate=found.rate),
             )
         return found
 

@@ -57,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
     lexicon = read_lexicon(args.lexicon, faults.append) if args.lexicon else None
     checks = Checks(
         sample_rate=args.sample_rate,
+        other_rate="Resample it or give --sample-rate {rate}",
         lexicon=lexicon,
         case=args.case,
         max_oov=args.max_oov,

@@ -12,7 +12,7 @@ from hadpsgd.config import Config, load
 from hadpsgd.config.tracking import Tracking
 from hadpsgd.errors import UserError
 from hadpsgd.numeric import real
-from hadpsgd.setup import cluster, machine, places
+from hadpsgd.setup import cluster, inputs, machine, places
 from hadpsgd.setup.findings import Finding
 from hadpsgd.setup.need import bytes_needed, hours_known
 from hadpsgd.setup.start import PROFILES
@@ -46,6 +46,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _findings(config: Config | None, kind: str, hours: float | None) -> Iterator[Finding]:
     yield from machine.check()
+    if config:
+        yield from inputs.check(config)
     results = Path(config.results if config else "results")
     writing = places.writing(results)
     yield writing

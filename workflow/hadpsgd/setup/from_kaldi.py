@@ -74,7 +74,13 @@ def read(
         UserError: a file is missing, or one directory has fewer than three utterances.
     """
     rate = _rate(next(iter(found.values())), places, allow_pipes)
-    checks = Checks(sample_rate=rate, allow_pipes=allow_pipes, threads=threads, places=places)
+    checks = Checks(
+        sample_rate=rate,
+        other_rate=_ONE_RATE,
+        allow_pipes=allow_pipes,
+        threads=threads,
+        places=places,
+    )
     told = _told(report, places)
     summaries = {name: validate(path, checks, told) for name, path in found.items()}
     if "" in found:
@@ -96,12 +102,11 @@ def read(
 
 
 def _told(report: Report, places: Mapping[str, str]) -> Report:
-    """Faults as they are told before there is a config: a manifest's line once, though it has
-    two channels, and no key that is to be set."""
+    """Faults as they are told: a manifest's line once, though it has two channels."""
     said: set[str] = set()
 
     def told(fault: UserError) -> None:
-        line = str(fault).replace("Resample it or set features.sample_rate", _ONE_RATE)
+        line = str(fault)
         side = _SIDE.match(line)
         if side and places.get(side["recording"]) == side["place"]:
             line = f"{side['place']}: {line[side.end() :]}"

@@ -9,6 +9,8 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hadpsgd.config import load
@@ -18,6 +20,7 @@ from hadpsgd.files import LONGEST_NAME, atomic_folder, sha256, write_text
 from hadpsgd.parallel import add_jobs
 from hadpsgd.setup import from_kaldi, from_lhotse, from_table
 from hadpsgd.setup.need import MADE
+from hadpsgd.setup.others import ANOTHER_NAME, check_others
 from hadpsgd.setup.prepared import Corpus, make_dictionary, told
 from hadpsgd.setup.questions import ask
 from hadpsgd.setup.sizes import size_for
@@ -70,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
     name = _name(args)
     out, data = args.out or Path(f"{name}.yaml"), args.data or Path("data") / name
     _check_free(out, data, args.force)
+    check_others(out, name=name, data=data)
     _make(args, name, out, data)
     return 0
 
@@ -109,7 +113,7 @@ def _check_free(out: Path, data: Path, force: bool) -> None:
     if out.is_dir():
         raise UserError("is a folder", where=out, fix="Name a file: --out FILE.yaml")
     if out.exists() and sha256(out) != _written_before(data):
-        fix = "Name another: --out FILE.yaml; or remove it"
+        fix = f"{ANOTHER_NAME}; or remove it"
         raise UserError("not as init wrote it; it is kept", where=out, fix=fix)
 
 
@@ -121,8 +125,21 @@ def _written_before(data: Path) -> str | None:
         return None
 
 
+@contextmanager
+def _no_empty_folders(data: Path) -> Iterator[None]:
+    """A failure removes the folders above `data` that were made for it."""
+    made = [folder for folder in data.absolute().parents if not folder.exists()]
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # not made yet, or no longer empty
+            for folder in made:
+                folder.rmdir()
+        raise
+
+
 def _make(args: argparse.Namespace, name: str, out: Path, data: Path) -> None:
-    with atomic_folder(data) as folder:
+    with _no_empty_folders(data), atomic_folder(data) as folder:
         corpus = _corpus(args, folder, data)
         dictionary = make_dictionary(
             corpus, wanted=args.lexicon, folder=folder / "dict", named=data / "dict"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hadpsgd.corpus.case import Case, Kind, better_case
@@ -18,6 +18,11 @@ from hadpsgd.setup.words import ENGLISH, LETTERS, english, spelled
 MOST_UNKNOWN = 0.05
 """Share of running words without pronunciation that `corpus.max_oov` allows by default."""
 _NAMED = 5
+_WORDS_NAMED = 10
+FEW_DEV_WORDS = 100
+"""Fewer in dev are told: what is chosen on them may be chance."""
+FEW_SPEAKERS = 3
+"""Fewer in train are told."""
 LONG_SECONDS = 60.0
 """Whose words are hard to find: models are trained from where words are taken to be."""
 
@@ -75,6 +80,8 @@ class Dictionary:
     words: int
     unknown: dict[str, float]
     """Set to the share of its running words that have no pronunciation."""
+    unknown_words: dict[str, Counter[str]] = field(default_factory=dict)
+    """Set to these words, and how often each is said there."""
 
 
 def make_dictionary(corpus: Corpus, *, wanted: str, folder: Path, named: Path) -> Dictionary:
@@ -112,7 +119,12 @@ def make_dictionary(corpus: Corpus, *, wanted: str, folder: Path, named: Path) -
         for name, speech in corpus.sets.items()
     }
     return Dictionary(
-        path=path, case=case.kind, spelled=wanted == LETTERS, words=count, unknown=shares
+        path=path,
+        case=case.kind,
+        spelled=wanted == LETTERS,
+        words=count,
+        unknown=shares,
+        unknown_words=unknown,
     )
 
 
@@ -178,21 +190,37 @@ def told(corpus: Corpus, dictionary: Dictionary) -> Iterator[str]:
                 f"{name}: {len(speech.long)} longer than {LONG_SECONDS:.0f} s, which are hard to "
                 f"align: {', '.join(speech.long[:_NAMED])}; cut them into sentences"
             )
-    if len(corpus.sets["train"].speakers) == 1 and corpus.by_speaker:
-        yield "train: one speaker alone; who speaks otherwise will hardly be recognised"
+    speakers = len(corpus.sets["train"].speakers)
+    if speakers < FEW_SPEAKERS and corpus.by_speaker:
+        few = "one speaker alone" if speakers == 1 else f"{speakers} speakers alone"
+        yield f"train: {few}; who speaks otherwise will hardly be recognised"
     if not corpus.by_speaker:
         yield "too few speakers to split by: dev and test have speakers of train"
-    for name, share in limits(dictionary.unknown, MOST_UNKNOWN).items():
+    if (said := corpus.sets["dev"].words.total()) < FEW_DEV_WORDS:
         yield (
-            f"{name}: about {100 * share:.0f} % of the words have no pronunciation and cannot be "
-            "recognised; more text (--lm-text) or a lexicon brings more words"
+            f"dev: only {said} words; scale and penalty are chosen on them: give it more speech, "
+            f"of {FEW_DEV_WORDS} words at least"
         )
+    for name, words in dictionary.unknown_words.items():
+        if words:
+            yield _unknown_told(name, words, corpus.sets[name].words.total())
     digits = sorted({w for w in _all_words(corpus) if any(c.isdigit() for c in w)})
     if dictionary.spelled and digits:
         yield f"words with digits are spelled digit by digit ({', '.join(digits[:_NAMED])})"
     if corpus.left_out:
         signs = ", ".join(sorted(corpus.left_out))
         yield f"signs that may be spoken are left out ({signs}); write them as they are spoken"
+
+
+def _unknown_told(name: str, words: Counter[str], total: int) -> str:
+    count = words.total()
+    often = sorted(words, key=lambda word: (-words[word], word))
+    more = ", ..." if len(often) > _WORDS_NAMED else ""
+    return (
+        f"{name}: {count} of {total} words ({100 * count / total:.1f} %) have no pronunciation and "
+        f"cannot be recognised: {', '.join(often[:_WORDS_NAMED])}{more}; more text (--lm-text) or "
+        "a lexicon brings more words"
+    )
 
 
 def _all_words(corpus: Corpus) -> Iterable[str]:

@@ -24,6 +24,7 @@ RATES = (8000, 16000)
 """Sample rates (Hz) that models have here, of telephones and of microphones."""
 ONE_SPEAKER = "speaker"
 """Its name where the table names none."""
+_CORRECT_PATH = "Correct the table: relative paths begin at its folder (docs/own-recordings.md)"
 _NO_ID = re.compile(r"[^\w.+-]+")
 _NO_SPEAKER = re.compile(r"[^\w.]+")
 """Nor `-`, which ends the speaker in ids of utterances, nor `+`, which sorts before it: the
@@ -113,7 +114,7 @@ def _header(row: Row) -> audio.AudioInfo | UserError:
     try:
         header = audio.info(str(row.file))
     except UserError as error:
-        return UserError(str(error).replace("Correct wav.scp", "Correct the table"))
+        return UserError(str(error).replace(audio.CORRECT_PATH, _CORRECT_PATH))
     except OSError as error:
         return UserError(f"cannot be read ({error.strerror})", where=row.file)
     if header.channels > 1:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 HELD_OUT = 0.1
-"""Share of the speech that dev and test each have at least."""
+"""Share of the speech that dev and test each have, as nearly as whole speakers allow."""
 FEWEST_SPEAKERS = 3
 SETS = ("train", "dev", "test")
 
@@ -23,9 +23,10 @@ class Piece:
 def split(pieces: Mapping[str, Piece]) -> tuple[dict[str, str], bool]:
     """Utterance to train, dev or test; and whether no speaker is in two of them.
 
-    The speakers with the least speech are dev's and test's in turn, until each has `HELD_OUT` of
-    all speech. Fewer than `FEWEST_SPEAKERS` speakers are split by utterance. The same utterances
-    give the same sets in any order.
+    The speakers with the least speech are dev's and test's in turn, until each is nearer to
+    `HELD_OUT` of all speech than with one more. Train keeps more than half of the speakers, where
+    there are five at least. Fewer than `FEWEST_SPEAKERS` speakers are split by utterance. The same
+    utterances give the same sets in any order.
 
     Raises:
         ValueError: fewer than three utterances.
@@ -45,13 +46,15 @@ def split(pieces: Mapping[str, Piece]) -> tuple[dict[str, str], bool]:
 
 
 def _hold_out(order: list[str], seconds: Mapping[str, float]) -> dict[str, str]:
-    """From the front of the order, dev and test in turn; the last one is always train's."""
+    """From the front of the order, dev and test in turn: one each, then less than half of all."""
     need = HELD_OUT * sum(seconds.values())
     found = dict.fromkeys(order, "train")
     filled = {"dev": 0.0, "test": 0.0}
-    for name in order[:-1]:
+    most = max(len(filled), (len(order) - 1) // 2)
+    for name in order[:most]:
         poorer = min(filled, key=lambda held: filled[held])
-        if filled[poorer] >= need:
+        lacking = need - filled[poorer]
+        if filled[poorer] and lacking <= seconds[name] - lacking:
             break
         found[name] = poorer
         filled[poorer] += seconds[name]

@@ -26,7 +26,15 @@ COLUMNS = {
 }
 """What a column is, and the names by which it goes."""
 NEEDED = ("file", "text")
-SETS = {"train": "train", "dev": "dev", "valid": "dev", "validation": "dev", "test": "test"}
+SETS = {
+    "train": "train",
+    "training": "train",
+    "dev": "dev",
+    "development": "dev",
+    "valid": "dev",
+    "validation": "dev",
+    "test": "test",
+}
 """Values of the column `set`, and what they are here."""
 
 
@@ -49,8 +57,8 @@ def read_rows(path: Path, report: Report) -> list[Row]:
     """Read a table; files are looked up from its folder.
 
     Faults reported, by line: another number of columns than the first line has, no file, no text, a
-    file that an earlier line has, another set than `SETS`, a speaker or set in some lines alone, a
-    quotation mark that takes in other lines.
+    file that an earlier line has, another set than `SETS`, a speaker or set in some lines alone (at
+    the first of them, with their number), a quotation mark that takes in other lines.
 
     Raises:
         UserError: it cannot be read, is not UTF-8, lacks a column or has no lines.
@@ -155,8 +163,18 @@ def _row(path: Path, line: int, cells: dict[str, str]) -> Row:
     )
 
 
+def _report_cells(path: Path, wrong: dict[str, list[int]], report: Report) -> None:
+    """A line for each wrong value, at its first place, however many lines of the table have it."""
+    for what, lines in wrong.items():
+        said = f"{what}, in {len(lines)} lines" if len(lines) > 1 else what
+        missing = "Write one into every line, or leave the column out"
+        fix = missing if what.startswith("no ") else "Write train, dev or test"
+        report(UserError(said, where=f"{path}:{lines[0]}", fix=fix))
+
+
 def _check(path: Path, rows: list[Row], columns: Collection[str], report: Report) -> None:
     seen: dict[Path, int] = {}
+    wrong: dict[str, list[int]] = {}
     for row in rows:
         where = f"{path}:{row.line}"
         if not row.text:
@@ -167,10 +185,10 @@ def _check(path: Path, rows: list[Row], columns: Collection[str], report: Report
         seen.setdefault(row.file, row.line)
         for column in ("speaker", "set"):
             if column in columns and not getattr(row, column):
-                fix = "Write one into every line, or leave the column out"
-                report(UserError(f"no {column}", where=where, fix=fix))
+                wrong.setdefault(f"no {column}", []).append(row.line)
         if row.set and row.set not in SETS.values():
-            report(UserError(f"set '{row.set}'", where=where, fix="Write train, dev or test"))
+            wrong.setdefault(f"set '{row.set}'", []).append(row.line)
+    _report_cells(path, wrong, report)
     given = {row.set for row in rows} - {""}
     if given and (lacking := {"train", "dev", "test"} - given):
         report(

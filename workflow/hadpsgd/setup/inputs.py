@@ -1,0 +1,105 @@
+"""Checks of what a config reads: its paths exist, and so do recordings of its sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from hadpsgd.config import Config
+from hadpsgd.config.base import expand
+from hadpsgd.config.corpus import Kaldi
+from hadpsgd.corpus import audio
+from hadpsgd.corpus.datadir import locate
+from hadpsgd.corpus.tables import read_table
+from hadpsgd.errors import UserError
+from hadpsgd.files import is_file, plain_or_gzipped
+from hadpsgd.setup.findings import Finding
+
+_WRITTEN = frozenset({"results", "tracking.spool"})
+"""Keys of paths that need not be there: a workflow makes them."""
+_NEEDED = ("wav.scp", "utt2spk", "text")
+"""Files of a data directory."""
+
+
+def check(config: Config) -> Iterator[Finding]:
+    """A line for each path that is missing, by its key; one for all where none is."""
+    paths = {key: path for key, path in _paths(config, "") if path and key not in _WRITTEN}
+    faults = [
+        _fault(key, f"{path}: no such file or folder", "Correct the path in the config")
+        for key, path in paths.items()
+        if "{" not in path and not _is_there(Path(path))
+    ]
+    lacking = {fault.what for fault in faults}
+    if isinstance(config.corpus, Kaldi):
+        for name, part in config.corpus.sets.items():
+            key = f"corpus.{name}" if name in ("train", "dev") else f"corpus.tests.{name}"
+            if key not in lacking and (fault := _of_set(key, Path(part.data))):
+                faults.append(fault)
+    yield from faults
+    if paths and not faults:
+        yield Finding(level="ok", what="inputs", found=f"{len(paths)} paths of the config exist")
+
+
+def _paths(value: Any, key: str) -> Iterator[tuple[str, str]]:
+    """Keys of a section whose texts are paths, and these; a set's data have the set's key."""
+    for name, field in type(value).model_fields.items():
+        inner = getattr(value, name)
+        below = f"{key}.{name}" if key else name
+        is_path = _expands(field.metadata) or _is_path(field.annotation)
+        for each, item in _items(inner, below):
+            if isinstance(item, BaseModel):
+                yield from _paths(item, each)
+            elif is_path and isinstance(item, str):
+                yield each.removesuffix(".data"), item
+
+
+def _items(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+    """A value, or those of a list or mapping by their keys."""
+    if isinstance(value, dict):
+        yield from ((f"{key}.{name}", item) for name, item in value.items())
+    elif isinstance(value, list | tuple):
+        yield from ((f"{key}[{number}]", item) for number, item in enumerate(value))
+    else:
+        yield key, value
+
+
+def _is_path(kind: Any) -> bool:
+    """Whether a type is `PathText`, or made up of it among others."""
+    inner = (_is_path(part) for part in get_args(kind))
+    return _expands(getattr(kind, "__metadata__", ())) or any(inner)
+
+
+def _expands(metadata: Any) -> bool:
+    return any(getattr(each, "func", None) is expand for each in metadata)
+
+
+def _is_there(path: Path) -> bool:
+    return plain_or_gzipped(path).exists()
+
+
+def _of_set(key: str, folder: Path) -> Finding | None:
+    """The first thing that a data directory lacks: a file, or the first or last recording."""
+    for name in _NEEDED:
+        if not plain_or_gzipped(folder / name).is_file():
+            return _fault(key, f"{folder}: no file {name}", "Name a Kaldi data directory")
+    table = folder / "wav.scp"
+    try:
+        places = locate(folder, read_table(plain_or_gzipped(table), _ignore))
+    except UserError as error:
+        return _fault(key, str(error), "Correct it: hadpsgd validate names all that is wrong")
+    for name in [*places][:1] + [*places][-1:]:
+        if not audio.is_pipe(places[name]) and not is_file(Path(places[name])):
+            what = f"{table}: {name}: {places[name]}: missing audio file"
+            return _fault(key, what, audio.CORRECT_PATH)
+    return None
+
+
+def _ignore(fault: UserError) -> None:
+    """`hadpsgd validate` names it."""
+
+
+def _fault(key: str, found: str, fix: str) -> Finding:
+    return Finding(level="fail", what=key, found=found, fix=fix)
