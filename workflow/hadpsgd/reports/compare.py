@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from hadpsgd.config import Config, check
+from hadpsgd.ending import recorded_unfinished
 from hadpsgd.errors import UserError
 from hadpsgd.reports import differences, rows, significance, table
 from hadpsgd.tracking import identity, training_run
@@ -76,14 +77,15 @@ def find(name: str, config: Config) -> list[Compared]:
 def from_results(config: Config, here: str) -> list[Compared]:
     """The rows of a results folder, finished or not; labels name the config if it is not `here`."""
     prefix = "" if config.name == here else f"{config.name}/"
-    results = {result.run.id: result for result in read_results(config)}
+    unfinished = recorded_unfinished(results_folder(config))
+    results = {result.run.id: result for result in read_results(config, unfinished)}
     columns = []
     for row, runs in config.training.rows.items():
         members = [results[run.id] for run in runs]
         folded = [_column(config, result, prefix) for result in members]
         alone = [run.id for run in runs] == [row]
         columns += folded if alone else [_mean(prefix + row, members, folded)]
-    return columns + [_gmm(config, result, prefix) for result in read_gmm(config)]
+    return columns + [_gmm(config, result, prefix) for result in read_gmm(config, unfinished)]
 
 
 def each_run(rows: Sequence[Compared]) -> Iterator[Compared]:
