@@ -42,5 +42,5 @@ def run(args: argparse.Namespace) -> int:
         args.out,
         args.jobs,
     )
-    print(f"perturb: {made.utterances} utterances, {made.seconds / 3600:.2f} h", file=sys.stderr)
+    print(f"perturb: {made.utterances} utterances, {(made.seconds or 0.0) / 3600:.2f} h", file=sys.stderr)
     return 0

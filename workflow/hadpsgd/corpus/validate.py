@@ -32,17 +32,17 @@ class Summary:
     utterances: int
     speakers: int
     recordings: int
-    seconds: float
-    """Speech, by segments."""
+    seconds: float | None
+    """Speech, by segments; None where recordings are not looked at."""
     words: int
     vocabulary: int
-    oov: int
-    """Running words that the lexicon lacks."""
+    oov: int | None
+    """Running words that the lexicon lacks; None where there is none."""
 
     @property
     def oov_share(self) -> float:
         """OOV words of all running words, 0 to 1."""
-        return self.oov / max(self.words, 1)
+        return (self.oov or 0) / max(self.words, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ def validate(path: Path | str, checks: Checks, report: Report) -> Summary:
         UserError: a file is missing without which nothing can be checked.
     """
     data = part_of(DataDir.read(path, report), checks.recordings)
-    seconds = _check_audio(data, checks, report) if checks.audio else 0.0
+    seconds = _check_audio(data, checks, report) if checks.audio else None
     try:
         _check_references(data, checks)
     except UserError as error:
@@ -101,7 +101,7 @@ def validate(path: Path | str, checks: Checks, report: Report) -> Summary:
         seconds=seconds,
         words=counts.total(),
         vocabulary=len(counts),
-        oov=sum(counts[word] for word in missing),
+        oov=None if lexicon is None else sum(counts[word] for word in missing),
     )
     named = missing if summary.oov_share > checks.max_oov else set()
     if lexicon is not None and (fault := _other_case(data, counts, named, lexicon)):
