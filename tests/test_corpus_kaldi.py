@@ -171,6 +171,21 @@ def test_words_outside_the_lexicon(data: Path, tmp_path: Path) -> None:
     assert summaries["train"].oov == 1
 
 
+def test_the_last_line_of_several_faults_tells_the_first(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`hadpsgd status` shows the last line of a log."""
+    for entry in ("ann SPN", "hi SPN"):
+        replace_line(data.parents[1] / "lexicon.txt", entry, None)
+    mine = write_config(config(data), tmp_path / "config.yaml")
+    assert main(["corpus", "--config", str(mine), "--out", str(tmp_path / "c")]) == 2
+    *every, last = capsys.readouterr().err.splitlines()
+    assert len([line for line in every if "is not in the lexicon" in line]) == 2
+    fault = "2 faults, the first: word 'ann' is not in the lexicon (1 time). "
+    assert last.startswith(f"hadpsgd corpus: error: {data}: {fault}Add it to lexicon.txt, ")
+    assert "corpus.max_oov" in last
+
+
 def test_a_part_is_shown_with_what_is_known_of_it(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 EVERY_SECONDS = 10.0
 _TAIL = 8192
-_LONGEST = 120
+_LONGEST = 160
 _LINE = re.compile(rb"^[^\r\n]* left$", re.MULTILINE)
 
 T = TypeVar("T")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from hadpsgd.corpus.dictdir import RESERVED, UNKNOWN
 from hadpsgd.corpus.glm import read as read_glm
 from hadpsgd.corpus.parts import EVERY, part_of
 from hadpsgd.corpus.tables import Report
-from hadpsgd.errors import UserError
+from hadpsgd.errors import UserError, raise_all
 from hadpsgd.files import plain_or_gzipped
 from hadpsgd.uncounted import Uncounted
 
@@ -120,12 +119,7 @@ def validate_or_fail(path: Path | str, checks: Checks) -> Summary:
     """
     faults: list[UserError] = []
     summary = validate(path, checks, faults.append)
-    if len(faults) > 1:
-        for fault in faults:
-            print(fault, file=sys.stderr)
-        raise UserError(f"{len(faults)} faults, named above", where=path)
-    if faults:
-        raise faults[0]
+    raise_all(faults, path)
     return summary
 
 
@@ -257,8 +251,9 @@ def _check_words(
         where = f"{path}: utterance {first[word]}"
         report(UserError(f"word '{word}' is reserved", where=where, fix="Remove it"))
     for word, entry in sorted(missing.items()):
-        what = f"word '{word}' is not in the lexicon ({counts[word]} times)"
-        fix = f"Add it to lexicon.txt or write {UNKNOWN}"
+        times = f"{counts[word]} time{'s' * (counts[word] != 1)}"
+        what = f"word '{word}' is not in the lexicon ({times})"
+        fix = f"Add it to lexicon.txt, write {UNKNOWN}, or raise corpus.max_oov (--max-oov)"
         if entry:
             what = f"{what} as it is written: {difference(word, entry=entry)}"
             fix = "Write both alike: in Unicode's form NFC, without zero-width characters"
