@@ -106,6 +106,16 @@ def length(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
+def of_speech(seconds: float) -> str:
+    """`6.4 s` or `1.5 min`."""
+    return f"{seconds:.3g} s" if seconds < 60 else f"{seconds / 60:.1f} min"
+
+
+def counted(count: int, what: str) -> str:
+    """`1 recording`, `2 recordings`."""
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
 def last_line(log: Path) -> str:
     """The last line of a log that tells how long it still takes; empty where none does."""
     found = _LINE.findall(_tail(log))

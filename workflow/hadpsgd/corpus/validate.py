@@ -18,6 +18,7 @@ from hadpsgd.corpus.parts import EVERY, part_of
 from hadpsgd.corpus.tables import Report
 from hadpsgd.errors import UserError, raise_all
 from hadpsgd.files import plain_or_gzipped
+from hadpsgd.progress import counted
 from hadpsgd.uncounted import Uncounted
 
 SHORTEST = 0.025
@@ -251,8 +252,7 @@ def _check_words(
         where = f"{path}: utterance {first[word]}"
         report(UserError(f"word '{word}' is reserved", where=where, fix="Remove it"))
     for word, entry in sorted(missing.items()):
-        times = f"{counts[word]} time{'s' * (counts[word] != 1)}"
-        what = f"word '{word}' is not in the lexicon ({times})"
+        what = f"word '{word}' is not in the lexicon ({counted(counts[word], 'time')})"
         fix = f"Add it to lexicon.txt, write {UNKNOWN}, or raise corpus.max_oov (--max-oov)"
         if entry:
             what = f"{what} as it is written: {difference(word, entry=entry)}"
