@@ -13,7 +13,7 @@ import torch
 
 from hadpsgd import kaldi_io
 from hadpsgd.cli import main
-from hadpsgd.config import load
+from hadpsgd.config import load, run_key
 from hadpsgd.decoding.network import read_data
 from hadpsgd.features.ivector.stream import IvectorStream
 from hadpsgd.graph.transitions import Transitions
@@ -86,6 +86,25 @@ def trained(kaldi: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def write_config(kaldi: Path, run: Path, results: Path, **changed: Any) -> None:
     (run / "config.yaml").write_text(json.dumps(settings(kaldi, results, **changed)))
+
+
+def test_a_run_of_former_settings_is_told(
+    kaldi: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once the workflow was started with others, both folders lie in runs/."""
+    last = trained.parents[1] / "config.yaml"  # of the last start
+    last.write_text(json.dumps(settings(kaldi, trained.parents[2])))
+    now = load(last)
+    present = [run_key(now, run.id) for run in now.training.members]
+    for key, told in ((KEY, True), (present[0], False)):
+        run = trained.parent / key
+        if not run.exists():
+            shutil.copytree(trained, run)
+            shutil.copytree(trained.parents[1] / "score" / KEY, trained.parents[1] / "score" / key)
+        assert main(["export", str(run), "--out", str(tmp_path / key)]) == 0
+        line = f"{key} is of other settings than the runs of the last start: {present[0]}"
+        assert (line in capsys.readouterr().err.splitlines()) == told
+    last.unlink()
 
 
 class ReachedError(Exception):

@@ -114,7 +114,7 @@ def test_without_remove_it_lists(place: Place, capsys: pytest.CaptureFixture[str
     assert main(["clean", "--config", str(file)]) == 0
     shown = capsys.readouterr().out
     size = 12_000 + 2 * (place.checkpoints(former) / "config.yaml").stat().st_size
-    assert f"1 runs that no config names, {size / 1000:.0f} kB" in shown
+    assert f"1 run that no config names, {size / 1000:.0f} kB" in shown
     assert former in shown and now not in shown
     assert "nothing was removed" in shown
     assert place.files() == before

@@ -186,7 +186,7 @@ def test_limits_by_set(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     limits = {"default": 0.2, "swb": 0.0}
     assert prepare(tmp_path, data, max_oov=limits) == 0
     assert prepare(tmp_path, data, max_oov=limits | {"ch": 0.1}) == 2
-    assert "'EVE' is not in the lexicon (1 times)" in capsys.readouterr().err
+    assert "'EVE' is not in the lexicon (1 time)" in capsys.readouterr().err
     assert prepare(tmp_path, data, max_oov=limits | {"cg": 0.1}) == 2
     assert (
         "corpus.max_oov: no set 'cg'; there are train, dev, all, ch, swb, default"

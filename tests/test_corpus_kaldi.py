@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import json
 import math
 from pathlib import Path
 
 import kaldifst
 import pytest
 from corpus_data import make_data, replace_line, write_lines
+from tracking_data import write_config
 
 from hadpsgd.cli import main
 from hadpsgd.config import Config
@@ -167,6 +169,42 @@ def test_words_outside_the_lexicon(data: Path, tmp_path: Path) -> None:
         prepare(config(data), tmp_path / "out", 1)
     summaries = prepare(config(data, max_oov=0.2), tmp_path / "out", 1)
     assert summaries["train"].oov == 1
+
+
+def test_the_last_line_of_several_faults_tells_the_first(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`hadpsgd status` shows the last line of a log."""
+    for entry in ("ann SPN", "hi SPN"):
+        replace_line(data.parents[1] / "lexicon.txt", entry, None)
+    mine = write_config(config(data), tmp_path / "config.yaml")
+    assert main(["corpus", "--config", str(mine), "--out", str(tmp_path / "c")]) == 2
+    *every, last = capsys.readouterr().err.splitlines()
+    assert len([line for line in every if "is not in the lexicon" in line]) == 2
+    fault = "2 faults, the first: word 'ann' is not in the lexicon (1 time). "
+    assert last.startswith(f"hadpsgd corpus: error: {data}: {fault}Add it to lexicon.txt, ")
+    assert "corpus.max_oov" in last
+
+
+def test_a_part_is_shown_with_what_is_known_of_it(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Words are held against the dictionary in a stage of its own, which hears no audio."""
+    replace_line(data.parents[1] / "lexicon.txt", "ann SPN", None)
+    mine = write_config(config(data, max_oov=0.2), tmp_path / "config.yaml")
+    known = {}
+    for part, name in (("dictionary", ""), ("data", "eval"), ("words", "eval")):
+        told = ["--only", part, *(["--set", name] if name else [])]
+        assert main(["corpus", "--config", str(mine), "--out", str(tmp_path / "c"), *told]) == 0
+        known[part] = capsys.readouterr().out
+    heads = {part: table.splitlines()[0].split()[4:] for part, table in known.items() if table}
+    assert heads == {
+        "data": ["minutes", "words", "vocabulary"],
+        "words": ["words", "vocabulary", "OOV"],
+    }
+    assert "1 (14.29 %)" in known["words"] and " 0.2 " in known["data"]
+    counted = json.loads((tmp_path / "c/words/eval.json").read_text())
+    assert (counted["seconds"], counted["oov"]) == (None, 1)
 
 
 def test_pipes(data: Path, tmp_path: Path) -> None:

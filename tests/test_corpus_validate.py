@@ -361,7 +361,7 @@ def test_words_that_look_like_one_of_the_lexicon(
     checks = Checks(sample_rate=RATE, lexicon=lexicon, case="lower" if word.isupper() else "as-is")
     validate(data, checks, found.append)
     assert [str(fault).partition("utterance ")[2].partition(". ")[0] for fault in found] == [
-        f"bob-2: word '{word}' is not in the lexicon (1 times) as it is written: {told}"
+        f"bob-2: word '{word}' is not in the lexicon (1 time) as it is written: {told}"
     ]
 
 

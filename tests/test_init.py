@@ -230,7 +230,7 @@ def test_every_fault_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[st
         stream.write("none.wav,,A nn\n")
     assert init(tmp_path, "--csv", str(path)) == 2
     *told, last = capsys.readouterr().err.splitlines()
-    assert last.endswith(f"{path}: {len(told)} faults, named above")
+    assert f"{path}: {len(told)} faults, the first: " in last
     for line, message in (
         (14, "2 channels"),
         (15, "4000 Hz; at least 8000"),

@@ -13,11 +13,13 @@ from tracking_data import EPOCHS, RUNS, UPDATES, make_config, metric_rows, write
 from hadpsgd import cli
 from hadpsgd.config import Config, load, run_fingerprint, run_key
 from hadpsgd.config.command import resolved
-from hadpsgd.reports import html, rows, seconds, table
+from hadpsgd.reports import compare, html, rows, seconds, table
 from hadpsgd.reports.command import write
 from hadpsgd.reports.findings import Findings
+from hadpsgd.reports.seconds import spent
 from hadpsgd.tracking.results import State, read_results
 from hadpsgd.tracking.sync import sync
+from hadpsgd.training import final
 from hadpsgd.training.loop import stopwatch
 from hadpsgd.training.metrics import Metrics
 
@@ -162,6 +164,18 @@ def test_seconds_of_earlier_attempts_count(tmp_path: Path) -> None:
     first.close()
     again = stopwatch(Metrics(tmp_path, rank=0, step=5))
     assert 1000 <= again()["seconds"] <= again()["seconds"] < 9000
+
+
+def test_a_comparison_and_the_summary_have_the_seconds_of_the_table(
+    config: Config, tmp_path: Path
+) -> None:
+    """Those of all attempts: the summary here is of a former version, of the last attempt alone."""
+    told = {run.label: run.metrics for run in compare.from_results(config, config.name)}
+    result = read_results(config)[0]
+    assert told["single"]["seconds"] == rows.number(spent(result)) != "7"
+    assert final.spent(result.folder, 7.0) == spent(result)
+    assert final.spent(tmp_path / "none", 7.0) == 7.0
+    assert [told[name]["seconds"] for name in SLOW] == ["7"] * len(SLOW)  # beside virtual ones
 
 
 def test_the_demo_shows_what_asynchrony_is_for() -> None:

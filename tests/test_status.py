@@ -23,7 +23,7 @@ from slurm_cluster import Slurm, until
 
 from hadpsgd.cli import main
 from hadpsgd.locks import locked
-from hadpsgd.progress import last_line
+from hadpsgd.progress import counted, last_line, of_speech
 from hadpsgd.run_folder import LAUNCH_LOCK, WORKFLOW_LOCK
 from hadpsgd.status.estimate import Times, together
 from hadpsgd.status.jobs import FILE, Happened, Jobs, Planned, Start
@@ -477,3 +477,10 @@ def test_the_last_line_with_a_time_is_a_logs(tmp_path: Path) -> None:
     assert last_line(log) == ""
     log.write_text("x: 1 of 3 a in 1 s, 9 s left\n" + "x: 2 of 3 a in 5 s, 2 s left\nwarning: b\n")
     assert last_line(log) == "x: 2 of 3 a in 5 s, 2 s left"
+
+
+def test_a_count_of_one_is_singular_and_little_speech_is_in_seconds() -> None:
+    assert [counted(n, "run") for n in range(3)] == ["0 runs", "1 run", "2 runs"]
+    assert [of_speech(s) for s in (0.42, 6.4, 59.7, 60, 90)] == [
+        *("0.42 s", "6.4 s", "59.7 s", "1.0 min", "1.5 min")
+    ]

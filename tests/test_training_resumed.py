@@ -84,8 +84,11 @@ def test_killed_run_resumes(
     settings = {"checkpoint_minutes": 0.001, "epochs": 10}
     kill_and_resume(tmp_path / "broken", egs, run_id, 3, **settings)
     assert f"{run_id}: learner 0 resumed at step " in capfd.readouterr().err
-    rows = (tmp_path / "broken/out/metrics.jsonl").read_text().splitlines()
-    steps = [json.loads(row)["step"] for row in rows if "loss" in json.loads(row)]
+    lines = (tmp_path / "broken/out/metrics.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    summary = json.loads((tmp_path / "broken/out/summary.json").read_text())
+    assert summary["seconds"] == max(row.get("seconds", 0.0) for row in rows)  # of all attempts
+    steps = [row["step"] for row in rows if "loss" in row]
     assert len(steps) == len(set(steps)) and steps == sorted(steps)
     assert replay_again(tmp_path / "broken", egs, run_id) == [0]
     if run_id in SYNCHRONOUS:

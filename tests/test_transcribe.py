@@ -362,7 +362,7 @@ def test_text_is_printed_where_nothing_is_written(
     soundfile.write(tmp_path / "a.wav", sides[0][: 6 * RATE], RATE)
     assert cli.main(["transcribe", str(bundle), str(tmp_path / "a.wav"), "--fast"]) == 0
     printed = capsys.readouterr()
-    assert printed.out.split() and "1 recordings, 0.1 min" in printed.err
+    assert printed.out.split() and "1 recording, 6 s, " in printed.err
     assert transcribe(bundle, tmp_path / "out", tmp_path / "a.wav", "--format", "txt") == 0
     assert (tmp_path / "out" / "a.txt").read_text() == printed.out
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.txt"]

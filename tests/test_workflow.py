@@ -17,6 +17,7 @@ import yaml
 from small_workflow import Small
 from tracking_data import write_results
 
+from hadpsgd.cli import main
 from hadpsgd.config import load, run_key, write_resolved
 from hadpsgd.errors import UserError
 from hadpsgd.starting import plans
@@ -234,6 +235,20 @@ def profile_of(name: str) -> dict[str, Any]:
     return yaml.safe_load((ROOT / "profiles" / name / "config.yaml").read_text())
 
 
+def failing(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A workflow of which every stage fails, reports aside."""
+    programs = folder / "bin"
+    programs.mkdir()
+    (programs / "hadpsgd").write_text(
+        f'#!/bin/sh\n[ "$1" = report ] && exec {BIN}/hadpsgd "$@"\nexit 1\n'
+    )
+    (programs / "hadpsgd").chmod(0o755)
+    path = os.pathsep.join((str(programs), str(BIN), os.environ["PATH"]))
+    ran = snakemake(*arguments, PATH=path)
+    assert ran.returncode != 0
+    return ran
+
+
 @pytest.mark.parametrize("snakefile", ["Snakefile", "workflow/Snakefile"])
 def test_a_workflow_that_fails_prints_the_table_of_what_there_is(
     snakefile: str, tmp_path: Path
@@ -241,22 +256,30 @@ def test_a_workflow_that_fails_prints_the_table_of_what_there_is(
     """Every stage fails here; an included Snakefile's own handler would not be called."""
     config = write_results(tmp_path / "results")
     shutil.rmtree(tmp_path / "results/demo/score" / run_key(config, "single"))
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    (programs / "hadpsgd").write_text(
-        f'#!/bin/sh\n[ "$1" = report ] && exec {BIN}/hadpsgd "$@"\nexit 1\n'
-    )
-    (programs / "hadpsgd").chmod(0o755)
     file = tmp_path / "results/demo/config.yaml"
-    ran = snakemake(
+    ran = failing(
         *("--snakefile", snakefile, "--profile", "local", "--cores", "1"),
         *("--configfile", str(file), "--", str(tmp_path / "results/demo/graph")),
-        PATH=os.pathsep.join((str(programs), str(BIN), os.environ["PATH"])),
+        folder=tmp_path,
     )
-    assert ran.returncode != 0
     rows = [line for line in ran.stderr.splitlines() if re.match(r"\| (single|ssgd|hadpsgd)", line)]
     assert [row.count("not finished") for row in rows[:3]] == [3, 0, 0]
     assert "18.75 %" not in ran.stderr and "19.12 % (153/800)" in rows[2]
+
+
+def test_what_a_failed_workflow_was_to_make_again_is_told_later_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_results(tmp_path / "results")
+    file, page = (tmp_path / "results/demo" / name for name in ("config.yaml", "index.html"))
+    page.write_text("former")
+    ran = failing("--profile", "local", "--cores", "1", "--configfile", str(file), folder=tmp_path)
+    assert main(["report", "--config", str(file), "--show"]) == 0
+    for told in (ran.stderr, capsys.readouterr().out):
+        rows = [line for line in told.splitlines() if re.match(r"\| (single|ssgd|hadpsgd)", line)]
+        assert [row.count("not finished") for row in rows[:3]] == [3, 3, 3]
+        assert f"{page} and the pages beside it are not of this table" in told
+    assert page.read_text() == "former"
 
 
 def test_profiles_keep_going() -> None:

@@ -1,4 +1,4 @@
-"""What is known as a workflow ends with a failure."""
+"""What is known of results as a workflow ends with a failure, and of what it recorded later."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from hadpsgd.errors import UserError
+from hadpsgd.status import jobs
 
 _LISTS = ".jsonl.gz"
 _ON_DEV = (("decode", "dev"), ("lists", f"dev{_LISTS}"), ("score", "tuned.json"))
@@ -31,3 +34,25 @@ def unfinished_of(outputs: Iterable[str], out: Path) -> list[str]:
         elif stage in ("decode", "lists", "score"):
             found.add("/".join(rest[:2]).removesuffix(_LISTS))
     return sorted(found)
+
+
+def not_made(out: Path) -> list[str]:
+    """What the last start of a workflow planned to make in `out` and did not, by its record.
+
+    Paths within `out`; none where nothing is recorded, or what is recorded is damaged.
+    """
+    try:
+        recorded = jobs.read(out)
+    except UserError:
+        return []
+    if recorded is None:
+        return []
+    then = Path(recorded.start.snapshot).parent.parent  # `out` as it was called: it may be moved
+    made = {job.job for job in recorded.finished}
+    missing = (job for job in recorded.planned.values() if job.needed and job.job not in made)
+    return [os.path.relpath(output, then) for job in missing for output in job.outputs]
+
+
+def recorded_unfinished(out: Path) -> list[str]:
+    """As `unfinished`, once the workflow is gone, or from beside it."""
+    return unfinished_of(not_made(out), Path())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+
 _UNSAID: dict[type[BaseException], str] = {
     EOFError: "cut short",
     MemoryError: "more than memory holds",
@@ -17,8 +20,24 @@ class UserError(Exception):
 
     def __init__(self, what: str, *, where: object = None, fix: str = "") -> None:
         """`where` is the file, line or utterance; `fix` says what to do."""
+        self.what, self.fix = what, fix
         line = f"{where}: {what}" if where is not None else what
         super().__init__(f"{line}. {fix}" if fix else line)
+
+
+def raise_all(faults: Sequence[UserError], where: object) -> None:
+    """Raise a fault that is alone; of several print each, and raise one that tells the first.
+
+    `where` is what all are of. Nothing happens without any.
+    """
+    if len(faults) > 1:
+        for fault in faults:
+            print(fault, file=sys.stderr)
+        first = faults[0]
+        what = f"{len(faults)} faults, the first: {first.what}"
+        raise UserError(what, where=where, fix=first.fix)
+    if faults:
+        raise faults[0]
 
 
 def reason(error: BaseException) -> str:

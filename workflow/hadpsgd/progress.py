@@ -16,7 +16,7 @@ from typing import TypeVar
 
 EVERY_SECONDS = 10.0
 _TAIL = 8192
-_LONGEST = 120
+_LONGEST = 160
 _LINE = re.compile(rb"^[^\r\n]* left$", re.MULTILINE)
 
 T = TypeVar("T")
@@ -104,6 +104,16 @@ def length(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def of_speech(seconds: float) -> str:
+    """`6.4 s` or `1.5 min`."""
+    return f"{seconds:.3g} s" if seconds < 60 else f"{seconds / 60:.1f} min"
+
+
+def counted(count: int, what: str) -> str:
+    """`1 recording`, `2 recordings`."""
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def last_line(log: Path) -> str:

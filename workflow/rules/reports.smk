@@ -1,4 +1,5 @@
 # Results as they come: tables do not wait for the pages of errors, nor a run's for the others.
+# `--unfinished` without any: all inputs are made, whatever the record of jobs says so far.
 rule report:
     input:
         score=expand(
@@ -39,7 +40,7 @@ rule report:
         config=config_file,
         rows=ROWS,
     shell:
-        "hadpsgd report --config {params.config:q} --out {output.wer:q} 2> {log:q}"
+        "hadpsgd report --config {params.config:q} --out {output.wer:q} --unfinished 2> {log:q}"
 
 
 rule error_analysis:
@@ -125,7 +126,7 @@ rule index:
         config=config_file,
         rows=ROWS,
     shell:
-        "hadpsgd report --config {params.config:q} --index {output:q} 2> {log:q}"
+        "hadpsgd report --config {params.config:q} --index {output:q} --unfinished 2> {log:q}"
 
 
 # A run in MLflow: once it is trained, and with its scores and its model once all sets are scored.

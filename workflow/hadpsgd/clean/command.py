@@ -16,6 +16,7 @@ from hadpsgd.clean.folders import Found, of_runs, remove, run_of_checkpoints, sw
 from hadpsgd.config import Config, load
 from hadpsgd.errors import UserError
 from hadpsgd.locks import ends, locked, look, myself
+from hadpsgd.progress import counted
 from hadpsgd.run_folder import WORKFLOW_LOCK
 
 
@@ -70,7 +71,7 @@ def _sort_out(config: Config, file: Path, *, others: bool) -> list[Found]:
     resuming = _spare(free, resumed)
     free = [found for found in free if found.paths]
     out, size = Path(config.results) / config.name, sum(found.size for found in free)
-    print(f"{out}: {len(free)} runs that no config names, {_bytes(size)}")
+    print(f"{out}: {counted(len(free), 'run')} that no config names, {_bytes(size)}")
     _list([(found.key, _bytes(found.size), _where(found)) for found in free])
     foreign = [found for found in runs if found.key in claimed and found.key not in own]
     if foreign:

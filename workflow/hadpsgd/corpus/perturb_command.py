@@ -42,5 +42,6 @@ def run(args: argparse.Namespace) -> int:
         args.out,
         args.jobs,
     )
-    print(f"perturb: {made.utterances} utterances, {made.seconds / 3600:.2f} h", file=sys.stderr)
+    hours = (made.seconds or 0.0) / 3600
+    print(f"perturb: {made.utterances} utterances, {hours:.2f} h", file=sys.stderr)
     return 0

@@ -7,18 +7,20 @@ from collections.abc import Mapping
 from hadpsgd.corpus.validate import Summary
 
 _HEAD = ("set", "utterances", "speakers", "recordings", "minutes", "words", "vocabulary", "OOV")
+_UNKNOWN = "-"
 
 
 def _row(name: str, s: Summary) -> tuple[str, ...]:
-    counts = (s.utterances, s.speakers, s.recordings, f"{s.seconds / 60:.1f}", s.words)
-    oov = f"{s.oov} ({100 * s.oov_share:.2f} %)"
-    return (name, *map(str, counts), str(s.vocabulary), oov)
+    minutes = _UNKNOWN if s.seconds is None else f"{s.seconds / 60:.1f}"
+    oov = _UNKNOWN if s.oov is None else f"{s.oov} ({100 * s.oov_share:.2f} %)"
+    counts = (s.utterances, s.speakers, s.recordings, minutes, s.words, s.vocabulary)
+    return (name, *map(str, counts), oov)
 
 
 def table(summaries: Mapping[str, Summary]) -> str:
-    """One row a set, columns aligned."""
+    """One row a set, columns aligned; none of what is known of no set."""
     rows = [_HEAD, *(_row(name, summary) for name, summary in summaries.items())]
-    columns = zip(*rows, strict=True)
+    columns = [column for column in zip(*rows, strict=True) if {*column[1:]} != {_UNKNOWN}]
     padded = [
         [cell.rjust(width) if i else cell.ljust(width) for cell in column]
         for i, column in enumerate(columns)

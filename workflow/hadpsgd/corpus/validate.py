@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,8 +16,9 @@ from hadpsgd.corpus.dictdir import RESERVED, UNKNOWN
 from hadpsgd.corpus.glm import read as read_glm
 from hadpsgd.corpus.parts import EVERY, part_of
 from hadpsgd.corpus.tables import Report
-from hadpsgd.errors import UserError
+from hadpsgd.errors import UserError, raise_all
 from hadpsgd.files import plain_or_gzipped
+from hadpsgd.progress import counted
 from hadpsgd.uncounted import Uncounted
 
 SHORTEST = 0.025
@@ -32,17 +32,17 @@ class Summary:
     utterances: int
     speakers: int
     recordings: int
-    seconds: float
-    """Speech, by segments."""
+    seconds: float | None
+    """Speech, by segments; None where recordings are not looked at."""
     words: int
     vocabulary: int
-    oov: int
-    """Running words that the lexicon lacks."""
+    oov: int | None
+    """Running words that the lexicon lacks; None where there is none."""
 
     @property
     def oov_share(self) -> float:
         """OOV words of all running words, 0 to 1."""
-        return self.oov / max(self.words, 1)
+        return (self.oov or 0) / max(self.words, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ def validate(path: Path | str, checks: Checks, report: Report) -> Summary:
         UserError: a file is missing without which nothing can be checked.
     """
     data = part_of(DataDir.read(path, report), checks.recordings)
-    seconds = _check_audio(data, checks, report) if checks.audio else 0.0
+    seconds = _check_audio(data, checks, report) if checks.audio else None
     try:
         _check_references(data, checks)
     except UserError as error:
@@ -103,7 +103,7 @@ def validate(path: Path | str, checks: Checks, report: Report) -> Summary:
         seconds=seconds,
         words=counts.total(),
         vocabulary=len(counts),
-        oov=sum(counts[word] for word in missing),
+        oov=None if lexicon is None else sum(counts[word] for word in missing),
     )
     named = missing if summary.oov_share > checks.max_oov else set()
     if lexicon is not None and (fault := _other_case(data, counts, named, lexicon)):
@@ -122,12 +122,7 @@ def validate_or_fail(path: Path | str, checks: Checks) -> Summary:
     """
     faults: list[UserError] = []
     summary = validate(path, checks, faults.append)
-    if len(faults) > 1:
-        for fault in faults:
-            print(fault, file=sys.stderr)
-        raise UserError(f"{len(faults)} faults, named above", where=path)
-    if faults:
-        raise faults[0]
+    raise_all(faults, path)
     return summary
 
 
@@ -259,8 +254,8 @@ def _check_words(
         where = f"{path}: utterance {first[word]}"
         report(UserError(f"word '{word}' is reserved", where=where, fix="Remove it"))
     for word, entry in sorted(missing.items()):
-        what = f"word '{word}' is not in the lexicon ({counts[word]} times)"
-        fix = f"Add it to lexicon.txt or write {UNKNOWN}"
+        what = f"word '{word}' is not in the lexicon ({counted(counts[word], 'time')})"
+        fix = f"Add it to lexicon.txt, write {UNKNOWN}, or raise corpus.max_oov (--max-oov)"
         if entry:
             what = f"{what} as it is written: {difference(word, entry=entry)}"
             fix = "Write both alike: in Unicode's form NFC, without zero-width characters"

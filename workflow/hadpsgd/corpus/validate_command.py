@@ -15,6 +15,7 @@ from hadpsgd.corpus.validate import Checks, validate
 from hadpsgd.errors import UserError
 from hadpsgd.numeric import real, whole
 from hadpsgd.parallel import MOST
+from hadpsgd.progress import counted
 from hadpsgd.uncounted import Uncounted
 
 
@@ -75,7 +76,8 @@ def run(args: argparse.Namespace) -> int:
     for fault in faults:
         print(fault, file=sys.stderr)
     if faults:
-        count = f"{len(faults)} fault{'s' if len(faults) > 1 else ''}"
-        raise UserError(f"{count} in {', '.join(map(str, args.data))}, named above")
+        raise UserError(
+            f"{counted(len(faults), 'fault')} in {', '.join(map(str, args.data))}, named above"
+        )
     print(table(rows), end="")
     return 0

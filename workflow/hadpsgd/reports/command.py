@@ -8,9 +8,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from hadpsgd.config import load
+from hadpsgd.ending import not_made, recorded_unfinished
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 from hadpsgd.reports import curves, html, seconds, significance, stages, table
@@ -24,7 +27,8 @@ INDEX = "index.html"
 """The same with links to the pages of errors."""
 ERRORS, COMPARED = "errors/{}/index.html", "compared/{}/index.html"
 """Pages of a run's errors, and of them beside those of the first run that is decoded."""
-FILES = ("stages.md", PAGE, significance.FILE, "curves.png", "seconds.png", "learning_rate.png")
+PICTURE = "seconds.png"
+FILES = ("stages.md", PAGE, significance.FILE, "curves.png", PICTURE, "learning_rate.png")
 """What is written beside wer.md."""
 
 
@@ -39,9 +43,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--unfinished",
         nargs="*",
-        default=[],
         metavar="KEY[/SET]",
-        help="runs, or sets of a run, whose scores do not count: they were to be made again",
+        help="runs, or sets of a run, whose scores do not count: they were to be made again; "
+        "without it, those that the last start of the workflow has not made",
     )
 
 
@@ -53,18 +57,36 @@ def run(args: argparse.Namespace) -> int:
     folder = results_folder(config)
     if not folder.is_dir():
         raise UserError("no results yet", where=folder, fix="Run the workflow")
-    found = Findings.of(config, args.unfinished)
+    told = recorded_unfinished(folder) if args.unfinished is None else args.unfinished
+    found = Findings.of(config, told)
     if args.out:
         write(found, args.out)
     if args.index:
         links = (error_pages(found, args.index.parent, name) for name in (ERRORS, COMPARED))
         write_text(args.index, html.page(found, *links))
     if args.show:
-        print(shown(found))
-        pages = [folder / name for name in (INDEX, PAGE) if (folder / name).is_file()]
-        pictures = [folder / "seconds.png"] if (folder / "seconds.png").is_file() else []
-        print(*pages[:1], *pictures, sep="\n")
+        print(shown(found), *pages(folder, scored=not told), sep="\n")
     return 0
+
+
+def pages(folder: Path, *, scored: bool) -> Iterator[str]:
+    """The page and the picture to look at, or that those on disk are former ones.
+
+    Args:
+        folder: of the results.
+        scored: whether all scores are those that the workflow was to make.
+    """
+    there = [name for name in (INDEX, PAGE, PICTURE) if (folder / name).is_file()]
+    missing = not_made(folder)
+    fresh = [name for name in there if scored and name not in missing]
+    of_text = [name for name in fresh if name != PICTURE]
+    yield from (str(folder / name) for name in fresh if name not in of_text[1:])
+    if there and not fresh:
+        at = time.localtime((folder / there[0]).stat().st_mtime)
+        yield (
+            f"{folder / there[0]} and the pages beside it are not of this table: they are of the "
+            f"workflow's last run that finished, {time.strftime('%Y-%m-%d %H:%M:%S', at)}"
+        )
 
 
 def shown(found: Findings) -> str:
@@ -79,7 +101,7 @@ def write(found: Findings, out: Path) -> None:
     write_text(folder / "stages.md", stages.page(config.name, found.jobs))
     write_text(folder / PAGE, html.page(found))
     curves.write_png(curves.losses(found.results), folder / "curves.png")
-    curves.write_png(seconds.figure(found.results), folder / "seconds.png")
+    curves.write_png(seconds.figure(found.results), folder / PICTURE)
     curves.write_png(curves.learning_rates(config, found.results), folder / "learning_rate.png")
     write_text(folder / significance.FILE, json.dumps(found.tests, indent=2) + "\n")
     kept = (provenance.read(result.folder) for result in found.results)

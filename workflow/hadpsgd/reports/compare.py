@@ -9,8 +9,10 @@ from pathlib import Path
 from urllib.parse import quote
 
 from hadpsgd.config import Config, check
+from hadpsgd.ending import recorded_unfinished
 from hadpsgd.errors import UserError
 from hadpsgd.reports import differences, rows, significance, table
+from hadpsgd.reports.seconds import spent
 from hadpsgd.tracking import identity, training_run
 from hadpsgd.tracking.failures import NotStoredError
 from hadpsgd.tracking.results import Result, RunResult, read_gmm, read_results, results_folder
@@ -76,14 +78,15 @@ def find(name: str, config: Config) -> list[Compared]:
 def from_results(config: Config, here: str) -> list[Compared]:
     """The rows of a results folder, finished or not; labels name the config if it is not `here`."""
     prefix = "" if config.name == here else f"{config.name}/"
-    results = {result.run.id: result for result in read_results(config)}
+    unfinished = recorded_unfinished(results_folder(config))
+    results = {result.run.id: result for result in read_results(config, unfinished)}
     columns = []
     for row, runs in config.training.rows.items():
         members = [results[run.id] for run in runs]
         folded = [_column(config, result, prefix) for result in members]
         alone = [run.id for run in runs] == [row]
         columns += folded if alone else [_mean(prefix + row, members, folded)]
-    return columns + [_gmm(config, result, prefix) for result in read_gmm(config)]
+    return columns + [_gmm(config, result, prefix) for result in read_gmm(config, unfinished)]
 
 
 def each_run(rows: Sequence[Compared]) -> Iterator[Compared]:
@@ -120,9 +123,7 @@ def _told(result: Result) -> dict[str, str]:
 
 def _column(config: Config, result: RunResult, prefix: str) -> Compared:
     known = _known(config, result.folder)
-    metrics = _told(result) | {
-        name: rows.number(result.summary[name]) for name in _SUMMARY if name in result.summary
-    }
+    metrics = _told(result) | {name: rows.number(v) for name, v in _measured(result).items()}
     return Compared(
         label=prefix + result.run.id,
         key=result.key,
@@ -134,6 +135,14 @@ def _column(config: Config, result: RunResult, prefix: str) -> Compared:
     )
 
 
+def _measured(result: RunResult) -> dict[str, float]:
+    """What training left; of measured seconds those of all attempts, as the table has them."""
+    found = {name: float(result.summary[name]) for name in _SUMMARY if name in result.summary}
+    if not result.run.simulated and (seconds := spent(result)) is not None:
+        found["seconds"] = seconds
+    return found
+
+
 def _mean(label: str, results: Sequence[RunResult], columns: Sequence[Compared]) -> Compared:
     """A row of several seeds: means with their intervals; settings that vary are all named."""
     values = {
@@ -143,7 +152,7 @@ def _mean(label: str, results: Sequence[RunResult], columns: Sequence[Compared])
     values |= {
         name: found
         for name in _SUMMARY
-        if (found := [float(r.summary[name]) for r in results if name in r.summary])
+        if (found := [told[name] for told in map(_measured, results) if name in told])
     }
     states = dict.fromkeys(column.metrics[STATUS] for column in columns)
     means = {name: _mean_of(name, found) for name, found in values.items()}

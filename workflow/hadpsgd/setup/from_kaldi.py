@@ -88,7 +88,7 @@ def read(
     else:
         by_speaker = True
         sets = {
-            name: _speech(DataDir.read(path, _ignore), path, summaries[name].seconds)
+            name: _speech(DataDir.read(path, _ignore), path, summaries[name].seconds or 0.0)
             for name, path in found.items()
         }
     return Corpus(

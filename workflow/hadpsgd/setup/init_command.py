@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hadpsgd.config import load
 from hadpsgd.corpus.validate import Checks, validate_or_fail
-from hadpsgd.errors import UserError
+from hadpsgd.errors import UserError, raise_all
 from hadpsgd.files import LONGEST_NAME, atomic_folder, sha256, write_text
 from hadpsgd.parallel import add_jobs
 from hadpsgd.setup import from_kaldi, from_lhotse, from_table
@@ -174,7 +174,7 @@ def _corpus(args: argparse.Namespace, folder: Path, data: Path) -> Corpus:
     source = args.csv or args.kaldi or args.lhotse[0]
     if args.csv:
         recordings = from_table.read(args.csv, faults.append, args.jobs)
-        _raise(faults, source)
+        raise_all(faults, source)
         return from_table.write(recordings, lm_text=args.lm_text, folder=folder, named=data)
     whole = folder / "whole"
     places = from_lhotse.data_directory(args.lhotse, whole) if args.lhotse else {}
@@ -188,19 +188,10 @@ def _corpus(args: argparse.Namespace, folder: Path, data: Path) -> Corpus:
         report=faults.append,
         threads=args.jobs,
     )
-    _raise(faults, source)
+    raise_all(faults, source)
     if whole.exists():  # its parts are written
         shutil.rmtree(whole)
     return corpus
-
-
-def _raise(faults: list[UserError], where: Path) -> None:
-    if len(faults) > 1:
-        for fault in faults:
-            print(fault, file=sys.stderr)
-        raise UserError(f"{len(faults)} faults, named above", where=where)
-    if faults:
-        raise faults[0]
 
 
 def _check_data(corpus: Corpus, data: Path, folder: Path) -> None:

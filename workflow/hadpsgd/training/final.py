@@ -19,6 +19,7 @@ from hadpsgd.models.build import ModelMeta, SavedShape, checksum, log_priors, sa
 from hadpsgd.training import averaging
 from hadpsgd.training.choosing import choose
 from hadpsgd.training.job import Job
+from hadpsgd.training.row_file import rows_of
 from hadpsgd.training.saved import Saved
 
 
@@ -72,7 +73,7 @@ def measure(job: Job) -> dict[str, float]:
 
 
 def write(job: Job, seconds: float, measured: dict[str, float]) -> None:
-    """Write final.pt and summary.json (the leader)."""
+    """Write final.pt and summary.json (the leader); `seconds` are those of this attempt."""
     steps = job.checkpoints.last.steps() if job.enough else job.total
     summary: dict[str, Any] = {
         "run": job.run.id,
@@ -89,9 +90,15 @@ def write(job: Job, seconds: float, measured: dict[str, float]) -> None:
         "threads": torch.get_num_threads(),
         "arithmetic": job.gradients.arithmetic,
         "parameters": sum(p.numel() for p in job.model.parameters()),
-        "seconds": seconds,
+        "seconds": spent(job.out, seconds),
         "weights": checksum(job.model.float()),
         **measured,
     }
     save(job.out, job.model, job.settings.model, job.train)
     write_text(job.out / "summary.json", json.dumps(summary, indent=2) + "\n")
+
+
+def spent(out: Path, last: float) -> float:
+    """Seconds of training of all attempts, as the rows count them; the `last` one's without any."""
+    rows = rows_of(out / "metrics.jsonl")
+    return max((row["seconds"] for row in rows if "seconds" in row), default=last)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from hadpsgd import config, run_folder
@@ -41,6 +42,8 @@ def run(args: argparse.Namespace) -> int:
     )
     trained = Run(folder, _with_extractor(config.load(folder / "config.yaml"), args.extractor))
     manifest = export(trained, args.out, args.licence, onnx=args.onnx)
+    if former := _former(folder):
+        print(former, file=sys.stderr)
     size = sum(file.bytes for file in manifest.files.values())
     rates = "".join(
         f", {name} {score.wer:.2f} %"
@@ -54,6 +57,24 @@ def run(args: argparse.Namespace) -> int:
         file=sys.stderr,
     )
     return 0
+
+
+def _former(folder: Path) -> str:
+    """That a run is of former settings, as far as its results folder tells; else empty."""
+    if folder.parent.name != "runs":  # a copy
+        return ""
+    try:
+        now = config.load(folder.parent.parent / "config.yaml")  # of the workflow's last start
+    except (UserError, OSError):  # of another version, or not there
+        return ""
+    keys = [config.run_key(now, run.id) for run in now.training.members]
+    if folder.name in keys:
+        return ""
+    return f"{folder.name} is of other settings than the runs of the last start: {_some(keys)}"
+
+
+def _some(keys: Sequence[str]) -> str:
+    return ", ".join(keys[:5]) + ", ..." * (len(keys) > 5)
 
 
 def _neural(manifest: Manifest) -> str:

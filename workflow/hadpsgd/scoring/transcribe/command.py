@@ -15,6 +15,7 @@ from hadpsgd.decoding.network import add_device
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder, check_folder
 from hadpsgd.parallel import add_jobs
+from hadpsgd.progress import counted, of_speech
 from hadpsgd.scoring.bundle.bundle import Bundle
 from hadpsgd.scoring.transcribe import against, outputs
 from hadpsgd.scoring.transcribe.batch import Outcome, batches, transcribe
@@ -133,14 +134,14 @@ class _Tally:
         """Tell how much it was and how long it took."""
         factor = f", real-time factor {seconds / self.seconds:.3f}" if self.seconds else ""
         print(
-            f"{self.recordings} recordings, {self.seconds / 60:.1f} min, {self.words} words"
-            f" in {seconds:.0f} s{factor}",
+            f"{counted(self.recordings, 'recording')}, {of_speech(self.seconds)}, "
+            f"{counted(self.words, 'word')} in {seconds:.0f} s{factor}",
             file=sys.stderr,
         )
         if self.failed:
-            count = len(self.failed) + self.recordings
+            count = counted(len(self.failed) + self.recordings, "recording")
             named = ", ".join(self.failed[:5]) + " ..." * (len(self.failed) > 5)
-            print(f"{len(self.failed)} of {count} recordings failed: {named}", file=sys.stderr)
+            print(f"{len(self.failed)} of {count} failed: {named}", file=sys.stderr)
 
 
 def _all(
