@@ -181,8 +181,8 @@ def test_the_last_line_of_several_faults_tells_the_first(
     assert main(["corpus", "--config", str(mine), "--out", str(tmp_path / "c")]) == 2
     *every, last = capsys.readouterr().err.splitlines()
     assert len([line for line in every if "is not in the lexicon" in line]) == 2
-    fault = "2 faults, the first: word 'ann' is not in the lexicon (1 time). "
-    assert last.startswith(f"hadpsgd corpus: error: {data}: {fault}Add it to lexicon.txt, ")
+    assert last.startswith(f"hadpsgd corpus: error: 2 faults, the first: {data}")
+    assert ": word 'ann' is not in the lexicon (1 time). Add it to lexicon.txt, " in last
     assert "corpus.max_oov" in last
 
 

@@ -115,6 +115,12 @@ def test_paths_of_the_config(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     last = tmp_path / "test" / "data" / "train" / "wav.scp"
     last.write_text("call-A audio/call.wav\ncall-B audio/none.wav\n")
     assert failed().keys() == {"corpus.dev", "corpus.tests.test"}
+    one = {"data": sets["test"], "recordings": ["call-A"]}  # the other is not looked at
+    assert failed(corpus=corpus | {"tests": {"test": one}}).keys() == {"corpus.dev"}
+    long = {"data": sets["test"], "recordings": ["*"]}
+    assert failed(corpus=corpus | {"tests": {"x": long}, "dict_dir": "a" * 300}).keys() == {
+        "corpus.dev", "corpus.tests.x", "corpus.dict_dir",
+    }  # fmt: skip
     last.write_text("call-A sox a |\ncall-B sox b |\n")
     assert failed().keys() == {"corpus.dev"}
 

@@ -48,7 +48,7 @@ def record(config: Config, *outputs: str, what: str) -> Path:
         os.utime(folder / name, (1e9, 1e9))
     then = Path("elsewhere") / config.name  # as the folder was called where the workflow ran
     start = Start(
-        time=2e9,
+        time=1.5e9,
         folder="/gone",
         executor="local",
         slots=1,
@@ -61,6 +61,8 @@ def record(config: Config, *outputs: str, what: str) -> Path:
     rows: list[Start | Planned | Happened] = [start, *made, *planned, *events]
     lines = [json.dumps(asdict(row)) for row in rows]
     (folder / FILE).write_text("\n".join(lines) + "\n")
+    (folder / "configs").mkdir(exist_ok=True)
+    write_config(config, folder / "configs/0.yaml")
     return write_config(config, folder / "config.yaml")
 
 
@@ -126,6 +128,27 @@ def test_a_page_that_failed_alone_gives_way_to_the_other(
     out = told(capsys, "report", "--config", file, "--show")
     assert out.endswith(f"{folder / 'report.html'}\n{folder / 'seconds.png'}\n")
     assert "5.11 %" in out
+
+
+def test_a_record_of_other_settings_tells_nothing(
+    config: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A change that failed and was taken back: Snakemake has nothing to do, and records nothing."""
+    file = record(config, *to_make(config), what=FAILED)
+    changed = config.model_copy(update={"lm": config.lm.model_copy(update={"order": 3})})
+    write_config(changed, results_folder(config) / "configs/0.yaml")
+    out = told(capsys, "report", "--config", file, "--show")
+    assert "5.11 %" in out and "not finished" not in out
+    assert out.endswith("index.html\n" + str(results_folder(config) / "seconds.png") + "\n")
+
+
+def test_pages_of_now_are_named(config: Config, capsys: pytest.CaptureFixture[str]) -> None:
+    file = record(config, *to_make(config), what=FAILED)
+    page = results_folder(config) / "wer.md"
+    out = told(capsys, "report", "--config", file, "--out", page, "--show")
+    assert "not finished" in out and out.endswith(
+        f"{page.with_name('report.html')}\n{page.with_name('seconds.png')}\n"
+    )
 
 
 def test_a_damaged_record_tells_nothing(config: Config, capsys: pytest.CaptureFixture[str]) -> None:

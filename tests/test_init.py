@@ -230,7 +230,7 @@ def test_every_fault_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[st
         stream.write("none.wav,,A nn\n")
     assert init(tmp_path, "--csv", str(path)) == 2
     *told, last = capsys.readouterr().err.splitlines()
-    assert f"{path}: {len(told)} faults, the first: " in last
+    assert f"{len(told)} faults, the first: {path}:19: no text" in last
     for line, message in (
         (14, "2 channels"),
         (15, "4000 Hz; at least 8000"),
@@ -438,7 +438,7 @@ def test_few_words_that_train_lacks_are_named(
     told = capsys.readouterr().out
     assert "test: 12 of 312 words (3.8 %) have no pronunciation and cannot" in told
     assert ": wk, wa, wb, wc, wd, we, wf, wg, wh, wi, ...; more text" in told
-    assert "dev: only 99 words; scale and penalty are chosen on them: give it more" in told
+    assert "dev: only 99 words to choose scale and penalty by: give it more, 100 at least" in told
     _, section, _ = corpus(tmp_path)
     assert section.max_oov.of("test") == 0.05
     write_lines(path, path.read_text().replace("off off", "off off off", 1).splitlines())

@@ -45,6 +45,21 @@ def test_split(drawn: list[tuple[int, float]]) -> None:
         assert shares[place] <= HELD_OUT + longest + 1e-9  # at most one speaker too many
 
 
+@given(st.lists(st.floats(1, 600), min_size=40, max_size=80))
+def test_a_long_recording_takes_nothing_from_the_sets(seconds: list[float]) -> None:
+    """By utterance: short ones that come after it are taken."""
+    pieces = {f"u{i}": Piece("s", each) for i, each in enumerate(seconds)}
+    sets, _ = split(pieces)
+    need = HELD_OUT * sum(seconds)
+    left = min((p.seconds for name, p in pieces.items() if sets[name] == "train"), default=0.0)
+    filled = {
+        place: sum(p.seconds for name, p in pieces.items() if sets[name] == place)
+        for place in ("dev", "test")
+    }
+    if sum(place != "train" for place in sets.values()) < (len(pieces) - 1) // 2:
+        assert min(filled.values()) >= need - left - 1e-6
+
+
 def test_a_long_recording_leaves_train_its_speakers() -> None:
     """A tenth of all speech is then more than most speakers have."""
     spoken = {"a": 18.0, "b": 19.0, "c": 19.9, "d": 21.0, "e": 38.0, "f": 49.0, "g": 235.0}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hadpsgd.config import Config, load, stage_keys
 from hadpsgd.errors import UserError
 from hadpsgd.status import jobs
 
@@ -36,23 +38,39 @@ def unfinished_of(outputs: Iterable[str], out: Path) -> list[str]:
     return sorted(found)
 
 
-def not_made(out: Path) -> list[str]:
-    """What the last start of a workflow planned to make in `out` and did not, by its record.
+@dataclass(frozen=True)
+class Former:
+    """What the last start of a workflow planned to make in a results folder and did not."""
 
-    Paths within `out`; none where nothing is recorded, or what is recorded is damaged.
-    """
-    try:
-        recorded = jobs.read(out)
-    except UserError:
-        return []
-    if recorded is None:
-        return []
-    then = Path(recorded.start.snapshot).parent.parent  # `out` as it was called: it may be moved
-    made = {job.job for job in recorded.finished}
-    missing = (job for job in recorded.planned.values() if job.needed and job.job not in made)
-    return [os.path.relpath(output, then) for job in missing for output in job.outputs]
+    outputs: tuple[str, ...] = ()
+    """Paths within the folder."""
+    began: float = 0.0
+    """When that start was, in seconds since 1970."""
 
+    @classmethod
+    def of(cls, config: Config, out: Path) -> Former:
+        """By the record of the folder `out`.
 
-def recorded_unfinished(out: Path) -> list[str]:
-    """As `unfinished`, once the workflow is gone, or from beside it."""
-    return unfinished_of(not_made(out), Path())
+        Nothing where none is there, or a damaged one, or the start was of other settings: what
+        these wanted says nothing of results as `config` wants them.
+        """
+        try:
+            recorded = jobs.read(out)
+            if recorded is None:
+                return cls()
+            snapshot = Path(recorded.start.snapshot)  # as `out` was called: it may be moved
+            then = load(out / snapshot.parent.name / snapshot.name)
+        except (UserError, OSError):
+            return cls()
+        if stage_keys(then) != stage_keys(config):
+            return cls()
+        made = {job.job for job in recorded.finished}
+        missing = (job for job in recorded.planned.values() if job.needed and job.job not in made)
+        folder = snapshot.parent.parent
+        outputs = (os.path.relpath(output, folder) for job in missing for output in job.outputs)
+        return cls(tuple(outputs), recorded.start.time)
+
+    @property
+    def unfinished(self) -> list[str]:
+        """As `unfinished`, once the workflow is gone, or from beside it."""
+        return unfinished_of(self.outputs, Path())

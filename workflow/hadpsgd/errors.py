@@ -20,7 +20,6 @@ class UserError(Exception):
 
     def __init__(self, what: str, *, where: object = None, fix: str = "") -> None:
         """`where` is the file, line or utterance; `fix` says what to do."""
-        self.what, self.fix = what, fix
         line = f"{where}: {what}" if where is not None else what
         super().__init__(f"{line}. {fix}" if fix else line)
 
@@ -28,14 +27,14 @@ class UserError(Exception):
 def raise_all(faults: Sequence[UserError], where: object) -> None:
     """Raise a fault that is alone; of several print each, and raise one that tells the first.
 
-    `where` is what all are of. Nothing happens without any.
+    `where` is what all are of, told where the first one does not. Nothing happens without any.
     """
     if len(faults) > 1:
         for fault in faults:
             print(fault, file=sys.stderr)
-        first = faults[0]
-        what = f"{len(faults)} faults, the first: {first.what}"
-        raise UserError(what, where=where, fix=first.fix)
+        first = str(faults[0])
+        what = f"{len(faults)} faults, the first: {first}"
+        raise UserError(what, where=None if str(where) in first else where)
     if faults:
         raise faults[0]
 

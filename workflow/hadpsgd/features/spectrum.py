@@ -64,7 +64,9 @@ class Spectrum:
         if not count:
             return []
         windows = np.lib.stride_tricks.sliding_window_view(samples, self.length)[:: self.shift]
-        noise = np.random.default_rng([self._seed, zlib.crc32(utterance.encode())])
+        # the features' keys have the seed where dither is wanted, not for what silence gets
+        seed = self._seed if self._dither else 0
+        noise = np.random.default_rng([seed, zlib.crc32(utterance.encode())])
         return [
             self._block(windows[start : start + _BLOCK], noise) for start in range(0, count, _BLOCK)
         ]
@@ -73,7 +75,9 @@ class Spectrum:
         if self._dither:
             windows = windows + self._dither * noise.standard_normal(windows.shape, np.float32)
         centred = windows - windows.mean(axis=1, keepdims=True)
-        self._fill_silence(centred, noise)
+        if len(silent := _constant(windows)):
+            drawn = noise.standard_normal((len(silent), self.length), np.float32)
+            centred[silent] = drawn - drawn.mean(axis=1, keepdims=True)
         framed = np.zeros((len(windows), self.padded), np.float32)
         inside = framed[:, : self.length]
         np.multiply(centred[:, :-1], -PREEMPHASIS, out=inside[:, 1:])
@@ -83,13 +87,12 @@ class Spectrum:
         spectrum = scipy.fft.rfft(framed)
         return np.square(spectrum.real) + np.square(spectrum.imag)
 
-    def _fill_silence(self, centred: Matrix, noise: np.random.Generator) -> None:
-        """Noise in windows [n, length], without their means, in which nothing is."""
-        silent = np.flatnonzero(centred[:, 0] == 0)
-        silent = silent[~centred[silent].any(axis=1)]
-        if len(silent):
-            drawn = noise.standard_normal((len(silent), self.length), np.float32)
-            centred[silent] = drawn - drawn.mean(axis=1, keepdims=True)
+
+def _constant(windows: Matrix) -> NDArray[np.intp]:
+    """Which of windows [n, length] have the same value throughout."""
+    places = np.flatnonzero(windows[:, 0] == windows[:, -1])
+    found: NDArray[np.intp] = places[(windows[places] == windows[places, :1]).all(axis=1)]
+    return found
 
 
 def mel_matrix(spectrum: Spectrum, *, bins: int, low_hz: float, high_hz: float) -> Matrix:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hadpsgd.config import load
-from hadpsgd.ending import not_made, recorded_unfinished
+from hadpsgd.ending import Former
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 from hadpsgd.reports import curves, html, seconds, significance, stages, table
@@ -57,7 +57,8 @@ def run(args: argparse.Namespace) -> int:
     folder = results_folder(config)
     if not folder.is_dir():
         raise UserError("no results yet", where=folder, fix="Run the workflow")
-    told = recorded_unfinished(folder) if args.unfinished is None else args.unfinished
+    former = Former.of(config, folder)
+    told = former.unfinished if args.unfinished is None else args.unfinished
     found = Findings.of(config, told)
     if args.out:
         write(found, args.out)
@@ -65,26 +66,25 @@ def run(args: argparse.Namespace) -> int:
         links = (error_pages(found, args.index.parent, name) for name in (ERRORS, COMPARED))
         write_text(args.index, html.page(found, *links))
     if args.show:
-        print(shown(found), *pages(folder, scored=not told), sep="\n")
+        print(shown(found), *pages(folder, former), sep="\n")
     return 0
 
 
-def pages(folder: Path, *, scored: bool) -> Iterator[str]:
-    """The page and the picture to look at, or that those on disk are former ones.
-
-    Args:
-        folder: of the results.
-        scored: whether all scores are those that the workflow was to make.
-    """
-    there = [name for name in (INDEX, PAGE, PICTURE) if (folder / name).is_file()]
-    missing = not_made(folder)
-    fresh = [name for name in there if scored and name not in missing]
+def pages(folder: Path, former: Former) -> Iterator[str]:
+    """The page and the picture to look at, or that those on disk are former ones."""
+    times = {
+        name: (folder / name).stat().st_mtime
+        for name in (INDEX, PAGE, PICTURE)
+        if (folder / name).is_file()
+    }
+    fresh = [n for n, at in times.items() if n not in former.outputs or at >= former.began]
     of_text = [name for name in fresh if name != PICTURE]
     yield from (str(folder / name) for name in fresh if name not in of_text[1:])
-    if there and not fresh:
-        at = time.localtime((folder / there[0]).stat().st_mtime)
+    if times and not fresh:
+        name = next(iter(times))
+        at = time.localtime(times[name])
         yield (
-            f"{folder / there[0]} and the pages beside it are not of this table: they are of the "
+            f"{folder / name} and the pages beside it are not of this table: they are of the "
             f"workflow's last run that finished, {time.strftime('%Y-%m-%d %H:%M:%S', at)}"
         )
 

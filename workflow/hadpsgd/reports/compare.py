@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from hadpsgd.config import Config, check
-from hadpsgd.ending import recorded_unfinished
+from hadpsgd.ending import Former
 from hadpsgd.errors import UserError
 from hadpsgd.reports import differences, rows, significance, table
 from hadpsgd.reports.seconds import spent
@@ -78,7 +78,7 @@ def find(name: str, config: Config) -> list[Compared]:
 def from_results(config: Config, here: str) -> list[Compared]:
     """The rows of a results folder, finished or not; labels name the config if it is not `here`."""
     prefix = "" if config.name == here else f"{config.name}/"
-    unfinished = recorded_unfinished(results_folder(config))
+    unfinished = Former.of(config, results_folder(config)).unfinished
     results = {result.run.id: result for result in read_results(config, unfinished)}
     columns = []
     for row, runs in config.training.rows.items():
@@ -138,7 +138,7 @@ def _column(config: Config, result: RunResult, prefix: str) -> Compared:
 def _measured(result: RunResult) -> dict[str, float]:
     """What training left; of measured seconds those of all attempts, as the table has them."""
     found = {name: float(result.summary[name]) for name in _SUMMARY if name in result.summary}
-    if not result.run.simulated and (seconds := spent(result)) is not None:
+    if "seconds" in found and not result.run.simulated and (seconds := spent(result)):
         found["seconds"] = seconds
     return found
 

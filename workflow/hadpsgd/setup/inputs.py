@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,6 +13,7 @@ from hadpsgd.config.base import expand
 from hadpsgd.config.corpus import Kaldi
 from hadpsgd.corpus import audio
 from hadpsgd.corpus.datadir import locate
+from hadpsgd.corpus.stm import matches
 from hadpsgd.corpus.tables import read_table
 from hadpsgd.errors import UserError
 from hadpsgd.files import is_file, plain_or_gzipped
@@ -36,8 +37,12 @@ def check(config: Config) -> Iterator[Finding]:
     if isinstance(config.corpus, Kaldi):
         for name, part in config.corpus.sets.items():
             key = f"corpus.{name}" if name in ("train", "dev") else f"corpus.tests.{name}"
-            if key not in lacking and (fault := _of_set(key, Path(part.data))):
-                faults.append(fault)
+            if key not in lacking:
+                try:
+                    fault = _of_set(key, Path(part.data), part.recordings)
+                except OSError as error:
+                    fault = _fault(key, f"{error.filename or part.data}: {error.strerror}", "")
+                faults += [fault] if fault else []
     yield from faults
     if paths and not faults:
         yield Finding(level="ok", what="inputs", found=f"{len(paths)} paths of the config exist")
@@ -77,20 +82,28 @@ def _expands(metadata: Any) -> bool:
 
 
 def _is_there(path: Path) -> bool:
-    return plain_or_gzipped(path).exists()
+    """As far as it can be told: no for what may not be looked at, or cannot be a name."""
+    try:
+        return plain_or_gzipped(path).exists()
+    except OSError:
+        return False
 
 
-def _of_set(key: str, folder: Path) -> Finding | None:
-    """The first thing that a data directory lacks: a file, or the first or last recording."""
+def _of_set(key: str, folder: Path, patterns: Sequence[str]) -> Finding | None:
+    """The first thing that a data directory lacks: a file, or the first or last recording of the
+    part of it that the patterns name."""
     for name in _NEEDED:
         if not plain_or_gzipped(folder / name).is_file():
             return _fault(key, f"{folder}: no file {name}", "Name a Kaldi data directory")
     table = folder / "wav.scp"
     try:
         places = locate(folder, read_table(plain_or_gzipped(table), _ignore))
+        sides = plain_or_gzipped(folder / "reco2file_and_channel")
+        files = read_table(sides, _ignore) if sides.is_file() else {}
     except UserError as error:
         return _fault(key, str(error), "Correct it: hadpsgd validate names all that is wrong")
-    for name in [*places][:1] + [*places][-1:]:
+    names = [n for n in places if matches(files.get(n, n).split()[0], patterns)]
+    for name in names[:1] + names[-1:]:
         if not audio.is_pipe(places[name]) and not is_file(Path(places[name])):
             what = f"{table}: {name}: {places[name]}: missing audio file"
             return _fault(key, what, audio.CORRECT_PATH)

@@ -13,6 +13,7 @@ from hadpsgd.corpus.case import Case, Kind, better_case
 from hadpsgd.corpus.dictdir import Lexicon, read_lexicon, write_dict
 from hadpsgd.corpus.lang.dictionary import lexicon_file
 from hadpsgd.errors import UserError
+from hadpsgd.progress import counted
 from hadpsgd.setup.words import ENGLISH, LETTERS, english, spelled
 
 MOST_UNKNOWN = 0.05
@@ -198,8 +199,8 @@ def told(corpus: Corpus, dictionary: Dictionary) -> Iterator[str]:
         yield "too few speakers to split by: dev and test have speakers of train"
     if (said := corpus.sets["dev"].words.total()) < FEW_DEV_WORDS:
         yield (
-            f"dev: only {said} words; scale and penalty are chosen on them: give it more speech, "
-            f"of {FEW_DEV_WORDS} words at least"
+            f"dev: only {counted(said, 'word')} to choose scale and penalty by: give it more, "
+            f"{FEW_DEV_WORDS} at least"
         )
     for name, words in dictionary.unknown_words.items():
         if words:

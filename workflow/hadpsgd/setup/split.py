@@ -51,11 +51,14 @@ def _hold_out(order: list[str], seconds: Mapping[str, float]) -> dict[str, str]:
     found = dict.fromkeys(order, "train")
     filled = {"dev": 0.0, "test": 0.0}
     most = max(len(filled), (len(order) - 1) // 2)
-    for name in order[:most]:
+    for name in order:
         poorer = min(filled, key=lambda held: filled[held])
         lacking = need - filled[poorer]
         if filled[poorer] and lacking <= seconds[name] - lacking:
-            break
+            continue  # by utterance, shorter ones may follow
         found[name] = poorer
         filled[poorer] += seconds[name]
+        most -= 1
+        if not most:
+            break
     return found

@@ -61,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _former(folder: Path) -> str:
     """That a run is of former settings, as far as its results folder tells; else empty."""
+    folder = folder.resolve()
     if folder.parent.name != "runs":  # a copy
         return ""
     try:
