@@ -49,7 +49,11 @@ def deltas(mfcc: NDArray[np.float32]) -> NDArray[np.float32]:
 def scored(tmp_path_factory: pytest.TempPathFactory) -> Small:
     """The small workflow without its trainings: the GMM's row alone."""
     folder = tmp_path_factory.mktemp("scored")
-    made = Small(folder, write(folder, decoding=CONFIG["decoding"] | {"gmm": True}))
+    # the scale of the search, too: a lattice has the states of words that are best at that one
+    scoring = CONFIG["scoring"] | {"lm_weights": [10]}
+    made = Small(
+        folder, write(folder, decoding=CONFIG["decoding"] | {"gmm": True}, scoring=scoring)
+    )
     targets = [str(made.out / "score" / ROW / name) for name in ("dev", "swb")]
     ran = made.command(
         *("snakemake", "--profile", "local", "--cores", "2", "--configfile", str(made.config)),
@@ -69,7 +73,7 @@ def names_and_words(file: Path) -> dict[str, list[str]]:
 @pytest.mark.timeout(900)
 def test_its_words_are_those_of_decoding_by_hand(scored: Small) -> None:
     """Features, Gaussians and scores in NumPy; the search is kaldi-decoder's, one utterance at a
-    time, at the scale that dev chose."""
+    time, at the scale of the search."""
     out, data = scored.out, scored.out / "feats/mfcc/swb"
     transitions = model.read(out / "ali/train/final.mdl").transitions
     graph = kaldifst.StdConstFst.read(str(out / "graph/HCLG.fst"))
