@@ -101,5 +101,4 @@ def write(job: Job, seconds: float, measured: dict[str, float]) -> None:
 def spent(out: Path, last: float) -> float:
     """Seconds of training of all attempts, as the rows count them; the `last` one's without any."""
     rows = rows_of(out / "metrics.jsonl")
-    # rank 0's, and another one writes this where that is gone
-    return max([last, *(row["seconds"] for row in rows if "seconds" in row)])
+    return max((row["seconds"] for row in rows if "seconds" in row), default=last)
