@@ -53,3 +53,9 @@ def corpus(folder: Path) -> tuple[Config, Kaldi, Path]:
 
 def said(out: Path, name: str) -> dict[str, str]:
     return {u.id: u.text for u in DataDir.read(out / "data" / name)}
+
+
+def spoil(path: Path, line: int, new: str) -> None:
+    lines = path.read_text().splitlines()
+    lines[line - 1] = new
+    write_lines(path, lines)

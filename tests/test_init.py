@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import soundfile
 from corpus_data import make_data, write_lines
-from init_data import SPEAKERS, corpus, init, said, table, tone
+from init_data import SPEAKERS, corpus, init, said, spoil, table, tone
 
 from hadpsgd.cli import main
 from hadpsgd.config import load
@@ -160,12 +160,6 @@ def test_one_speaker_is_split_by_utterance(
     ids = [name for part in ("train", "dev", "test") for name in said(out, part)]
     assert len(set(ids)) == len(ids) == 12
     assert [len(said(out, part)) for part in ("dev", "test")] == [1, 1]  # nearest to a tenth
-
-
-def spoil(path: Path, line: int, new: str) -> None:
-    lines = path.read_text().splitlines()
-    lines[line - 1] = new
-    write_lines(path, lines)
 
 
 BAD = {
@@ -325,125 +319,6 @@ def test_what_is_no_table(
     assert init(tmp_path, "--csv", str(tmp_path / "t.csv")) == 2
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 1 and message in told[0]
-
-
-def test_a_lexicon_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path, lexicon = table(tmp_path), tmp_path / "lexicon.txt"
-    rows = ["TURN T ER N", "IT IH T", "ON AA N", "OFF AO F", "PLEASE P L IY Z"]
-    write_lines(lexicon, rows)
-    assert init(tmp_path, "--csv", str(path), "--lexicon", str(lexicon)) == 2
-    assert "lacks 2 of train's" in capsys.readouterr().err  # two speakers' it's
-    write_lines(lexicon, [*rows, "IT'S IH T S"])
-    assert init(tmp_path, "--csv", str(path), "--lexicon", str(lexicon)) == 0
-    config, section, out = corpus(tmp_path)
-    assert section.case == "upper" and config.lang.units == "phones"
-    assert set(said(out, "train").values()) <= {"TURN IT ON", "TURN IT OFF PLEASE", "IT'S ON ON"}
-    assert init(tmp_path, "--csv", str(path), "--lexicon", "none.txt", "--force") == 2
-    assert "none.txt: no such lexicon" in capsys.readouterr().err
-
-
-def test_noises_of_a_table_are_those_of_kaldi_data(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = table(tmp_path)
-    text = path.read_text().replace("on!", "on [Noise], <unk> <b>").replace(" off,", " off & 5+5,")
-    path.write_text(text)
-    (tmp_path / "more.txt").write_text("<s> Turn [noise] </s>\n")
-    assert init(tmp_path, "--csv", str(path), "--lm-text", str(tmp_path / "more.txt")) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert "signs that may be spoken are left out (&, +); write them as they are spoken" in told
-    _, _, out = corpus(tmp_path)
-    texts = {text for name in ("train", "dev", "test") for text in said(out, name).values()}
-    assert texts == {"turn it on [Noise] <unk> <b>", "turn it off 5 5 please", "it's on on"}
-    lexicon = (out / "dict" / "lexicon.txt").read_text().splitlines()
-    assert {"[Noise] SPN", "<unk> SPN", "<b> SPN", "[noise] SPN"} < set(lexicon)
-    assert (out / "lm" / "train.txt").read_text() == "turn [noise]\n"
-
-
-def test_words_without_letters_have_no_lexicon_to_take(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The advice for a lexicon that lacks words, to spell them, would lead back here."""
-    data = make_data(tmp_path / "k")
-    text = (data / "text").read_text()
-    (data / "text").write_text(text.replace("hello", "&").replace("hi", '"').replace("bye", "& b"))
-    assert init(tmp_path, "--kaldi", str(data)) == 2
-    told = capsys.readouterr().err.splitlines()
-    assert len(told) == 1
-    assert re.search(
-        r"--lexicon letters: \d of train's \d words have no letters \(most often: &", told[0]
-    )
-    assert "Write them out as they are spoken, or remove them from text" in told[0]
-    assert "take --lexicon" not in told[0]
-
-
-def test_english_pronunciations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = table(tmp_path)
-    assert init(tmp_path, "--csv", str(path), "--lexicon", "english") == 0
-    _, _, out = corpus(tmp_path)
-    lexicon = (out / "dict" / "lexicon.txt").read_text().splitlines()
-    assert {"turn T ER N", "please P L IY Z"} < set(lexicon)
-    spoil(path, 4, '"my takes/Cleo take 02.wav",\u65e5\u672c,Cleo')  # of train
-    assert init(tmp_path, "--csv", str(path), "--lexicon", "english", "--force") == 2
-    told = capsys.readouterr().err
-    assert "'\u65e5\u672c' has no English pronunciation (it is not in Latin letters)" in told
-
-
-def test_english_pronunciations_of_words_in_capitals(tmp_path: Path) -> None:
-    """They are no abbreviations, which espeak-ng spells out."""
-    data = make_data(tmp_path / "k")
-    write_lines(data / "text", [f"{name} LET US DO IT" for name in said(tmp_path / "k", "train")])
-    assert init(tmp_path, "--kaldi", str(data), "--lexicon", "english") == 0
-    lexicon = (tmp_path / "data" / "dict" / "lexicon.txt").read_text().splitlines()
-    assert {"US AH S", "IT IH T", "LET L EH T"} < set(lexicon)
-    assert not {"US Y UW EH S", "IT AY T IY"} & set(lexicon)
-
-
-def test_words_that_train_lacks_are_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """They cannot be recognised, so they are not in the lexicon made here, but in --lm-text's."""
-    path = table(tmp_path)
-    head, *rows = path.read_text().splitlines()
-    sets = ["test", "dev", *["train"] * 10]
-    rows[0] = "my takes/Ann take 00.wav,turn everything on,Ann"
-    write_lines(path, [f"{head},set", *(f"{r},{s}" for r, s in zip(rows, sets, strict=True))])
-    assert init(tmp_path, "--csv", str(path)) == 0
-    told = capsys.readouterr().out
-    assert "test: 1 of 3 words (33.3 %) have no pronunciation and cannot be recognised: " in told
-    assert "recognised: everything; more text" in told and "dev: 0 of" not in told
-    config, section, _ = corpus(tmp_path)
-    assert section.max_oov.of("test") == 0.34 and section.max_oov.of("dev") == 0.05
-    assert config.decoding.max_failed.of("test") == 1.0  # its one utterance
-    write_lines(tmp_path / "more.txt", ["Everything, please!"])
-    more = ("--lm-text", str(tmp_path / "more.txt"), "--force")
-    assert init(tmp_path, "--csv", str(path), *more) == 0
-    _, section, out = corpus(tmp_path)
-    assert section.max_oov.of("test") == 0.05
-    assert (out / "lm" / "train.txt").read_text() == "everything please\n"
-
-
-def test_few_words_that_train_lacks_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Fewer than max_oov allows, too; ten of them, the most frequent first."""
-    path = table(tmp_path)
-    head, *rows = path.read_text().splitlines()
-    sets = ["test", "dev", *["train"] * 10]
-    known, new = "turn it on " * 100, " ".join(f"w{chr(97 + i)}" for i in range(11))
-    rows[0] = f"my takes/Ann take 00.wav,{known}{new} wk,Ann"
-    rows[1] = f"my takes/Bob take 01.wav,{'off ' * 99},Bob"
-    write_lines(path, [f"{head},set", *(f"{r},{s}" for r, s in zip(rows, sets, strict=True))])
-    assert init(tmp_path, "--csv", str(path)) == 0
-    told = capsys.readouterr().out
-    assert "test: 12 of 312 words (3.8 %) have no pronunciation and cannot" in told
-    assert ": wk, wa, wb, wc, wd, we, wf, wg, wh, wi, ...; more text" in told
-    assert "dev: only 99 words to choose scale and penalty by: give it more, 100 at least" in told
-    _, section, _ = corpus(tmp_path)
-    assert section.max_oov.of("test") == 0.05
-    write_lines(path, path.read_text().replace("off off", "off off off", 1).splitlines())
-    assert init(tmp_path, "--csv", str(path), "--force") == 0
-    assert "dev: only" not in capsys.readouterr().out
 
 
 def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,6 @@ from hadpsgd.config import Config, check
 from hadpsgd.ending import Former
 from hadpsgd.errors import UserError
 from hadpsgd.reports import differences, rows, significance, table
-from hadpsgd.reports.seconds import spent
 from hadpsgd.tracking import identity, training_run
 from hadpsgd.tracking.failures import NotStoredError
 from hadpsgd.tracking.results import Result, RunResult, read_gmm, read_results, results_folder
@@ -123,7 +122,9 @@ def _told(result: Result) -> dict[str, str]:
 
 def _column(config: Config, result: RunResult, prefix: str) -> Compared:
     known = _known(config, result.folder)
-    metrics = _told(result) | {name: rows.number(v) for name, v in _measured(result).items()}
+    metrics = _told(result) | {
+        name: rows.number(result.summary[name]) for name in _SUMMARY if name in result.summary
+    }
     return Compared(
         label=prefix + result.run.id,
         key=result.key,
@@ -135,14 +136,6 @@ def _column(config: Config, result: RunResult, prefix: str) -> Compared:
     )
 
 
-def _measured(result: RunResult) -> dict[str, float]:
-    """What training left; of measured seconds those of all attempts, as the table has them."""
-    found = {name: float(result.summary[name]) for name in _SUMMARY if name in result.summary}
-    if "seconds" in found and not result.run.simulated and (seconds := spent(result)):
-        found["seconds"] = seconds
-    return found
-
-
 def _mean(label: str, results: Sequence[RunResult], columns: Sequence[Compared]) -> Compared:
     """A row of several seeds: means with their intervals; settings that vary are all named."""
     values = {
@@ -152,7 +145,7 @@ def _mean(label: str, results: Sequence[RunResult], columns: Sequence[Compared])
     values |= {
         name: found
         for name in _SUMMARY
-        if (found := [told[name] for told in map(_measured, results) if name in told])
+        if (found := [float(r.summary[name]) for r in results if name in r.summary])
     }
     states = dict.fromkeys(column.metrics[STATUS] for column in columns)
     means = {name: _mean_of(name, found) for name, found in values.items()}
