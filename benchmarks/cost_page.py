@@ -55,7 +55,9 @@ def _rows() -> Iterator[str]:
 
 def _with(config: Config, run: dict[str, object]) -> Config:
     training = config.training.model_dump() | {"runs": [run]}
-    return check(config.model_dump() | {"training": training}, "cost_page")
+    decoding = config.decoding.model_dump() | {"ensembles": {}}  # of runs that are not there
+    changes = {"training": training, "decoding": decoding}
+    return check(config.model_dump() | changes, "cost_page")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ from hadpsgd.decoding.search import Searcher
 from hadpsgd.models.build import load_model
 from hadpsgd.models.long_input import hidden
 bundle = Bundle.open({folder!r})
-model, meta = load_model(bundle.model)
+model, meta = load_model(bundle.models[0])
 states = hidden(model, torch.zeros(30, meta.input_dim))
 scores = log_likelihoods(model, states, meta.log_priors).numpy()
 found = Searcher(bundle.graph, bundle.config.decoding)(scores)
@@ -188,7 +188,7 @@ def test_the_onnx_file_scores_as_the_network(small: Small, tmp_path: Path) -> No
     assert about["run"] == key and about["streams"] == "logmel" and about["sample_rate"] == "8000"
     assert float(about["lm_weight"]) == opened.setting.lm_weight
     data, feats = small.out / "corpus/data/swb", small.out / "feats"
-    scorer = NetworkScorer(config=opened.config, model=opened.model, data=data, streams=feats)
+    scorer = NetworkScorer(config=opened.config, models=opened.models, data=data, streams=feats)
     score, fusion = scorer(), Fusion(opened.config, feats, read_data(data))
     alone = []
     for utterance in fusion.utterances:
@@ -230,19 +230,19 @@ def test_runs_that_cannot_be_exported(small: Small, tmp_path: Path) -> None:
     content["features"]["imports"]["logmel"] = {"feats": "kaldi/feats.scp"}
     file = tmp_path / "imports.yaml"
     file.write_text(yaml.safe_dump(content))
-    export(Run(folder, load(file)), tmp_path / "same", "")  # as its settings compute them
+    export(Run.of(folder, load(file)), tmp_path / "same", "")  # as its settings compute them
     content["features"]["logmel"]["bins"] -= 1
     file.write_text(yaml.safe_dump(content))
     with pytest.raises(UserError, match=r"imports\.logmel: what .* computes of dev's audio"):
-        export(Run(folder, load(file)), tmp_path / "out", "")
+        export(Run.of(folder, load(file)), tmp_path / "out", "")
     kaldi = yaml.safe_load((ROOT / "config/an4_full.yaml").read_text())
     del kaldi["features"]["imports"]["ivector"]["extractor"]
     file.write_text(yaml.safe_dump(kaldi))
     with pytest.raises(UserError, match=r"imports\.ivector: a new speaker has no i-vector"):
-        export(Run(folder, load(file)), tmp_path / "out", "")
+        export(Run.of(folder, load(file)), tmp_path / "out", "")
     unscored = shutil.copytree(folder, tmp_path / "results" / "small" / "runs" / folder.name)
     with pytest.raises(UserError, match=r"tuned\.json: missing"):
-        export(Run(unscored, load(folder / "config.yaml")), tmp_path / "out", "")
+        export(Run.of(unscored, load(folder / "config.yaml")), tmp_path / "out", "")
     assert not (tmp_path / "out").exists()
 
 

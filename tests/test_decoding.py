@@ -378,7 +378,7 @@ def test_the_device_is_the_configs(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     content = {"name": "x", "corpus": {"kind": "builtin"}, "decoding": {"device": wanted}}
     scorer = NetworkScorer(
-        config=check(content, "x"), model=tmp_path, data=tmp_path, streams=tmp_path
+        config=check(content, "x"), models=(tmp_path,), data=tmp_path, streams=tmp_path
     )
     assert scorer.place == place
     assert replace(scorer, device="cpu").place == "cpu"

@@ -24,7 +24,7 @@ def held():
     return psutil.Process().memory_info().rss / 2**20
 
 torch.set_num_threads(1)
-model, meta = _loaded(sys.argv[1], "cpu")
+((model, meta),) = _loaded((sys.argv[1],), "cpu")
 for frames in range(101, 301, 5):
     hidden(model, torch.zeros(frames, meta.input_dim))
 before = held()

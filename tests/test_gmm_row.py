@@ -19,7 +19,8 @@ from hadpsgd.reports import compare, significance
 from hadpsgd.reports.command import write
 from hadpsgd.reports.findings import Findings
 from hadpsgd.scoring import sentences
-from hadpsgd.tracking.results import State, read_gmm
+from hadpsgd.tracking.beside import read_beside
+from hadpsgd.tracking.results import State
 from hadpsgd.tracking.store import Store
 from hadpsgd.tracking.sync import sync
 
@@ -121,15 +122,15 @@ def test_it_is_a_row_of_every_table(tmp_path: Path) -> None:
 
 def test_scores_of_another_model_do_not_count(tmp_path: Path) -> None:
     config = finished(tmp_path)
-    assert read_gmm(config)[0].state is State.FINISHED
-    [partly] = read_gmm(config, [f"{ROW}/ch"])
+    assert read_beside(config)[0].state is State.FINISHED
+    [partly] = read_beside(config, [f"{ROW}/ch"])
     assert list(partly.scores) == ["dev", "swb"] and partly.state is State.UNFINISHED
     assert "not scored on ch" in partly.why
     newer = (tmp_path / "demo/score" / ROW / "ch/wer.json").stat().st_mtime + 10
     stamp = tmp_path / "demo/ali/train/.snakemake_timestamp"
     stamp.touch()
     os.utime(stamp, (newer, newer))
-    [former] = read_gmm(config)
+    [former] = read_beside(config)
     assert not former.scores and former.state is State.UNFINISHED
 
 

@@ -59,6 +59,7 @@ def candidates(node: Any, now: Any) -> Iterator[Any]:
                 {**(now if isinstance(now, dict) else {}), "another": "another"},
                 {"0": 2.0},
                 {"default": 0.3},
+                {"another": ["two"]},
                 {},
             )
     yield None

@@ -195,7 +195,7 @@ def test_only_what_recognises_travels(bundle: Path) -> None:
         "hadpsgd.tracking.models",
         "hadpsgd.tracking.models.served_recogniser",
     }
-    assert Bundle.open(bundle).model.is_file()
+    assert [model.name for model in Bundle.open(bundle).models] == ["final.pt"]
 
 
 def test_a_model_in_the_spool_knows_its_run(network: Path, tmp_path: Path) -> None:

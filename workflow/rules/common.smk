@@ -8,10 +8,12 @@ from hadpsgd import guard, origin
 from hadpsgd.config import (
     asked,
     before,
+    beside_rows,
     copies_adapted_by,
     examples_of,
     ivector_transform,
     label_folder,
+    models_together,
     neural_gpus,
     one_gpu,
     run_fingerprint,
@@ -61,6 +63,9 @@ PERTURBED = ["train_perturbed"] if CONFIG.corpus.versions > 1 else []
 # Names of the runs' folders: two configs of one name keep their runs apart.
 RUNS = [run_key(CONFIG, run.id) for run in CONFIG.training.members]
 DECODED = [run_key(CONFIG, run.id) for run in CONFIG.training.members if run.decode]
+TOGETHER = models_together(CONFIG)  # ensembles by key, and the keys of their runs
+BESIDE = [*beside_rows(CONFIG).values()]  # what is scored beside the runs: these, the GMM-HMM
+ANALYSED = [*DECODED, *TOGETHER]  # decoded by networks; there are pages of their errors
 # What reports of all runs have in rows, in order: another grouping changes neither runs nor keys.
 ROWS = [
     [row, [run_key(CONFIG, run.id) for run in runs]]
@@ -108,6 +113,12 @@ def starts() -> None:
 
 before_start(workflow, starts)
 look_behind_ancient(workflow)
+
+
+def models_of(wildcards) -> list[str]:
+    """The network of a run, or those of an ensemble."""
+    runs = TOGETHER.get(wildcards.run, [wildcards.run])
+    return [f"{OUT}/runs/{run}/final.pt" for run in runs]
 
 
 def models_before(run: str) -> list[str]:

@@ -1,6 +1,6 @@
 rule decode:
     input:
-        model=f"{OUT}/runs/{{run}}/final.pt",
+        model=models_of,
         graph=f"{OUT}/graph",
         data=f"{OUT}/corpus/data/{{set}}",
         streams=expand(
@@ -12,10 +12,12 @@ rule decode:
         f"{OUT}/logs/decode/{{run}}.{{set}}.log",
     benchmark:
         f"{OUT}/benchmarks/decode.{{run}}.{{set}}.tsv"
+    wildcard_constraints:
+        run="|".join([*RUNS, *TOGETHER]),
     priority: 0.5  # after trainings, before the analysis of errors
     conda:
         "../../envs/hadpsgd.yaml"
-    threads: shared_threads(max(1, len(DECODED)) * (1 + len(CONFIG.tests)))
+    threads: shared_threads(max(1, len(ANALYSED)) * (1 + len(CONFIG.tests)))
     resources:
         gres=one_gpu(CONFIG),
         mem_mb=lambda wildcards, attempt: 8000 * attempt + RESCORING_MB,
@@ -30,9 +32,7 @@ rule decode:
 
 
 # The GMM-HMM beside the runs, on features of its own; adapted ones where it is trained on them.
-GMM_ROW = [CONFIG.gmm_row] if CONFIG.gmm_row else []
-
-if GMM_ROW:
+if CONFIG.gmm_row:
 
     rule decode_gmm:
         input:
@@ -81,10 +81,10 @@ if CONFIG.lm.neural:
         benchmark:
             f"{OUT}/benchmarks/lists.{{run}}.{{set}}.tsv"
         wildcard_constraints:
-            run="|".join([*RUNS, *GMM_ROW]),
+            run="|".join([*RUNS, *BESIDE]),
         conda:
             "../../envs/hadpsgd.yaml"
-        threads: shared_threads(max(1, len(DECODED)) * (1 + len(CONFIG.tests)))
+        threads: shared_threads(max(1, len(ANALYSED)) * (1 + len(CONFIG.tests)))
         resources:
             mem_mb=lambda wildcards, attempt: 4000 * attempt + held_mb(LM_SOURCES),
             runtime=lambda wildcards, attempt: 240 * attempt,
@@ -110,7 +110,7 @@ rule tune:
     benchmark:
         f"{OUT}/benchmarks/tune.{{run}}.tsv"
     wildcard_constraints:
-        run="|".join([*RUNS, *GMM_ROW]),
+        run="|".join([*RUNS, *BESIDE]),
     priority: FIRST
     group:
         "scores"
@@ -144,7 +144,7 @@ rule score:
     benchmark:
         f"{OUT}/benchmarks/score.{{run}}.{{set}}.tsv"
     wildcard_constraints:
-        run="|".join([*RUNS, *GMM_ROW]),
+        run="|".join([*RUNS, *BESIDE]),
     priority: FIRST
     group:
         "scores"

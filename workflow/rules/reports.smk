@@ -4,7 +4,7 @@ rule report:
     input:
         score=expand(
             f"{OUT}/score/{{run}}/{{set}}",
-            run=[*DECODED, *GMM_ROW],
+            run=[*DECODED, *BESIDE],
             set=["dev", *CONFIG.tests],
         ),
         summary=expand(f"{OUT}/runs/{{run}}/summary.json", run=RUNS),
@@ -45,7 +45,7 @@ rule report:
 
 rule error_analysis:
     input:
-        model=f"{OUT}/runs/{{run}}/final.pt",
+        model=models_of,
         graph=f"{OUT}/graph",
         data=expand(f"{OUT}/corpus/data/{{set}}", set=CONFIG.tests),
         streams=expand(
@@ -62,9 +62,11 @@ rule error_analysis:
         f"{OUT}/logs/errors.{{run}}.log",
     benchmark:
         f"{OUT}/benchmarks/errors.{{run}}.tsv"
+    wildcard_constraints:
+        run="|".join([*RUNS, *TOGETHER]),
     conda:
         "../../envs/hadpsgd.yaml"
-    threads: shared_threads(max(1, len(DECODED)))
+    threads: shared_threads(max(1, len(ANALYSED)))
     resources:
         gres=one_gpu(CONFIG),
         mem_mb=lambda wildcards, attempt: 8000 * attempt,
@@ -86,12 +88,14 @@ rule error_analysis:
 rule compare_errors:
     input:
         data=expand(f"{OUT}/corpus/data/{{set}}", set=CONFIG.tests),
-        first=expand(f"{OUT}/score/{{run}}/{{set}}", run=DECODED[:1], set=CONFIG.tests),
+        first=expand(f"{OUT}/score/{{run}}/{{set}}", run=ANALYSED[:1], set=CONFIG.tests),
         score=expand(f"{OUT}/score/{{{{run}}}}/{{set}}", set=CONFIG.tests),
     output:
         f"{OUT}/compared/{{run}}/index.html",
     log:
         f"{OUT}/logs/compared.{{run}}.log",
+    wildcard_constraints:
+        run="|".join([*RUNS, *TOGETHER]),
     conda:
         "../../envs/hadpsgd.yaml"
     resources:
@@ -111,8 +115,8 @@ rule compare_errors:
 rule index:
     input:
         report=rules.report.output,
-        errors=expand(f"{OUT}/errors/{{run}}", run=DECODED),
-        compared=expand(f"{OUT}/compared/{{run}}/index.html", run=DECODED[1:]),
+        errors=expand(f"{OUT}/errors/{{run}}", run=ANALYSED),
+        compared=expand(f"{OUT}/compared/{{run}}/index.html", run=ANALYSED[1:]),
     output:
         f"{OUT}/index.html",
     log:

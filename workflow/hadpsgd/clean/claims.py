@@ -5,14 +5,22 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from hadpsgd.config import Config, fingerprint, load, run_fingerprint, run_key
+from hadpsgd.config import (
+    Config,
+    ensemble_keys,
+    load,
+    run_fingerprint,
+    run_key,
+    start_fingerprint,
+)
 from hadpsgd.errors import UserError
 from hadpsgd.origins import Origin, read
 
 
 def keys(config: Config) -> list[str]:
-    """Names of the folders of its runs."""
-    return [run_key(config, run.id) for run in config.training.members]
+    """Names of the folders of its runs and ensembles."""
+    runs = [run_key(config, run.id) for run in config.training.members]
+    return [*runs, *ensemble_keys(config).values()]
 
 
 def resumable(config: Config) -> set[tuple[str, str]]:
@@ -60,10 +68,10 @@ def check_started(config: Config, file: Path) -> None:
     Raises:
         UserError: it is none of those that lie in `configs/`.
     """
-    own = fingerprint([config])
+    own = start_fingerprint(config)
     for snapshot in (Path(config.results) / config.name / "configs").glob("*.yaml"):
         with suppress(UserError):
-            if fingerprint([load(snapshot)]) == own:
+            if start_fingerprint(load(snapshot)) == own:
                 return
     raise UserError(
         "no workflow was started here with the config as it is now, so its runs may be unknown: it"

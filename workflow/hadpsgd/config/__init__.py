@@ -1,5 +1,11 @@
 """The configuration: one typed schema with defaults; `load` reads and checks a YAML file."""
 
+from hadpsgd.config.beside import (
+    beside_rows,
+    ensemble_keys,
+    models_together,
+    start_fingerprint,
+)
 from hadpsgd.config.command import write_resolved
 from hadpsgd.config.effective import RunSettings
 from hadpsgd.config.keys import stage_keys
@@ -22,13 +28,16 @@ __all__ = [
     "RunSettings",
     "asked",
     "before",
+    "beside_rows",
     "check",
     "copies_adapted_by",
+    "ensemble_keys",
     "examples_of",
     "fingerprint",
     "ivector_transform",
     "label_folder",
     "load",
+    "models_together",
     "neural_gpus",
     "one_gpu",
     "request_of",
@@ -40,5 +49,6 @@ __all__ = [
     "shape_of",
     "stage_folders",
     "stage_keys",
+    "start_fingerprint",
     "write_resolved",
 ]

@@ -130,6 +130,9 @@ class Graph(Section):
     """Scale of the costs of pieces inside such a word. Only with lm.pieces."""
 
 
+EnsembleName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
+
+
 class Decoding(Section):
     """Search."""
 
@@ -151,6 +154,10 @@ class Decoding(Section):
     gmm: bool = Field(False, json_schema_extra=DECIDES_NOTHING)
     """Decode and score the GMM-HMM of our own alignment, too: a row of the tables beside the runs,
     to measure them by (docs/decoding.md). With `alignment.kind` sat it is adapted to speakers."""
+    ensembles: dict[EnsembleName, list[str]] = Field({}, json_schema_extra=DECIDES_NOTHING)
+    """Runs decoded together: name -> ids of runs, or rows of several seeds. The mean of their
+    networks' log-likelihoods counts; nothing is trained for it. Each is a row of the tables beside
+    the runs (docs/decoding.md)."""
     max_failed: Limits = Field(Limits({"default": 0.05}), json_schema_extra=DECIDES_NOTHING)
     """Share of utterances that may have no path at all; more stops the run. By set:
     {default: 0.05, ch: 0.2}."""

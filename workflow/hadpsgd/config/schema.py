@@ -94,6 +94,25 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _ensembles_of_runs(self) -> Config:
+        rows = {*self.training.rows, *self.training.by_id, self.gmm_row}
+        for name, listed in self.decoding.ensembles.items():
+            where = f"decoding.ensembles.{name}"
+            if name in rows:
+                raise ValueError(f"{where}: there is a row of that name; give it another one")
+            for each in listed:
+                if each not in rows - {self.gmm_row}:
+                    raise ValueError(
+                        f"{where}: no run '{each}'; there are {', '.join(self.training.by_id)}"
+                    )
+            runs = self.together(name)
+            if twice := next((run for run in runs if runs.count(run) > 1), ""):
+                raise ValueError(f"{where}: run '{twice}' is there twice; once is enough")
+            if len(runs) < 2:
+                raise ValueError(f"{where}: {len(runs)} of two or more runs; name another one")
+        return self
+
+    @model_validator(mode="after")
     def _risk_of_whole_words(self) -> Config:
         if self.scoring.minimum_bayes_risk and self.lm.pieces:
             raise ValueError("scoring.minimum_bayes_risk: not with lm.pieces; leave one out")
@@ -175,6 +194,15 @@ class Config(Section):
     def gmm_row(self) -> str:
         """Name of the GMM-HMM's row in the tables, and of its folders; empty without one."""
         return f"gmm-{self.alignment.kind}" if self.decoding.gmm else ""
+
+    def together(self, ensemble: str) -> list[str]:
+        """Ids of the runs of `decoding.ensembles`: those named, and those of the rows named."""
+        rows = self.training.rows
+        return [
+            run
+            for name in self.decoding.ensembles[ensemble]
+            for run in ([each.id for each in rows[name]] if name in rows else [name])
+        ]
 
     @property
     def adapts_speakers(self) -> bool:

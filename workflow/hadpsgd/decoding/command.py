@@ -1,4 +1,4 @@
-"""`hadpsgd decode`: lattices of a data set from a trained network."""
+"""`hadpsgd decode`: lattices of a data set from a trained network, or several together."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from pathlib import Path
 
 from hadpsgd import config, diverged
 from hadpsgd.decoding.decode import Work, decode
-from hadpsgd.decoding.network import NetworkScorer, add_device
+from hadpsgd.decoding.network import (
+    NetworkScorer,
+    add_device,
+    add_models,
+    why_any_diverged,
+)
 from hadpsgd.decoding.search import Searcher
-from hadpsgd.models.build import why_diverged
 from hadpsgd.parallel import add_jobs
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the stage."""
     parser.add_argument("--config", type=Path, required=True, help="config (YAML)")
-    parser.add_argument("--model", type=Path, required=True, help="final.pt")
+    add_models(parser)
     parser.add_argument("--graph", type=Path, required=True, help="folder of HCLG.fst")
     parser.add_argument("--data", type=Path, required=True, help="Kaldi data directory of the set")
     parser.add_argument("--streams", type=Path, required=True, help="folder of <stream>/<set>/")
@@ -27,13 +31,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write OUT/lat.1.gz, what scoring needs of the graph, and decode.json."""
-    if why := why_diverged(args.model):
+    if why := why_any_diverged(args.model):
         return diverged.leave(args.out, why=why, what="decoded")
     settings = config.load(args.config)
     options = settings.decoding
     searcher = Searcher(args.graph, options)
     scorer = NetworkScorer(
-        config=settings, model=args.model, data=args.data, streams=args.streams, device=args.device
+        config=settings,
+        models=tuple(args.model),
+        data=args.data,
+        streams=args.streams,
+        device=args.device,
     )
     scorer.share()
     work = Work(searcher=searcher, make_scorer=scorer)

@@ -1,12 +1,12 @@
-"""Log-likelihoods of a trained network: log-posteriors minus log-priors."""
+"""Log-likelihoods of trained networks: log-posteriors minus log-priors, of several their mean."""
 
 from __future__ import annotations
 
 import argparse
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,7 @@ from hadpsgd.errors import UserError
 from hadpsgd.features.fusion import Fusion
 from hadpsgd.models.backend import allow_tf32
 from hadpsgd.models.blstm import BLSTM
-from hadpsgd.models.build import ModelMeta, load_model
+from hadpsgd.models.build import ModelMeta, load_model, why_diverged
 from hadpsgd.models.long_input import hidden
 
 # a pdf that training hardly saw cannot be judged: it is made unlikely instead
@@ -37,7 +37,8 @@ class NetworkScorer:
     """Makes a scorer of utterances: features fused, whole utterances, one thread."""
 
     config: Config
-    model: Path
+    models: tuple[Path, ...]
+    """Of several the mean of their log-likelihoods counts."""
     data: Path
     streams: Path
     device: str = ""
@@ -53,48 +54,65 @@ class NetworkScorer:
         return device_of(self.device or self.config.decoding.device)
 
     def __call__(self) -> Scorer:
-        """Load the model and open the features, in the process that uses them.
+        """Load the models and open the features, in the process that uses them.
 
         Raises:
-            UserError: model and features do not fit, or CUDA is asked for and missing.
+            UserError: models and features, or models among themselves, do not fit, or CUDA is
+                asked for and missing.
         """
         device = self.place
-        model, meta = _loaded(self.model, device)
-        if list(meta.streams) != list(self.config.features.input):
-            raise UserError(
-                f"trained on {list(meta.streams)}, config has {self.config.features.input}",
-                where=self.model,
-                fix="Use the features.input that it was trained with",
-            )
+        networks = _loaded(self.models, device)
+        pdfs = self._check([meta for _, meta in networks])
         fusion = Fusion(self.config, self.streams, read_data(self.data))
-        priors = meta.log_priors.to(device)
+        priors = [meta.log_priors.to(device) for _, meta in networks]
 
         def score(utterance: str) -> Scores:
             features = fusion[utterance]
-            if features.shape[1] != meta.input_dim:
-                what = f"{features.shape[1]} features a frame, the model takes {meta.input_dim}"
-                raise UserError(what)
-            states = hidden(model, torch.from_numpy(features).to(device))
+            for _, meta in networks:
+                if features.shape[1] != meta.input_dim:
+                    what = f"{features.shape[1]} features a frame, the model takes {meta.input_dim}"
+                    raise UserError(what)
+            frames = torch.from_numpy(features).to(device)
+            states = [hidden(model, frames) for model, _ in networks]
 
             def make(begin: int, end: int) -> NDArray[np.float32]:
-                return log_likelihoods(model, states[begin:end], priors).cpu().numpy()
+                each = zip(networks, states, priors, strict=True)
+                found = (log_likelihoods(net, at[begin:end], prior) for (net, _), at, prior in each)
+                return _mean(found, len(networks)).cpu().numpy()
 
-            return scores_of(
-                frames=len(features), pdfs=meta.num_pdfs, make=make, held=states.nbytes
-            )
+            held = sum(each.nbytes for each in states)
+            return scores_of(frames=len(features), pdfs=pdfs, make=make, held=held)
 
         return score
 
+    def _check(self, metas: Sequence[ModelMeta]) -> int:
+        """The number of their pdf-ids; UserError where models and config do not fit."""
+        first = metas[0]
+        for path, meta in zip(self.models, metas, strict=True):
+            if list(meta.streams) != list(self.config.features.input):
+                raise UserError(
+                    f"trained on {list(meta.streams)}, config has {self.config.features.input}",
+                    where=path,
+                    fix="Use the features.input that it was trained with",
+                )
+            if meta.num_pdfs != first.num_pdfs:
+                raise UserError(
+                    f"{meta.num_pdfs} pdf-ids, and {self.models[0]} has {first.num_pdfs}",
+                    where=path,
+                    fix="Decode models of the same alignments together",
+                )
+        return first.num_pdfs
+
     def share(self) -> None:
-        """Load the model before processes fork, which then share its memory; not from a GPU,
+        """Load the models before processes fork, which then share their memory; not from a GPU,
         which they cannot share.
 
         Raises:
-            UserError: the model is missing or damaged, or CUDA is asked for and missing.
+            UserError: a model is missing or damaged, or CUDA is asked for and missing.
         """
         if self.place == "cpu":
             torch.set_num_threads(1)  # a fork after threads have run would hang
-            _loaded(self.model, "cpu")
+            _loaded(self.models, "cpu")
 
     def utterances(self) -> list[str]:
         """Utterances with features; those of like length, searched together, side by side."""
@@ -108,6 +126,30 @@ def log_likelihoods(model: BLSTM, states: Tensor, priors: Tensor) -> Tensor:
     [..., projection]; all on one device."""
     scores = torch.log_softmax(model.output(states).float(), dim=-1) - priors
     return scores.masked_fill(priors < math.log(PRIOR_FLOOR), _UNLIKELY)
+
+
+@torch.inference_mode()
+def _mean(each: Iterable[Tensor], count: int) -> Tensor:
+    """Of one, its very bits."""
+    total = functools.reduce(Tensor.add_, each)
+    return total if count == 1 else total / count
+
+
+def add_models(parser: argparse.ArgumentParser) -> None:
+    """The argument --model of a command that runs one network, or several together."""
+    parser.add_argument(
+        "--model",
+        type=Path,
+        nargs="+",
+        action="extend",
+        required=True,
+        help="final.pt; several: by the mean of their log-likelihoods",
+    )
+
+
+def why_any_diverged(models: Iterable[Path]) -> str:
+    """Why the first of them that has no weights has none; empty where all have."""
+    return next(filter(None, map(why_diverged, models)), "")
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
@@ -131,11 +173,11 @@ def device_of(wanted: str) -> str:
     raise UserError(f"device cuda: torch {built}", fix="Set decoding.device (or --device) to cpu")
 
 
-@lru_cache(maxsize=1)
-def _loaded(path: Path, device: str) -> tuple[BLSTM, ModelMeta]:
+@functools.lru_cache(maxsize=1)
+def _loaded(paths: tuple[Path, ...], device: str) -> list[tuple[BLSTM, ModelMeta]]:
     keep_few_kernels()
     allow_tf32(False)  # PyTorch allows it to LSTMs
-    return load_model(path, device)
+    return [load_model(path, device) for path in paths]
 
 
 def by_length(utterances: Sequence[str], tables: Iterable[Path]) -> list[str]:

@@ -37,7 +37,11 @@ def run(args: argparse.Namespace) -> int:
     data, lang = DataDir.read(args.data, audio=False), Lang(args.lang)
     names = Fusion(config, args.streams, data).utterances
     scorer = NetworkScorer(
-        config=config, model=args.model, data=args.data, streams=args.streams, device=args.device
+        config=config,
+        models=(args.model,),
+        data=args.data,
+        streams=args.streams,
+        device=args.device,
     )
     scorer.share()
     aligner = Aligner(scorer, compiler_of(args.ali, lang), options)

@@ -75,10 +75,11 @@ def cost(config: Config, machines: Machines, *, train: float, test: float) -> li
         rows.append(_neural_lm(config, config.lm.neural, machines, train))
     for run in config.training.members:
         rows.append(_training(config, run.id, machines, train))
-    decoded = sum(run.decode for run in config.training.members)
+    decoded = [[run.id] for run in config.training.members if run.decode]
+    decoded += [config.together(name) for name in config.decoding.ensembles]
     if decoded:
         rows.append(_decoding(config, machines, test, decoded))
-    listed = decoded + bool(config.gmm_row)
+    listed = len(decoded) + bool(config.gmm_row)
     if config.lm.neural and listed:
         rows.append(_neural_lists(config, config.lm.neural, machines, listed * test))
     return rows
@@ -165,10 +166,13 @@ def _training(config: Config, run_id: str, machines: Machines, train: float) -> 
     )
 
 
-def _decoding(config: Config, machines: Machines, test: float, decoded: int) -> Row:
+def _decoding(
+    config: Config, machines: Machines, test: float, decoded: Sequence[Sequence[str]]
+) -> Row:
+    """Each of `decoded` are ids of runs that are decoded together: one search of all scores."""
     network = max(network_parameters(config, run.id) for run in config.training.members)
     forward = MULTIPLY_AND_ADD * network * FRAMES_AN_HOUR / (measured().gflops * 1e9)
-    core_hours = decoded * test * (forward / 3600 + SEARCH)
+    core_hours = sum(test * (len(runs) * forward / 3600 + SEARCH) for runs in decoded)
     return Row(
         stage="decoding",
         core_hours=core_hours,

@@ -88,7 +88,11 @@ def _point(config: Config, args: argparse.Namespace, setting: Setting, beam: flo
     options = config.decoding.model_copy(update={"beam": beam})
     data = DataDir.read(args.data, audio=False)
     scorer = NetworkScorer(
-        config=config, model=args.model, data=args.data, streams=args.streams, device=args.device
+        config=config,
+        models=(args.model,),
+        data=args.data,
+        streams=args.streams,
+        device=args.device,
     )
     utterances = scorer.utterances()
     with tempfile.TemporaryDirectory() as temporary:

@@ -114,7 +114,7 @@ def write(found: Findings, out: Path) -> None:
 def error_pages(found: Findings, seen_from: Path, name: str) -> dict[str, str]:
     """Addresses of the pages `name` that are there, by the key of the run."""
     folder = results_folder(found.config)
-    decoded = [run for row in found.rows for run in row.runs if run.run and run.run.decode]
+    decoded = [run for row in found.rows for run in row.runs if run.analysed]
     runs = [run for run in decoded[name == COMPARED :] if run.scores]
     pages = {run.key: folder / name.format(run.key) for run in runs}
     return {

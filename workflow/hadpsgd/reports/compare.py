@@ -13,8 +13,9 @@ from hadpsgd.ending import Former
 from hadpsgd.errors import UserError
 from hadpsgd.reports import differences, rows, significance, table
 from hadpsgd.tracking import identity, training_run
+from hadpsgd.tracking.beside import Beside, read_beside
 from hadpsgd.tracking.failures import NotStoredError
-from hadpsgd.tracking.results import Result, RunResult, read_gmm, read_results, results_folder
+from hadpsgd.tracking.results import Result, RunResult, read_results, results_folder
 from hadpsgd.tracking.run_ids import known_run
 from hadpsgd.tracking.scoring_run import WER
 from hadpsgd.tracking.training_run import FINAL, STATUS
@@ -85,7 +86,8 @@ def from_results(config: Config, here: str) -> list[Compared]:
         folded = [_column(config, result, prefix) for result in members]
         alone = [run.id for run in runs] == [row]
         columns += folded if alone else [_mean(prefix + row, members, folded)]
-    return columns + [_gmm(config, result, prefix) for result in read_gmm(config, unfinished)]
+    beside = read_beside(config, unfinished)
+    return columns + [_beside(config, result, prefix) for result in beside]
 
 
 def each_run(rows: Sequence[Compared]) -> Iterator[Compared]:
@@ -94,13 +96,13 @@ def each_run(rows: Sequence[Compared]) -> Iterator[Compared]:
         yield from row.folded or (row,)
 
 
-def _gmm(config: Config, result: Result, prefix: str) -> Compared:
-    """The GMM-HMM, which no setting of a training decides."""
+def _beside(config: Config, result: Beside, prefix: str) -> Compared:
+    """What is decoded beside the runs, which no setting of a training alone decides."""
     known = _known(config, result.scored)
     return Compared(
         label=prefix + result.name,
-        key="",
-        settings={},
+        key=result.key if result.runs else "",
+        settings={"runs": ", ".join(result.runs)} if result.runs else {},
         metrics=_told(result),
         mlflow_run=known.get("run_id", ""),
         mlflow_experiment=known.get("experiment_id", ""),

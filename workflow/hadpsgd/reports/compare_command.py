@@ -6,7 +6,7 @@ import argparse
 import webbrowser
 from pathlib import Path
 
-from hadpsgd.config import load
+from hadpsgd.config import beside_rows, load
 from hadpsgd.errors import UserError
 from hadpsgd.reports import compare
 from hadpsgd.tracking.uri import tracking_uri
@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
     config = load(args.config)
-    names = args.runs or [*config.training.rows, *([config.gmm_row] if config.gmm_row else [])]
+    names = args.runs or [*config.training.rows, *beside_rows(config)]
     runs = [run for name in names for run in compare.find(name, config)]
     if len(runs) == 1:  # of a row of several seeds, its runs
         runs = list(compare.each_run(runs))

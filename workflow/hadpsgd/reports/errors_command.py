@@ -11,10 +11,14 @@ from hadpsgd import diverged
 from hadpsgd.config import Config, load
 from hadpsgd.corpus.datadir import AudioReader, DataDir
 from hadpsgd.corpus.lang.joined import joined
-from hadpsgd.decoding.network import NetworkScorer, add_device
+from hadpsgd.decoding.network import (
+    NetworkScorer,
+    add_device,
+    add_models,
+    why_any_diverged,
+)
 from hadpsgd.decoding.reference import ReferenceGraph
 from hadpsgd.files import atomic_folder
-from hadpsgd.models.build import why_diverged
 from hadpsgd.numeric import real, whole
 from hadpsgd.parallel import add_jobs
 from hadpsgd.reports.causes import CAUSES, Judge, causes, found_costs, utterances_of
@@ -34,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
     parser.add_argument("--config", type=Path, required=True, help="config (YAML)")
     parser.add_argument("--sets", nargs="+", help="test sets (default: those of the config)")
-    parser.add_argument("--model", type=Path, required=True, help="final.pt")
+    add_models(parser)
     parser.add_argument("--graph", type=Path, required=True, help="folder of HCLG.fst")
     parser.add_argument("--data", type=Path, required=True, help="folder of <set>/")
     parser.add_argument("--streams", type=Path, required=True, help="folder of <stream>/<set>/")
@@ -60,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write OUT/index.html, which needs no other file, and OUT/errors.json."""
     config = load(args.config)
-    if why := why_diverged(args.model):
+    if why := why_any_diverged(args.model):
         with atomic_folder(args.out) as folder:
             _write_page(config, args, folder, [], why)
         return diverged.say(why=why, what="analysed")
@@ -106,7 +110,7 @@ def _set(
     wrong = [utterances[s.name] for s in scored if s.counts.errors and s.name in utterances]
     scorer = NetworkScorer(
         config=config,
-        model=args.model,
+        models=tuple(args.model),
         data=args.data / name,
         streams=args.streams,
         device=args.device,

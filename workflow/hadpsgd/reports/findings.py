@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from hadpsgd.config import Config
 from hadpsgd.reports import rows, significance, stages
 from hadpsgd.reports.rows import ResultRow
-from hadpsgd.tracking.results import Result, RunResult, read_gmm, read_results
+from hadpsgd.tracking.beside import Beside, read_beside
+from hadpsgd.tracking.results import RunResult, read_results
 from hadpsgd.tracking.sync import tracked_runs
 
 
@@ -18,8 +19,8 @@ class Findings:
 
     config: Config
     results: Sequence[RunResult]
-    gmm: Sequence[Result]
-    """The GMM-HMM, where it is decoded."""
+    beside: Sequence[Beside]
+    """What is decoded beside the runs."""
     rows: Sequence[ResultRow]
     """The results as rows of the table, those of several seeds folded under their mean."""
     tests: significance.Tests
@@ -30,22 +31,22 @@ class Findings:
     @classmethod
     def of(cls, config: Config, unfinished: Collection[str] = ()) -> Findings:
         """Read them; `unfinished` as for `read_result`. UserError where a result is broken."""
-        results, gmm = read_results(config, unfinished), read_gmm(config, unfinished)
+        results, beside = read_results(config, unfinished), read_beside(config, unfinished)
         tracked = tracked_runs(config)
         of_runs = rows.fold(config, rows.of_results(results, tracked))
         return cls(
             config=config,
             results=results,
-            gmm=gmm,
-            rows=[*of_runs, *rows.of_gmm(gmm, tracked)],
-            tests=significance.of_config(config, [*results, *gmm]),
+            beside=beside,
+            rows=[*of_runs, *rows.of_beside(beside, tracked)],
+            tests=significance.of_config(config, [*results, *beside]),
             jobs=stages.of_config(config),
         )
 
     @property
     def tested(self) -> list[str]:
         """The rows whose differences are tested."""
-        return significance.labels(self.config, [*self.results, *self.gmm])
+        return significance.labels(self.config, [*self.results, *self.beside])
 
     @property
     def differences(self) -> str:

@@ -13,6 +13,7 @@ from hadpsgd.config import Config
 from hadpsgd.config.training import Run
 from hadpsgd.reports.seconds import spent
 from hadpsgd.scoring.seeds import mean_over_seeds
+from hadpsgd.tracking.beside import Beside
 from hadpsgd.tracking.results import Result, RunResult, Score, State
 from hadpsgd.tracking.sync import Tracked
 
@@ -25,7 +26,7 @@ class ResultRow:
     """One row: a run, how it ended, its scores by set; or the mean of several."""
 
     run: Run | None
-    """Of several the first; None for the GMM-HMM."""
+    """Of several the first; None for what is decoded beside the runs."""
     key: str
     """Name of its folders."""
     state: State
@@ -40,7 +41,9 @@ class ResultRow:
     seconds: float | None = None
     """Of its training; of several runs their mean, None where nothing is known."""
     name: str = ""
-    """Of a row of several and of the GMM-HMM; a run is called by its id."""
+    """Of a row of several and of what is decoded beside the runs; a run is called by its id."""
+    together: int = 0
+    """Runs of an ensemble."""
     members: tuple[ResultRow, ...] = ()
     """The runs of a row that has seeds."""
     rates: dict[str, list[float]] = field(default_factory=dict)
@@ -53,7 +56,9 @@ class ResultRow:
 
     @property
     def strategy(self) -> str:
-        """Its strategy, and whether its time is virtual."""
+        """Its strategy, and whether its time is virtual; of an ensemble how many runs it has."""
+        if self.together:
+            return f"{self.together} runs together"
         return self.run.strategy + ", virtual time" * self.simulated if self.run else MISSING
 
     @property
@@ -72,6 +77,11 @@ class ResultRow:
         if self.seconds is None:
             return MISSING
         return f"{self.seconds:.0f} {'virtual ' * self.simulated}s"
+
+    @property
+    def analysed(self) -> bool:
+        """Whether there are pages of its errors."""
+        return bool(self.together) or (self.run is not None and self.run.decode)
 
     @property
     def unscored(self) -> str:
@@ -110,13 +120,13 @@ def of_results(results: Sequence[RunResult], tracked: Sequence[Tracked]) -> list
     ]
 
 
-def of_gmm(results: Sequence[Result], tracked: Sequence[Tracked]) -> list[ResultRow]:
-    """The row of the GMM-HMM, where there is one."""
+def of_beside(results: Sequence[Beside], tracked: Sequence[Tracked]) -> list[ResultRow]:
+    """The rows of what is decoded beside the runs."""
     ids = {each.run: each.mlflow_run for each in tracked}
     return [
         ResultRow(
             run=None,
-            key=result.name,
+            key=result.key,
             state=result.state,
             why=result.why,
             scores=result.scores,
@@ -124,6 +134,7 @@ def of_gmm(results: Sequence[Result], tracked: Sequence[Tracked]) -> list[Result
             penalty=number(result.tuned.get("word_penalty")),
             mlflow=ids.get(result.name) or NOT_UPLOADED,
             name=result.name,
+            together=len(result.runs),
         )
         for result in results
     ]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hadpsgd.config import Config
+from hadpsgd.config import Config, beside_rows
 from hadpsgd.reports.rows import MISSING
 from hadpsgd.reports.table import Table
 from hadpsgd.scoring import sentences
@@ -45,7 +45,7 @@ def labels(config: Config, results: Sequence[Result]) -> list[str]:
 def _rows(config: Config) -> dict[str, list[str]]:
     """Rows of the tables and the names of what they hold."""
     rows = {row: [run.id for run in runs] for row, runs in config.training.rows.items()}
-    return rows | ({config.gmm_row: [config.gmm_row]} if config.gmm_row else {})
+    return rows | {row: [row] for row in beside_rows(config)}
 
 
 def between(rows: Mapping[str, Mapping[str, Scored]], names: Sequence[str]) -> Tests:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hadpsgd.config import Config, run_key
+from hadpsgd.config import Config, beside_rows, run_key
 from hadpsgd.errors import UserError
 from hadpsgd.reports.rows import MISSING
 from hadpsgd.reports.table import Table
@@ -36,7 +36,8 @@ def of_config(config: Config) -> list[Stage]:
     Raises:
         UserError: a file is not one of Snakemake's.
     """
-    keys = {config.gmm_row, *(run_key(config, run.id) for run in config.training.members)}
+    runs = (run_key(config, run.id) for run in config.training.members)
+    keys = {*runs, *beside_rows(config).values()}
     names = set(sets(config))
 
     def ours(stage: Stage) -> bool:

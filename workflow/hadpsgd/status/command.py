@@ -11,7 +11,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from hadpsgd.config import fingerprint, load
+from hadpsgd.config import load, start_fingerprint
 from hadpsgd.config.schema import Config
 from hadpsgd.errors import UserError
 from hadpsgd.locks import look
@@ -63,7 +63,7 @@ def _changed(config: Config, file: Path, jobs: Jobs) -> list[str]:
         started = load(Path(jobs.start.folder) / jobs.start.snapshot)
     except (UserError, OSError):
         return []
-    if fingerprint([started]) == fingerprint([config]):
+    if start_fingerprint(started) == start_fingerprint(config):
         return []
     return [
         "",

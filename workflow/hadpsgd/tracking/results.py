@@ -59,7 +59,9 @@ class Result:
     """What was decoded, and its scores; what is not there yet is left out."""
 
     name: str
-    """In the tables: the id of a training run, or the row of the GMM-HMM."""
+    """In the tables: the id of a training run, or the row of what is decoded beside the runs."""
+    key: str
+    """Name of its folders."""
     scored: Path
     """Folder of its scoring."""
     scores: dict[str, Score]
@@ -81,8 +83,6 @@ class RunResult(Result):
     run: Run
     row: str
     """Of the table, to which it belongs with those that have other seeds alone."""
-    key: str
-    """Name of its folders."""
     folder: Path
     """Of its training."""
     summary: Row
@@ -137,10 +137,10 @@ def read_result(config: Config, run: Run, unfinished: Collection[str] = ()) -> R
     key = run_key(config, run.id)
     score, folder = base / "score" / key, base / "runs" / key
     decoded = sets(config) if run.decode else ()
-    scores = _scores(base, key, decoded, folder / SUMMARY, unfinished)
-    summary = _if_there(folder / SUMMARY)
+    scores = scores_of(base, key, decoded, models=[folder / SUMMARY], unfinished=unfinished)
+    summary = read_if_there(folder / SUMMARY)
     unscored = [name for name in decoded if name not in scores]
-    state, why = _state(summary, _if_there(folder / FAILED), unscored)
+    state, why = state_of(summary, failed=read_if_there(folder / FAILED), unscored=unscored)
     if not summary or state is State.DIVERGED:  # scores are of a model that is not there any more
         scores = {}
     return RunResult(
@@ -151,7 +151,7 @@ def read_result(config: Config, run: Run, unfinished: Collection[str] = ()) -> R
         folder=folder,
         scored=score,
         scores=scores,
-        tuned=_if_there(score / "tuned.json") if scores else {},
+        tuned=read_if_there(score / "tuned.json") if scores else {},
         summary=summary,
         metrics=metrics_file.read(folder / metrics_file.FILE),
         state=state,
@@ -164,38 +164,35 @@ def read_results(config: Config, unfinished: Collection[str] = ()) -> list[RunRe
     return [read_result(config, run, unfinished) for run in config.training.members]
 
 
-def read_gmm(config: Config, unfinished: Collection[str] = ()) -> list[Result]:
-    """The GMM-HMM of the config's alignment, where it is decoded; as `read_result`."""
-    base, key = results_folder(config), config.gmm_row
-    if not key:
-        return []
-    model, score = base / "ali" / "train", base / "score" / key
-    scores = _scores(base, key, sets(config), model, unfinished) if model.is_dir() else {}
-    unscored = [name for name in sets(config) if name not in scores]
-    state, why = _state({"trained": True} if model.is_dir() else {}, {}, unscored)
-    tuned = _if_there(score / "tuned.json") if scores else {}
-    return [Result(name=key, scored=score, scores=scores, tuned=tuned, state=state, why=why)]
+def read_if_there(file: Path) -> Row:
+    """One JSON object, empty where there is no file; UserError where it is broken."""
+    return read_json(file) if file.exists() else {}
 
 
-def _scores(
-    base: Path, key: str, names: Collection[str], model: Path, unfinished: Collection[str]
+def scores_of(
+    base: Path,
+    key: str,
+    names: Collection[str],
+    *,
+    models: Sequence[Path],
+    unfinished: Collection[str],
 ) -> dict[str, Score]:
-    """Those that count of the sets `names`, of what `model` decoded: no former ones."""
+    """Those that count of the sets `names`, of what `models` decoded: no former ones."""
     files = {name: base / "score" / key / name / "wer.json" for name in names}
     return {
         name: read_score(file)
         for name, file in files.items()
         if file.exists()
         and not {key, f"{key}/{name}"} & set(unfinished)
-        and not _outdated(base, key, name, model)
+        and not _outdated(base, key, name, models)
     }
 
 
-def _outdated(base: Path, key: str, name: str, model: Path) -> bool:
+def _outdated(base: Path, key: str, name: str, models: Sequence[Path]) -> bool:
     """Whether a set's scores are older than what they were made from."""
     score, decode = base / "score" / key, base / "decode" / key
     made_from = [
-        model,
+        *models,
         decode / "dev",  # the scale and penalty are chosen on it
         decode / name,
         base / "lists" / key / f"{name}.jsonl.gz",
@@ -212,7 +209,7 @@ def _made(place: Path) -> int:
     return file.stat().st_mtime_ns if file.exists() else 0
 
 
-def _state(summary: Row, failed: Row, unscored: Sequence[str]) -> tuple[State, str]:
+def state_of(summary: Row, *, failed: Row, unscored: Sequence[str]) -> tuple[State, str]:
     """The state that a run's files tell, and why; `unscored` are the sets without a score."""
     if "diverged" in summary:
         return State.DIVERGED, str(summary["diverged"])
@@ -223,10 +220,6 @@ def _state(summary: Row, failed: Row, unscored: Sequence[str]) -> tuple[State, s
     if unscored:
         return State.UNFINISHED, f"trained, and not scored on {', '.join(unscored)}"
     return State.FINISHED, ""
-
-
-def _if_there(file: Path) -> Row:
-    return read_json(file) if file.exists() else {}
 
 
 def read_json(file: Path) -> Row:

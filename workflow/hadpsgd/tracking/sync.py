@@ -9,10 +9,11 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from hadpsgd.config import Config, run_key, run_of
+from hadpsgd.config import Config, beside_rows, run_key, run_of
 from hadpsgd.config.training import Run
 from hadpsgd.files import write_text
-from hadpsgd.tracking import gmm_run, identity, scoring_run, training_run
+from hadpsgd.tracking import beside_run, identity, scoring_run, training_run
+from hadpsgd.tracking.beside import Beside, read_beside
 from hadpsgd.tracking.curves import Curves
 from hadpsgd.tracking.events import Artifact, Event, Finish, Model, Note, Tags
 from hadpsgd.tracking.metrics_file import FILE as METRICS
@@ -22,7 +23,6 @@ from hadpsgd.tracking.results import (
     Result,
     RunResult,
     State,
-    read_gmm,
     read_json,
     read_result,
     results_folder,
@@ -38,7 +38,8 @@ TABLES = (WORD_ERRORS, "report.html", "stages.md", SIGNIFICANCE, *PICTURES)
 
 @dataclass(frozen=True, kw_only=True)
 class Tracked:
-    """Where a training run, or the GMM-HMM, is found; `mlflow_run` is empty while records wait."""
+    """Where a training run, or what is decoded beside the runs, is found; `mlflow_run` is empty
+    while records wait."""
 
     run: str
     key: str
@@ -67,8 +68,8 @@ def sync(config: Config, out: Path | None, run: str | None = None) -> list[Track
             _sync_run(config, connection, result, tables=run is None)
     if is_on(config) and connection.due():  # not one that has just failed
         upload_others(connection)
-    for gmm in read_gmm(config) if run is None and is_on(config) else ():
-        _sync_gmm(config, connection, gmm)
+    for each in read_beside(config) if run is None and is_on(config) else ():
+        _sync_beside(config, connection, each)
     tracked = tracked_runs(config, runs if run else None)
     if out:
         content = {"uri": redacted(connection.uri), "runs": [asdict(run) for run in tracked]}
@@ -82,8 +83,8 @@ def tracked_runs(config: Config, runs: Iterable[Run] | None = None) -> list[Trac
     base = results_folder(config)
     members = config.training.members if runs is None else runs
     folders = {each.id: base / "runs" / run_key(config, each.id) for each in members}
-    if config.gmm_row and runs is None:
-        folders[config.gmm_row] = base / "score" / config.gmm_row
+    if runs is None:
+        folders |= {row: base / "score" / key for row, key in beside_rows(config).items()}
     for name, folder in folders.items():
         who = identity.read(folder)
         if who is None:
@@ -115,12 +116,12 @@ def _sync_run(config: Config, connection: Connection, result: RunResult, *, tabl
         scoring.send(scoring_run.events(config, who.key, result))
 
 
-def _sync_gmm(config: Config, connection: Connection, result: Result) -> None:
+def _sync_beside(config: Config, connection: Connection, result: Beside) -> None:
     """Once all its sets are scored: before, there is nothing that it could say."""
     if result.state is State.FINISHED:
         who = identity.read_or_create(result.scored)
-        described = partial(gmm_run.description, config, result)
-        recorded = gmm_run.events(config, result, who)
+        described = partial(beside_run.description, config, result)
+        recorded = beside_run.events(config, result, who)
         Recorder(connection, who.key).send(chain(recorded, _tables(config, result, described)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,11 @@ from hadpsgd.scoring.tune import Setting
 
 CONFIG, MODEL, GRAPH, GMM, IVECTOR = "config.yaml", "final.pt", "graph", "gmm", "ivector"
 ONNX, ACRONYMS, NEURAL = "final.onnx", "acronyms.map", "neural"
+
+
+def model_file(number: int) -> str:
+    """Name of the network of that number, from 1."""
+    return MODEL if number == 1 else f"final.{number}.pt"
 
 
 @dataclass(frozen=True)
@@ -58,9 +64,11 @@ class Bundle:
                 raise UserError(line, where=where, fix="Export or copy the bundle again")
 
     @property
-    def model(self) -> Path:
-        """The network, `final.pt`."""
-        return self.folder / MODEL
+    def models(self) -> tuple[Path, ...]:
+        """The network, `final.pt`; of an ensemble `final.2.pt` and so on, too."""
+        names = map(model_file, itertools.count(1))
+        there = itertools.takewhile(self.manifest.files.__contains__, names)
+        return tuple(self.folder / name for name in there)
 
     @property
     def graph(self) -> Path:

@@ -34,25 +34,32 @@ _IVECTOR = ("final.ie", "final.dubm", "splice_opts")
 _MATRICES = ("final.mat", "lda_mllt.mat")  # of an i-vector extractor; the latter is Kaldi's
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Run:
-    """A run that is trained, decoded and scored.
+    """A run that is trained, decoded and scored, or several that are decoded together."""
 
-    folder: `<results>/<name>/runs/<key>`. config: as this run has it.
-    """
-
-    folder: Path
+    out: Path
+    """Results of the config."""
+    key: str
     config: Config
+    """As the run has it."""
+    folders: tuple[Path, ...]
+    """Of its training, or of theirs, in the order in which they are decoded."""
 
-    @property
-    def out(self) -> Path:
-        """Results of the config."""
-        return self.folder.parents[1]
+    @classmethod
+    def of(cls, folder: Path, config: Config) -> Run:
+        """One run: `<results>/<name>/runs/<key>`, with its config."""
+        return cls(out=folder.parents[1], key=folder.name, config=config, folders=(folder,))
 
     @property
     def scored(self) -> Path:
         """Its scores."""
-        return self.out / "score" / self.folder.name
+        return self.out / "score" / self.key
+
+    @property
+    def models(self) -> list[Path]:
+        """The networks."""
+        return [folder / "final.pt" for folder in self.folders]
 
 
 def export(run: Run, out: Path, licence: str, *, onnx: bool = False) -> Manifest:
@@ -64,6 +71,9 @@ def export(run: Run, out: Path, licence: str, *, onnx: bool = False) -> Manifest
             onnx is missing.
     """
     imported.refuse(run.config)
+    if onnx and len(run.models) > 1:
+        what = f"{run.key} has {len(run.models)} networks, and an ONNX file holds one"
+        raise UserError(what, fix="Export without --onnx, or one of its runs")
     if out.exists() and not (out / FILE).is_file() and (not out.is_dir() or any(out.iterdir())):
         raise UserError("is there and no bundle", where=out, fix="Name another folder")
     setting = read_tuned(run.scored / "tuned.json")
@@ -76,7 +86,7 @@ def export(run: Run, out: Path, licence: str, *, onnx: bool = False) -> Manifest
             neural.write(folder / bundle.NEURAL, lm=run.out / "lm", tuned=tuned)
         manifest = Manifest(
             name=run.config.name,
-            run=run.folder.name,
+            run=run.key,
             streams=list(run.config.features.input),
             sample_rate=run.config.features.sample_rate,
             lm_weight=setting.lm_weight,
@@ -85,7 +95,7 @@ def export(run: Run, out: Path, licence: str, *, onnx: bool = False) -> Manifest
             neural_weight=setting.neural_weight,
             scores=_scores(run.scored),
             licence=licence,
-            trained_with=_trained_with(run.folder),
+            trained_with=_trained_with(run.folders[0]),
             exported_with=_versions(),
         )
         if onnx:
@@ -103,7 +113,9 @@ def recognition(config: Config) -> dict[str, Any]:
         "seed": config.seed,
         "corpus": {"kind": "builtin"},
         "features": features,
-        "decoding": config.decoding.model_dump(mode="json", exclude={"max_failed", "gmm"}),
+        "decoding": config.decoding.model_dump(
+            mode="json", exclude={"max_failed", "gmm", "ensembles"}
+        ),
         "scoring": config.scoring.model_dump(mode="json", exclude={"acronym_map"}),
     }
     if "fmllr" in config.features.input:
@@ -114,24 +126,26 @@ def recognition(config: Config) -> dict[str, Any]:
 
 
 def _check_model(run: Run) -> None:
-    """Network, config and graph must belong together."""
-    path = run.folder / "final.pt"
-    _, meta = load_model(path)
-    if list(meta.streams) != list(run.config.features.input):
-        what = f"trained on {list(meta.streams)}, config has {run.config.features.input}"
-        raise UserError(what, where=path)
+    """Networks, config and graph must belong together."""
     graph = run.out / "graph"
     number = graph / "num_pdfs"
-    if not (graph / "HCLG.fst").is_file() or not number.is_file():
-        raise UserError("missing", where=graph / "HCLG.fst", fix="`hadpsgd graph` makes it")
-    if number.read_text().strip() != str(meta.num_pdfs):
-        what = f"{number.read_text().strip()} pdf-ids, and the network has {meta.num_pdfs}"
-        raise UserError(what, where=graph, fix="Make graph and network from the same alignments")
+    for path in run.models:
+        _, meta = load_model(path)
+        if list(meta.streams) != list(run.config.features.input):
+            what = f"trained on {list(meta.streams)}, config has {run.config.features.input}"
+            raise UserError(what, where=path)
+        if not (graph / "HCLG.fst").is_file() or not number.is_file():
+            raise UserError("missing", where=graph / "HCLG.fst", fix="`hadpsgd graph` makes it")
+        if number.read_text().strip() != str(meta.num_pdfs):
+            what = f"{number.read_text().strip()} pdf-ids, and the network has {meta.num_pdfs}"
+            fix = "Make graph and network from the same alignments"
+            raise UserError(what, where=graph, fix=fix)
 
 
 def _copy_parts(run: Run, folder: Path) -> None:
     config = run.config
-    shutil.copyfile(run.folder / "final.pt", folder / bundle.MODEL)
+    for number, model in enumerate(run.models, 1):
+        shutil.copyfile(model, folder / bundle.model_file(number))
     shutil.copytree(run.out / "graph", folder / bundle.GRAPH, copy_function=shutil.copyfile)
     if "fmllr" in config.features.input:
         source = imported.gmm_folder(config, run.out)

@@ -5,18 +5,23 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from hadpsgd import config, run_folder
+from hadpsgd import config
 from hadpsgd.config import Config
 from hadpsgd.errors import UserError
+from hadpsgd.scoring.bundle.chosen import CONFIG, find
 from hadpsgd.scoring.bundle.export import Run, export
 from hadpsgd.scoring.bundle.manifest import Manifest
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
-    parser.add_argument("run", help="folder RESULTS/NAME/runs/KEY of a run, or KEY")
+    parser.add_argument(
+        "run",
+        help="folder RESULTS/NAME/runs/KEY of a run, RESULTS/NAME/score/KEY of an ensemble, or KEY",
+    )
     parser.add_argument("--out", type=Path, required=True, help="the bundle, a folder")
     parser.add_argument(
         "--results", type=Path, default=Path("results"), help="where KEY is looked for (results)"
@@ -36,13 +41,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the folder OUT."""
-    folder = run_folder.find(args.run, args.results)
-    run_folder.check_finished(
-        folder, ("config.yaml", "final.pt"), "Only finished runs are exported"
-    )
-    trained = Run(folder, _with_extractor(config.load(folder / "config.yaml"), args.extractor))
+    chosen = find(args.run, args.results)
+    trained = replace(chosen, config=_with_extractor(chosen.config, args.extractor))
     manifest = export(trained, args.out, args.licence, onnx=args.onnx)
-    if former := _former(folder):
+    if former := _former(trained):
         print(former, file=sys.stderr)
     size = sum(file.bytes for file in manifest.files.values())
     rates = "".join(
@@ -59,19 +61,19 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _former(folder: Path) -> str:
+def _former(run: Run) -> str:
     """That a run is of former settings, as far as its results folder tells; else empty."""
-    folder = folder.resolve()
-    if folder.parent.name != "runs":  # a copy
+    if run.folders[0].parent.name != "runs":  # a copy
         return ""
     try:
-        now = config.load(folder.parent.parent / "config.yaml")  # of the workflow's last start
+        now = config.load(run.out / CONFIG)  # of the workflow's last start
     except (UserError, OSError):  # of another version, or not there
         return ""
-    keys = [config.run_key(now, run.id) for run in now.training.members]
-    if folder.name in keys:
+    runs = [config.run_key(now, each.id) for each in now.training.members]
+    keys = [*runs, *config.ensemble_keys(now).values()]
+    if run.key in keys:
         return ""
-    return f"{folder.name} is of other settings than the runs of the last start: {_some(keys)}"
+    return f"{run.key} is of other settings than the runs of the last start: {_some(keys)}"
 
 
 def _some(keys: Sequence[str]) -> str:

@@ -43,7 +43,7 @@ class Manifest(_Part):
     name: str
     """The config's name."""
     run: str
-    """Key of the training run."""
+    """Key of the training run, or of the ensemble."""
     streams: list[str]
     """Feature streams of the network's input, in order."""
     sample_rate: int = Field(ge=8000, le=384_000)

@@ -79,7 +79,8 @@ class Recogniser:
             UserError: one is damaged, or CUDA is asked for and missing.
         """
         device_of(self.device or self.config.decoding.device)
-        load_model(self.bundle.model)
+        for model in self.bundle.models:
+            load_model(model)
         if self.bundle.setting.neural_weight:
             neural.read(self.bundle.neural)
         _ = self.searcher
@@ -137,7 +138,7 @@ class Recogniser:
             self._fmllr(data, work, feats, done)
         scorer = NetworkScorer(
             config=self.config,
-            model=self.bundle.model,
+            models=self.bundle.models,
             data=data,
             streams=feats,
             device=self.device,

@@ -101,7 +101,7 @@ def _kind(model: Path, folder: Path, settings: Settings) -> Iterator[Kind]:
     with tempfile.TemporaryDirectory(prefix="hadpsgd-") as work:
         bundle = Path(work) / "bundle"
         try:
-            export(Run(folder, _config(folder, settings)), bundle, licence="")
+            export(Run.of(folder, _config(folder, settings)), bundle, licence="")
             kind = kinds.recogniser(bundle)
         except UserError as error:
             what = f"{folder.name}: there is no bundle, the network alone is logged"

@@ -1,6 +1,6 @@
-"""What is recorded of the GMM-HMM that is scored beside the runs, as events.
+"""What is recorded of the GMM-HMM and of ensembles, which are scored beside the runs, as events.
 
-It is a run without curves: nothing of it is trained step by step.
+Each is a run without curves: nothing of it is trained step by step.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from typing import Any
 
 from hadpsgd.config import Config, fingerprint
 from hadpsgd.tracking import datasets, provenance, scoring_run, training_run
+from hadpsgd.tracking.beside import Beside
 from hadpsgd.tracking.events import Artifact, Begin, Event, Finish, Params, Tags
 from hadpsgd.tracking.identity import Identity
-from hadpsgd.tracking.results import Result
 from hadpsgd.tracking.uri import experiment_name
 
 _OTHERS = {"results", "tracking", "site", "model", "training"}
 """Sections of the config that do not decide it."""
 
 
-def events(config: Config, result: Result, who: Identity) -> Iterator[Event]:
+def events(config: Config, result: Beside, who: Identity) -> Iterator[Event]:
     """The run, its parameters, provenance and scores, all at once."""
     time_ms = scoring_run.written_ms(result.scored)
     yield Begin(
@@ -30,6 +30,8 @@ def events(config: Config, result: Result, who: Identity) -> Iterator[Event]:
     )
     settings = config.model_dump(mode="json", exclude=_OTHERS)
     settings["tuned"] = scoring_run.chosen(result)
+    if result.runs:
+        settings["together"] = list(result.runs)
     yield Params(values=dict(training_run.flatten(settings)))
     found = _provenance(config, result, time_ms)
     yield from datasets.trained_on(config, found["data"])
@@ -42,14 +44,15 @@ def events(config: Config, result: Result, who: Identity) -> Iterator[Event]:
     yield Finish(status="FINISHED", time_ms=time_ms)
 
 
-def description(config: Config, result: Result, *, table: str) -> str:
+def description(config: Config, result: Beside, *, table: str) -> str:
     """What MLflow shows above its page."""
-    return f"`{result.name}`: the GMM-HMM of config `{config.name}`.\n\n{table}"
+    what = f"runs {', '.join(result.runs)} together, of" if result.runs else "the GMM-HMM of"
+    return f"`{result.name}`: {what} config `{config.name}`.\n\n{table}"
 
 
-def _tags(config: Config, result: Result) -> dict[str, str]:
+def _tags(config: Config, result: Beside) -> dict[str, str]:
     return {
-        "kind": "gmm",
+        "kind": result.kind,
         "corpus": config.corpus.kind,
         "config": config.name,
         "config_hash": fingerprint([config]),
@@ -60,7 +63,7 @@ def _tags(config: Config, result: Result) -> dict[str, str]:
     }
 
 
-def _provenance(config: Config, result: Result, time_ms: int) -> dict[str, Any]:
+def _provenance(config: Config, result: Beside, time_ms: int) -> dict[str, Any]:
     """Where the scores come from; that of former ones makes way."""
     file = result.scored / provenance.FILE
     if file.is_file() and file.stat().st_mtime * 1000 < time_ms:

@@ -1,0 +1,407 @@
+"""`decoding.ensembles`: runs decoded together, as rows beside the runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from small_workflow import ROOT, Small
+from test_gmm_row import cells, planned
+from tracking_data import ERRORS, RUNS, WORDS, make_config, scored, write_results
+
+from hadpsgd import cli
+from hadpsgd.clean.claims import check_started, keys
+from hadpsgd.config import Config, beside_rows, check, ensemble_keys, load, models_together, run_key
+from hadpsgd.config.command import resolved
+from hadpsgd.decoding.network import NetworkScorer, read_data
+from hadpsgd.errors import UserError
+from hadpsgd.features.fusion import Fusion
+from hadpsgd.models.blstm import BLSTM
+from hadpsgd.models.build import load_model, save_diverged, save_model
+from hadpsgd.models.long_input import hidden
+from hadpsgd.planning.cost import Machines, cost
+from hadpsgd.reports import compare, significance, stages
+from hadpsgd.reports.command import write
+from hadpsgd.reports.findings import Findings
+from hadpsgd.scoring import sentences
+from hadpsgd.scoring.bundle.bundle import Bundle
+from hadpsgd.tracking.beside import read_beside
+from hadpsgd.tracking.results import State
+from hadpsgd.tracking.store import Store
+from hadpsgd.tracking.sync import sync
+
+BOTH = {"ensembles": {"both": ["single", "ssgd-4"]}}
+BASE: dict[str, Any] = {"name": "x", "corpus": {"kind": "an4"}}
+SEEDS = {"runs": [{"seeds": [1, 2, 3]}, {"name": "alone", "learners": 4, "strategy": "ssgd"}]}
+
+
+def together(*names: str, **changes: Any) -> Config:
+    content = {"training": SEEDS, "decoding": {"ensembles": {"all": [*names]}}}
+    return check(BASE | content | changes, "x")
+
+
+@pytest.mark.parametrize(
+    ("ensembles", "told"),
+    [
+        ({"a": ["nobody", "alone"]}, "decoding.ensembles.a: no run 'nobody'; there are"),
+        ({"a": ["gmm-mono", "alone"]}, "decoding.ensembles.a: no run 'gmm-mono'"),
+        ({"a": ["alone"]}, "decoding.ensembles.a: 1 of two or more runs"),
+        ({"a": []}, "decoding.ensembles.a: 0 of two or more runs"),
+        ({"a": ["single", "single-s2"]}, "decoding.ensembles.a: run 'single-s2' is there twice"),
+        ({"alone": ["single"]}, "decoding.ensembles.alone: there is a row of that name"),
+        ({"gmm-mono": ["single"]}, "decoding.ensembles.gmm-mono: there is a row of that name"),
+        ({"a/b": ["single"]}, "decoding.ensembles"),
+        ({"a.b": ["single"]}, "decoding.ensembles"),
+    ],
+)
+def test_what_is_no_ensemble_is_refused(ensembles: dict[str, list[str]], told: str) -> None:
+    content = {"training": SEEDS, "decoding": {"gmm": True, "ensembles": ensembles}}
+    with pytest.raises(UserError, match=re.escape(told)):
+        check(BASE | content, "x")
+
+
+def test_a_row_of_seeds_stands_for_its_runs() -> None:
+    assert together("single", "alone").together("all") == [
+        *("single-s1", "single-s2", "single-s3", "alone")
+    ]
+
+
+def test_the_key_goes_by_weights_alone() -> None:
+    """Neither names nor order of the runs decide what the mean of their scores is."""
+    plain = together("single-s1", "single-s2")
+    key = ensemble_keys(plain)["all"]
+    assert re.fullmatch(r"all-[0-9a-f]{8}", key)
+    assert ensemble_keys(together("single-s2", "single-s1")) == {"all": key}
+    named = {"runs": [{"seeds": [1, 2, 3], "name": "x"}]}
+    renamed = together("x-s2", "x-s1", training=named)
+    assert ensemble_keys(renamed) == {"all": key}
+    found, other = models_together(plain)[key], models_together(renamed)[key]
+    assert [run[-8:] for run in found] == [run[-8:] for run in other]
+    for changed in (
+        together("single-s1", "single-s3"),
+        together("single"),
+        together("single-s1", "single-s2", seed=7),
+        together("single-s1", "single-s2", model={"cells": 64}),
+    ):
+        assert ensemble_keys(changed)["all"] != key
+
+
+def test_nothing_else_is_made_again() -> None:
+    plain = check(BASE | {"training": SEEDS}, "x")
+    assert [run_key(plain, r.id) for r in plain.training.members] == [
+        run_key(together("single"), r.id) for r in plain.training.members
+    ]
+
+
+def test_it_is_planned(tmp_path: Path) -> None:
+    """Of a row of three seeds, one run alone is decoded; the ensemble and it have pages."""
+    found = planned(
+        "config/tiny.yaml",
+        tmp_path,
+        "decoding={gmm: true, ensembles: {all: [one], two: [one-s1, one-s2]}}",
+        "training={runs: [{name: one, seeds: [1, 2, 3], decode: false}, {name: alone}]}",
+    )
+    wanted = {"train": 4, "decode": 9, "decode_gmm": 3, "tune": 4, "score": 12, "report": 1,
+              "error_analysis": 3, "compare_errors": 2, "track_training": 4,
+              "track_scores": 1}  # fmt: skip
+    assert {rule: found.get(rule, 0) for rule in wanted} == wanted
+
+
+def test_pages_without_a_run_that_is_decoded(tmp_path: Path) -> None:
+    found = planned(
+        "config/tiny.yaml",
+        tmp_path,
+        "decoding={ensembles: {all: [one], two: [one-s1, one-s2]}}",
+        "training={runs: [{name: one, seeds: [1, 2, 3], decode: false}]}",
+    )
+    wanted = {"decode": 6, "error_analysis": 2, "compare_errors": 1, "track_scores": 0}
+    assert {rule: found.get(rule, 0) for rule in wanted} == wanted
+
+
+def test_its_search_is_in_the_plan() -> None:
+    """The arithmetic of three networks and one search more."""
+
+    def hours(config: Config) -> float:
+        rows = cost(config, Machines(cores=1), train=1.0, test=1.0)
+        return sum(row.core_hours for row in rows if row.stage == "decoding")
+
+    plain = check(BASE | {"training": SEEDS}, "x")
+    network, alone = hours(together("single-s1", "single-s2")), hours(plain)
+    three = hours(together("single"))
+    search = 0.3
+    assert network - alone - search == pytest.approx(2 * (three - network), rel=1e-6)
+    assert three > network > alone + search
+
+
+def finished(results: Path, decoding: dict[str, Any] = BOTH) -> Config:
+    """A results folder with the ensemble's scores: those of `single`."""
+    write_results(results)
+    config = make_config(results, decoding=decoding)
+    folder = results / config.name / "score" / ensemble_keys(config)["both"]
+    folder.mkdir()
+    (folder / "tuned.json").write_text(json.dumps({"lm_weight": 12.0, "word_penalty": 0.5}))
+    for name, (sub, ins, dele) in ERRORS["single"].items():
+        (folder / name).mkdir()
+        counts = {"words": WORDS[name], "sub": sub, "ins": ins, "del": dele, "sentences": 100}
+        (folder / name / "wer.json").write_text(json.dumps(counts))
+        sentences.write(folder / name / sentences.FILE, scored(WORDS[name], sub, ins, dele))
+    return config
+
+
+def test_it_is_a_row_of_every_table(tmp_path: Path) -> None:
+    config = finished(tmp_path)
+    out, key = tmp_path / "demo", ensemble_keys(config)["both"]
+    for kind in ("errors", "compared"):
+        (out / kind / key).mkdir(parents=True)
+        (out / kind / key / "index.html").write_text("")
+    found = Findings.of(config)
+    assert [row.label for row in found.rows] == [*RUNS, "both"]
+    write(found, out / "wer.md")
+    lines = (out / "wer.md").read_text().splitlines()
+    row, *_ = (cells(line) for line in lines if line.startswith("| both "))
+    assert row[:7] == ["both", "2 runs together", "-", "-", "5.00 % (45/900)", "6.00 % (60/1000)",
+                       "18.75 % (150/800)"]  # fmt: skip
+    tests = json.loads((out / significance.FILE).read_text())
+    assert list(tests["swb"]["runs"]) == [*RUNS, "both"]
+    assert cli.main(["report", "--config", str(write_file(config, tmp_path)),
+                     "--index", str(out / "index.html")]) == 0  # fmt: skip
+    page = (out / "index.html").read_text()
+    assert f"errors/{key}/index.html" in page and f"compared/{key}/index.html" in page
+    for name in ("both", key):
+        shown = compare.page([*compare.find("single", config), *compare.find(name, config)])
+        assert "single, ssgd-4" in shown and "6.00 % (60/1000)" in shown
+
+
+def write_file(config: Config, folder: Path) -> Path:
+    file = folder / "config.yaml"
+    file.write_text(resolved(config))
+    return file
+
+
+def test_its_stages_are_in_the_table(tmp_path: Path) -> None:
+    config = finished(tmp_path)
+    row = "s\tmax_rss\tmean_load\n1.0\t2.0\t3.0\n"
+    for key in (ensemble_keys(config)["both"], "both-00000000"):
+        (tmp_path / "demo/benchmarks" / f"decode.{key}.dev.tsv").write_text(row)
+    names = [stage.name for stage in stages.of_config(config)]
+    assert [n for n in names if "both" in n] == [f"decode.{ensemble_keys(config)['both']}.dev"]
+
+
+def state(config: Config) -> tuple[State, str, list[str]]:
+    (found,) = read_beside(config)
+    return found.state, found.why, list(found.scores)
+
+
+def test_the_state_of_its_runs_is_its_own(tmp_path: Path) -> None:
+    config = finished(tmp_path)
+    assert state(config) == (State.FINISHED, "", ["dev", "swb", "ch"])
+    folder = tmp_path / "demo/runs" / run_key(config, "ssgd-4")
+    summary = (folder / "summary.json").read_text()
+    newer = (tmp_path / "demo/score" / ensemble_keys(config)["both"] / "ch/wer.json").stat()
+    (folder / "summary.json").write_text(json.dumps({"diverged": "loss of inf"}))
+    assert state(config) == (State.DIVERGED, "ssgd-4: loss of inf", [])
+    (folder / "summary.json").unlink()
+    assert state(config) == (State.UNFINISHED, "", [])
+    (folder / "failed.json").write_text(json.dumps({"why": "killed"}))
+    assert state(config) == (State.FAILED, "ssgd-4: killed", [])
+    (folder / "summary.json").write_text(summary)  # trained again, after the scores
+    os.utime(folder / "summary.json", (newer.st_mtime + 10, newer.st_mtime + 10))
+    assert state(config)[::2] == (State.UNFINISHED, [])
+
+
+def test_mlflow_has_it_as_a_run_of_its_own(mlflow_folder: Path) -> None:
+    config = finished(mlflow_folder)
+    config = config.model_copy(
+        update={"tracking": config.tracking.model_copy(update={"register_model": False})}
+    )
+    write(Findings.of(config), mlflow_folder / "demo/wer.md")
+    tracked = sync(config, None)
+    assert [each.run for each in tracked] == [*RUNS, "both"]
+    assert sync(config, None) == tracked
+    client = Store(config.tracking.uri, mlflow_folder / "tracking").client
+    (run,) = client.search_runs([tracked[-1].mlflow_experiment], "tags.kind = 'ensemble'")
+    assert run.info.run_id == tracked[-1].mlflow_run and run.info.run_name == "both"
+    assert run.data.metrics["WER/swb"] == pytest.approx(6.0)
+    assert run.data.params["together"] == '["single", "ssgd-4"]'
+    assert "runs single, ssgd-4 together" in run.data.tags["mlflow.note.content"]
+
+
+def test_clean_knows_it(tmp_path: Path) -> None:
+    config = finished(tmp_path)
+    assert ensemble_keys(config)["both"] in keys(config)
+    file, started = write_file(config, tmp_path), tmp_path / "demo/configs/1.yaml"
+    started.parent.mkdir()
+    started.write_text(resolved(config))
+    check_started(config, file)
+    for other in (
+        make_config(tmp_path, decoding={"ensembles": {"two": ["single", "ssgd-4"]}}),
+        make_config(tmp_path),
+        make_config(tmp_path, decoding=BOTH | {"gmm": True}),
+    ):  # rows that no start has made
+        with pytest.raises(UserError, match="no workflow was started here"):
+            check_started(other, file)
+
+
+def with_both(small: Small, results: Path, file: Path) -> Path:
+    """The small workflow's config with an ensemble of its two runs, for other results."""
+    content = yaml.safe_load(small.config.read_text())
+    runs = [run.id for run in load(small.config).training.members]
+    content["decoding"]["ensembles"] = {"both": runs}
+    content |= {"results": str(results), "tracking": {"uri": "none"}}
+    file.write_text(yaml.safe_dump(content))
+    return file
+
+
+@pytest.fixture(scope="module")
+def both(small: Small, tmp_path_factory: pytest.TempPathFactory) -> Small:
+    """A copy of the small workflow's results, gone on with an ensemble."""
+    folder = tmp_path_factory.mktemp("both")
+    shutil.copytree(small.results, folder / "results", symlinks=True)
+    made = Small(folder, with_both(small, folder / "results", folder / "small.yaml"))
+    # Snakemake has no record of the copy, and takes tables that are there for these
+    for name in ("wer.md", "index.html", "tracking.json"):
+        (made.out / name).unlink()
+    ran = made.command(
+        *("snakemake", "--profile", "local", "--cores", "2", "--configfile", str(made.config))
+    )
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
+    assert "rule train:" not in ran.stdout + ran.stderr
+    return made
+
+
+@pytest.mark.slow
+def test_in_a_finished_workflow_nothing_is_trained_for_it(small: Small, tmp_path: Path) -> None:
+    """There the record of jobs says that tables were made of other scores."""
+    file = with_both(small, small.results, tmp_path / "both.yaml")
+    planned = small.command(
+        *("snakemake", "-n", "--profile", "local", "--configfile", str(file), "--quiet", "rules")
+    )
+    assert planned.returncode == 0, planned.stdout[-3000:] + planned.stderr[-3000:]
+    said = planned.stdout + planned.stderr
+    found = {rule: int(n) for rule, n in re.findall(r"^(\w+) +(\d+)$", said, re.MULTILINE)}
+    assert found.pop("total") == sum(found.values()) and found.pop("all") == 1
+    assert found == {"decode": 3, "tune": 1, "score": 3, "report": 1, "error_analysis": 1,
+                     "compare_errors": 1, "index": 1, "track": 1}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_scores_are_the_mean_of_the_networks(both: Small) -> None:
+    """Against NumPy; of one network its very bits."""
+    config = load(both.config)
+    models = [
+        both.out / "runs" / run_key(config, r.id) / "final.pt" for r in config.training.members
+    ]
+    place = {"config": config, "data": both.out / "corpus/data/swb", "streams": both.out / "feats"}
+    scorer = NetworkScorer(models=tuple(models), **place)
+    name = scorer.utterances()[0]
+    fusion = Fusion(config, both.out / "feats", read_data(both.out / "corpus/data/swb"))
+    alone = []
+    for path in models:
+        model, meta = load_model(path)
+        one = NetworkScorer(models=(path,), **place)()(name)[:]
+        with torch.inference_mode():
+            frames = torch.from_numpy(fusion[name])
+            outputs = model.output(hidden(model, frames)).double().numpy()
+        largest = outputs.max(1, keepdims=True)
+        log_sum = largest + np.log(np.exp(outputs - largest).sum(1, keepdims=True))
+        alone.append(outputs - log_sum - meta.log_priors.double().numpy())
+        np.testing.assert_allclose(one, alone[-1], atol=1e-4)
+    found = scorer()(name)[:]
+    assert np.abs(alone[0] - alone[1]).max() > 0.1
+    np.testing.assert_allclose(found, (alone[0] + alone[1]) / 2, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_networks_of_other_alignments_are_refused(both: Small, tmp_path: Path) -> None:
+    config = load(both.config)
+    first = both.out / "runs" / run_key(config, config.training.members[0].id) / "final.pt"
+    _, meta = load_model(first)
+    more = BLSTM(config.model, input_dim=meta.input_dim, num_pdfs=meta.num_pdfs + 1)
+    priors = torch.full((meta.num_pdfs + 1,), 1 / (meta.num_pdfs + 1)).log()
+    save_model(
+        tmp_path / "o.pt", more, replace(meta, num_pdfs=meta.num_pdfs + 1, log_priors=priors)
+    )
+    arguments = ["--graph", str(both.out / "graph"), "--data", str(both.out / "corpus/data/swb"),
+                 "--config", str(both.config), "--streams", str(both.out / "feats"),
+                 "--out", str(tmp_path / "d")]  # fmt: skip
+    ran = both.command(
+        "hadpsgd", "decode", "--model", str(first), str(tmp_path / "o.pt"), *arguments
+    )
+    assert ran.returncode == 2 and "pdf-ids, and" in ran.stderr and "Traceback" not in ran.stderr
+    save_diverged(tmp_path / "o.pt", "loss of inf")
+    ran = both.command(
+        *("hadpsgd", "decode", "--model", str(first), "--model", str(tmp_path / "o.pt")), *arguments
+    )
+    assert ran.returncode == 0 and "diverged (loss of inf)" in ran.stderr
+    assert json.loads((tmp_path / "d/diverged.json").read_text()) == {"diverged": "loss of inf"}
+
+
+@pytest.mark.slow
+def test_the_workflow_has_its_row_and_pages(both: Small) -> None:
+    config = load(both.config)
+    key = beside_rows(config)["both"]
+    wer = (both.out / "wer.md").read_text()
+    assert "| both | 2 runs together |" in wer
+    for name in ("dev", "swb", "ch"):
+        assert (both.out / "score" / key / name / "wer.json").is_file()
+    assert (both.out / "errors" / key / "index.html").is_file()
+    index = (both.out / "index.html").read_text()
+    assert f"errors/{key}/index.html" in index and f"compared/{key}/index.html" in index
+    again = both.command(
+        *("snakemake", "-n", "--profile", "local", "--configfile", str(both.config))
+    )
+    assert "Nothing to be done" in again.stdout + again.stderr
+
+
+@pytest.mark.slow
+def test_its_bundle_has_all_networks(
+    both: Small, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = load(both.config)
+    key, out = beside_rows(config)["both"], tmp_path / "bundle"
+    assert cli.main(["export", key, "--results", str(both.results), "--out", str(out)]) == 0
+    opened = Bundle.open(out)
+    assert [model.name for model in opened.models] == ["final.pt", "final.2.pt"]
+    runs = models_together(config)[key]
+    for model, run in zip(opened.models, runs, strict=True):
+        assert model.read_bytes() == (both.out / "runs" / run / "final.pt").read_bytes()
+    assert opened.manifest.run == key and set(opened.manifest.scores) == {"dev", "swb", "ch"}
+    wav = next(iter((both.out / "corpus/data/swb/wav.scp").read_text().splitlines())).split()[1]
+    audio = next(file for file in (Path(wav), ROOT / wav) if file.is_file())
+    said = both.command("hadpsgd", "transcribe", str(out), str(audio), "--out", str(tmp_path / "t"))
+    assert said.returncode == 0, said.stderr
+    assert cli.main(["export", key, "--results", str(both.results), "--onnx",
+                     "--out", str(tmp_path / "o")]) == 2  # fmt: skip
+    assert "2 networks, and an ONNX file holds one" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_an_ensemble_of_a_former_start_is_exported(
+    both: Small, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = load(both.config)
+    key = beside_rows(config)["both"]
+    other = tmp_path / "results"
+    shutil.copytree(both.results, other, symlinks=True)
+    (other / "small/config.yaml").write_text("no_such_key: 1\n")  # of another version
+    assert cli.main(["export", key, "--results", str(other), "--out", str(tmp_path / "a")]) == 0, (
+        "configs/ has it"
+    )
+    run = run_key(config, config.training.members[0].id)
+    assert cli.main(["export", run, "--results", str(other), "--out", str(tmp_path / "r")]) == 0
+    (other / "twice").mkdir()
+    shutil.copytree(other / "small", other / "twice/small", symlinks=True)
+    shutil.move(other / "twice/small", other / "second")
+    assert cli.main(["export", key, "--results", str(other), "--out", str(tmp_path / "b")]) == 2
+    assert "is there 2 times" in capsys.readouterr().err
+    folder = str(other / "second/score" / key)
+    assert cli.main(["export", folder, "--out", str(tmp_path / "c")]) == 0
