@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from small_workflow import ROOT, Small
+from small_workflow import Small
 from test_gmm_row import cells, planned
 from tracking_data import ERRORS, RUNS, WORDS, make_config, scored, write_results
 
@@ -350,7 +350,7 @@ def test_the_workflow_has_its_row_and_pages(both: Small) -> None:
     config = load(both.config)
     key = beside_rows(config)["both"]
     wer = (both.out / "wer.md").read_text()
-    assert "| both | 2 runs together |" in wer
+    assert re.search(r"^\| both +\| 2 runs together ", wer, re.MULTILINE)
     for name in ("dev", "swb", "ch"):
         assert (both.out / "score" / key / name / "wer.json").is_file()
     assert (both.out / "errors" / key / "index.html").is_file()
@@ -375,8 +375,7 @@ def test_its_bundle_has_all_networks(
     for model, run in zip(opened.models, runs, strict=True):
         assert model.read_bytes() == (both.out / "runs" / run / "final.pt").read_bytes()
     assert opened.manifest.run == key and set(opened.manifest.scores) == {"dev", "swb", "ch"}
-    wav = next(iter((both.out / "corpus/data/swb/wav.scp").read_text().splitlines())).split()[1]
-    audio = next(file for file in (Path(wav), ROOT / wav) if file.is_file())
+    audio = next((both.out / "corpus/audio/swb").glob("*.wav"))
     said = both.command("hadpsgd", "transcribe", str(out), str(audio), "--out", str(tmp_path / "t"))
     assert said.returncode == 0, said.stderr
     assert cli.main(["export", key, "--results", str(both.results), "--onnx",
