@@ -229,14 +229,14 @@ def test_from_features_to_word_errors_on_two_nodes_as_on_one(
     until(lambda: (out / "configs").is_dir() or running.poll() is not None, 120, log.read_text)
     write(tmp_path, training={**CONFIG["training"], "batch": 16, "runs": [{"name": "other"}]})
     last_rank = out / f"logs/train.{key}/rank-3.log"
-    until(lambda: last_rank.is_file() or running.poll() is not None, 600, log.read_text)
+    until(lambda: last_rank.is_file() or running.poll() is not None, 1500, log.read_text)
     jobs = [row.split() for row in slurm("squeue", "-h", "-o", "%D %i").splitlines()]
     (training,) = [job for nodes, job in jobs if nodes == "2"]
     config.write_text("name: [small\n")
     node = nodes_of(slurm, training)[1]
     slurm("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
     try:
-        assert running.wait(timeout=600) == 0, log.read_text()[-5000:]
+        assert running.wait(timeout=1500) == 0, log.read_text()[-5000:]
         assert "drain" in slurm("sinfo", "-h", "-n", node, "-o", "%T")
     finally:
         running.kill()
