@@ -181,6 +181,16 @@ def test_it_is_a_row_of_every_table(tmp_path: Path) -> None:
         assert "single, ssgd-4" in shown and "6.00 % (60/1000)" in shown
 
 
+def test_no_setting_is_compared_with_those_that_an_ensemble_lacks(tmp_path: Path) -> None:
+    """Which differ between runs, is the same with its column and without."""
+    config = finished(tmp_path)
+    runs = [column for run in RUNS for column in compare.find(run, config)]
+    settings, *_ = compare.page(runs).partition("\n\n")
+    shown = compare.page([*runs, *compare.find("both", config)])
+    assert shown.startswith(f"{settings}\n\n")
+    assert "No setting differs." in compare.page([runs[0], *compare.find("both", config)])
+
+
 def write_file(config: Config, folder: Path) -> Path:
     file = folder / "config.yaml"
     file.write_text(resolved(config))
