@@ -245,6 +245,32 @@ def test_mlflow_has_it_as_a_run_of_its_own(mlflow_folder: Path) -> None:
     assert "runs single, ssgd-4 together" in run.data.tags["mlflow.note.content"]
 
 
+def test_mlflow_knows_when_its_scores_hold_no_more(mlflow_folder: Path) -> None:
+    """One of its runs is trained again, after it was recorded, and diverges."""
+    config = finished(mlflow_folder)
+    config = config.model_copy(
+        update={"tracking": config.tracking.model_copy(update={"register_model": False})}
+    )
+    client = Store(config.tracking.uri, mlflow_folder / "tracking").client
+
+    def told() -> list[str]:
+        write(Findings.of(config), mlflow_folder / "demo/wer.md")
+        found = client.get_run(sync(config, None)[-1].mlflow_run)
+        tags = found.data.tags
+        row = next(x for x in tags["mlflow.note.content"].splitlines() if x.startswith("| both "))
+        return [found.info.status, tags["status"], tags["status_why"], cells(row)[4]]
+
+    finished_before = ["FINISHED", "finished", "", "5.00 % (45/900)"]
+    assert told() == finished_before
+    summary = mlflow_folder / "demo/runs" / run_key(config, "ssgd-4") / "summary.json"
+    trained = summary.read_text(), summary.stat()
+    summary.write_text(json.dumps({"diverged": "loss of inf"}))
+    assert told() == ["FAILED", "diverged", "ssgd-4: loss of inf", "diverged"]
+    summary.write_text(trained[0])
+    os.utime(summary, (trained[1].st_atime, trained[1].st_mtime))
+    assert told() == finished_before
+
+
 def test_clean_knows_it(tmp_path: Path) -> None:
     config = finished(tmp_path)
     assert ensemble_keys(config)["both"] in keys(config)
