@@ -336,7 +336,11 @@ def test_scores_are_the_mean_of_the_networks(both: Small) -> None:
     models = [
         both.out / "runs" / run_key(config, r.id) / "final.pt" for r in config.training.members
     ]
-    place = {"config": config, "data": both.out / "corpus/data/swb", "streams": both.out / "feats"}
+    place: dict[str, Any] = {
+        "config": config,
+        "data": both.out / "corpus/data/swb",
+        "streams": both.out / "feats",
+    }
     scorer = NetworkScorer(models=tuple(models), **place)
     name = scorer.utterances()[0]
     fusion = Fusion(config, both.out / "feats", read_data(both.out / "corpus/data/swb"))
