@@ -240,6 +240,7 @@ def test_mlflow_has_it_as_a_run_of_its_own(mlflow_folder: Path) -> None:
     client = Store(config.tracking.uri, mlflow_folder / "tracking").client
     (run,) = client.search_runs([tracked[-1].mlflow_experiment], "tags.kind = 'ensemble'")
     assert run.info.run_id == tracked[-1].mlflow_run and run.info.run_name == "both"
+    assert run.info.start_time <= run.info.end_time
     assert run.data.metrics["WER/swb"] == pytest.approx(6.0)
     assert run.data.params["together"] == '["single", "ssgd-4"]'
     assert "runs single, ssgd-4 together" in run.data.tags["mlflow.note.content"]

@@ -55,10 +55,12 @@ def description(config: Config, result: Beside, *, table: str) -> str:
 
 
 def _begin(config: Config, result: Beside, who: Identity) -> Begin:
+    """With its scores, before which it has no time: it is recorded once they are there."""
+    created = int(who.created * 1000)
     return Begin(
         name=training_run.run_name(config, result.name),
         experiment=experiment_name(config),
-        time_ms=int(who.created * 1000),
+        time_ms=min(created, scoring_run.written_ms(result.scored) or created),
         user=training_run.user(),
     )
 
