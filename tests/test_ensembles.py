@@ -181,6 +181,16 @@ def test_it_is_a_row_of_every_table(tmp_path: Path) -> None:
         assert "single, ssgd-4" in shown and "6.00 % (60/1000)" in shown
 
 
+def test_no_setting_is_compared_with_those_that_an_ensemble_lacks(tmp_path: Path) -> None:
+    """Which differ between runs, is the same with its column and without."""
+    config = finished(tmp_path)
+    runs = [column for run in RUNS for column in compare.find(run, config)]
+    settings, *_ = compare.page(runs).partition("\n\n")
+    shown = compare.page([*runs, *compare.find("both", config)])
+    assert shown.startswith(f"{settings}\n\n")
+    assert "No setting differs." in compare.page([runs[0], *compare.find("both", config)])
+
+
 def write_file(config: Config, folder: Path) -> Path:
     file = folder / "config.yaml"
     file.write_text(resolved(config))
@@ -230,9 +240,36 @@ def test_mlflow_has_it_as_a_run_of_its_own(mlflow_folder: Path) -> None:
     client = Store(config.tracking.uri, mlflow_folder / "tracking").client
     (run,) = client.search_runs([tracked[-1].mlflow_experiment], "tags.kind = 'ensemble'")
     assert run.info.run_id == tracked[-1].mlflow_run and run.info.run_name == "both"
+    assert run.info.start_time <= run.info.end_time
     assert run.data.metrics["WER/swb"] == pytest.approx(6.0)
     assert run.data.params["together"] == '["single", "ssgd-4"]'
     assert "runs single, ssgd-4 together" in run.data.tags["mlflow.note.content"]
+
+
+def test_mlflow_knows_when_its_scores_hold_no_more(mlflow_folder: Path) -> None:
+    """One of its runs is trained again, after it was recorded, and diverges."""
+    config = finished(mlflow_folder)
+    config = config.model_copy(
+        update={"tracking": config.tracking.model_copy(update={"register_model": False})}
+    )
+    client = Store(config.tracking.uri, mlflow_folder / "tracking").client
+
+    def told() -> list[str]:
+        write(Findings.of(config), mlflow_folder / "demo/wer.md")
+        found = client.get_run(sync(config, None)[-1].mlflow_run)
+        tags = found.data.tags
+        row = next(x for x in tags["mlflow.note.content"].splitlines() if x.startswith("| both "))
+        return [found.info.status, tags["status"], tags["status_why"], cells(row)[4]]
+
+    finished_before = ["FINISHED", "finished", "", "5.00 % (45/900)"]
+    assert told() == finished_before
+    summary = mlflow_folder / "demo/runs" / run_key(config, "ssgd-4") / "summary.json"
+    trained = summary.read_text(), summary.stat()
+    summary.write_text(json.dumps({"diverged": "loss of inf"}))
+    assert told() == ["FAILED", "diverged", "ssgd-4: loss of inf", "diverged"]
+    summary.write_text(trained[0])
+    os.utime(summary, (trained[1].st_atime, trained[1].st_mtime))
+    assert told() == finished_before
 
 
 def test_clean_knows_it(tmp_path: Path) -> None:
@@ -300,7 +337,11 @@ def test_scores_are_the_mean_of_the_networks(both: Small) -> None:
     models = [
         both.out / "runs" / run_key(config, r.id) / "final.pt" for r in config.training.members
     ]
-    place = {"config": config, "data": both.out / "corpus/data/swb", "streams": both.out / "feats"}
+    place: dict[str, Any] = {
+        "config": config,
+        "data": both.out / "corpus/data/swb",
+        "streams": both.out / "feats",
+    }
     scorer = NetworkScorer(models=tuple(models), **place)
     name = scorer.utterances()[0]
     fusion = Fusion(config, both.out / "feats", read_data(both.out / "corpus/data/swb"))

@@ -26,7 +26,8 @@ from hadpsgd.tracking.store import Store
 @pytest.mark.parametrize("aligner", ["", "other", "single-s2"])
 @pytest.mark.parametrize("run", ["single-s1", "single-s2", "other"])
 def test_a_run_alone_keeps_its_key(run: str, aligner: str, passes: int) -> None:
-    """Also where another run of the config aligned for it, among several seeds and beside grids."""
+    """Also where another run of the config aligned for it, among several seeds and beside grids,
+    and decoded together with others."""
     content: dict[str, Any] = {
         "name": "x",
         "corpus": {"kind": "builtin"},
@@ -37,6 +38,7 @@ def test_a_run_alone_keeps_its_key(run: str, aligner: str, passes: int) -> None:
             "grids": [{"part": "batch", "over": {"batch": [128, 256]}}],
         },
         "realign": {"passes": passes, "run": aligner},
+        "decoding": {"ensembles": {"all": ["single", "other"]}},
     }
     config = check(content, "test")
     made = alone(config, run_of(config, run))

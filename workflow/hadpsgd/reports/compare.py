@@ -97,13 +97,14 @@ def each_run(rows: Sequence[Compared]) -> Iterator[Compared]:
 
 
 def _beside(config: Config, result: Beside, prefix: str) -> Compared:
-    """What is decoded beside the runs, which no setting of a training alone decides."""
+    """What is decoded beside the runs, which has no settings of a training to compare."""
     known = _known(config, result.scored)
+    of_runs = {"runs": ", ".join(result.runs)} if result.runs else {}
     return Compared(
         label=prefix + result.name,
         key=result.key if result.runs else "",
-        settings={"runs": ", ".join(result.runs)} if result.runs else {},
-        metrics=_told(result),
+        settings={},
+        metrics=of_runs | _told(result),
         mlflow_run=known.get("run_id", ""),
         mlflow_experiment=known.get("experiment_id", ""),
         scores={prefix + result.name: result.scored_sets},

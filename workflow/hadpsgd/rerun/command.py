@@ -128,6 +128,7 @@ def alone(config: Config, run: Run) -> Config:
         update={
             "training": config.training.model_copy(update=training),
             "realign": config.realign.model_copy(update={"run": aligner}),
+            "decoding": config.decoding.model_copy(update={"ensembles": {}}),
         }
     )
 

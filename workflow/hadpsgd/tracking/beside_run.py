@@ -13,6 +13,7 @@ from hadpsgd.tracking import datasets, provenance, scoring_run, training_run
 from hadpsgd.tracking.beside import Beside
 from hadpsgd.tracking.events import Artifact, Begin, Event, Finish, Params, Tags
 from hadpsgd.tracking.identity import Identity
+from hadpsgd.tracking.results import State
 from hadpsgd.tracking.uri import experiment_name
 
 _OTHERS = {"results", "tracking", "site", "model", "training"}
@@ -22,12 +23,7 @@ _OTHERS = {"results", "tracking", "site", "model", "training"}
 def events(config: Config, result: Beside, who: Identity) -> Iterator[Event]:
     """The run, its parameters, provenance and scores, all at once."""
     time_ms = scoring_run.written_ms(result.scored)
-    yield Begin(
-        name=training_run.run_name(config, result.name),
-        experiment=experiment_name(config),
-        time_ms=int(who.created * 1000),
-        user=training_run.user(),
-    )
+    yield _begin(config, result, who)
     settings = config.model_dump(mode="json", exclude=_OTHERS)
     settings["tuned"] = scoring_run.chosen(result)
     if result.runs:
@@ -44,10 +40,29 @@ def events(config: Config, result: Beside, who: Identity) -> Iterator[Event]:
     yield Finish(status="FINISHED", time_ms=time_ms)
 
 
+def without_scores(config: Config, result: Beside, who: Identity) -> Iterator[Event]:
+    """How it ended now: the numbers of before, which MLflow keeps, do not count any more."""
+    yield _begin(config, result, who)
+    yield Tags(values=_tags(config, result))
+    if result.state is State.DIVERGED:
+        yield Finish(status="FAILED", time_ms=int(who.created * 1000))
+
+
 def description(config: Config, result: Beside, *, table: str) -> str:
     """What MLflow shows above its page."""
     what = f"runs {', '.join(result.runs)} together, of" if result.runs else "the GMM-HMM of"
     return f"`{result.name}`: {what} config `{config.name}`.\n\n{table}"
+
+
+def _begin(config: Config, result: Beside, who: Identity) -> Begin:
+    """With its scores, before which it has no time: it is recorded once they are there."""
+    created = int(who.created * 1000)
+    return Begin(
+        name=training_run.run_name(config, result.name),
+        experiment=experiment_name(config),
+        time_ms=min(created, scoring_run.written_ms(result.scored) or created),
+        user=training_run.user(),
+    )
 
 
 def _tags(config: Config, result: Beside) -> dict[str, str]:

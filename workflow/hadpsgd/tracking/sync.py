@@ -117,12 +117,17 @@ def _sync_run(config: Config, connection: Connection, result: RunResult, *, tabl
 
 
 def _sync_beside(config: Config, connection: Connection, result: Beside) -> None:
-    """Once all its sets are scored: before, there is nothing that it could say."""
+    """Once all its sets are scored: before, there is nothing that it could say. Later its scores
+    may be none any more."""
+    described = partial(beside_run.description, config, result)
     if result.state is State.FINISHED:
         who = identity.read_or_create(result.scored)
-        described = partial(beside_run.description, config, result)
         recorded = beside_run.events(config, result, who)
-        Recorder(connection, who.key).send(chain(recorded, _tables(config, result, described)))
+    elif known := identity.read(result.scored):
+        who, recorded = known, beside_run.without_scores(config, result, known)
+    else:
+        return
+    Recorder(connection, who.key).send(chain(recorded, _tables(config, result, described)))
 
 
 def _training(config: Config, result: RunResult, who: identity.Identity) -> Iterator[Event]:
