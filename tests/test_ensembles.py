@@ -243,6 +243,8 @@ def test_mlflow_has_it_as_a_run_of_its_own(mlflow_folder: Path) -> None:
     assert run.info.start_time <= run.info.end_time
     assert run.data.metrics["WER/swb"] == pytest.approx(6.0)
     assert run.data.params["together"] == '["single", "ssgd-4"]'
+    runs = client.search_runs([tracked[-1].mlflow_experiment])
+    assert not [name for each in runs for name in each.data.params if "ensembles" in name]
     assert "runs single, ssgd-4 together" in run.data.tags["mlflow.note.content"]
 
 
@@ -270,6 +272,16 @@ def test_mlflow_knows_when_its_scores_hold_no_more(mlflow_folder: Path) -> None:
     summary.write_text(trained[0])
     os.utime(summary, (trained[1].st_atime, trained[1].st_mtime))
     assert told() == finished_before
+
+
+@pytest.mark.parametrize("name", ["both-00000000", "a**b", "*", "[x"])
+def test_no_such_key_is_exported(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finished(tmp_path)
+    arguments = ["export", name, "--results", str(tmp_path), "--out", str(tmp_path / "out")]
+    assert cli.main(arguments) == 2
+    assert f"no run '{name}'" in capsys.readouterr().err
 
 
 def test_clean_knows_it(tmp_path: Path) -> None:

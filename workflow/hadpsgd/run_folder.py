@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from glob import escape
 from pathlib import Path
 
 from hadpsgd.errors import UserError
@@ -44,7 +45,7 @@ def find(name: str, results: Path, *, also: str = "") -> Path:
     folder = Path(name)
     if folder.is_dir():
         return folder.resolve()
-    found = sorted(results.glob(f"*/runs/{name}")) if name else []
+    found = sorted(results.glob(f"*/runs/{escape(name)}")) if name else []
     if len(found) > 1:
         folders = " or ".join(map(str, found))
         raise UserError(

@@ -25,9 +25,10 @@ def events(config: Config, result: Beside, who: Identity) -> Iterator[Event]:
     time_ms = scoring_run.written_ms(result.scored)
     yield _begin(config, result, who)
     settings = config.model_dump(mode="json", exclude=_OTHERS)
+    del settings["decoding"]["ensembles"]  # of all: this one's runs are below
     settings["tuned"] = scoring_run.chosen(result)
     if result.runs:
-        settings["together"] = list(result.runs)
+        settings["together"] = sorted(result.runs)
     yield Params(values=dict(training_run.flatten(settings)))
     found = _provenance(config, result, time_ms)
     yield from datasets.trained_on(config, found["data"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from glob import escape
 from pathlib import Path
 
 from hadpsgd import config as configs
@@ -42,7 +43,9 @@ def find(name: str, results: Path) -> Run:
 def _ensembles(name: str, results: Path) -> Iterator[Run]:
     """Those of that folder or key, of this or former settings."""
     folder = Path(name)
-    found = [folder.resolve()] if folder.is_dir() else sorted(results.glob(f"*/score/{name}"))
+    found = (
+        [folder.resolve()] if folder.is_dir() else sorted(results.glob(f"*/score/{escape(name)}"))
+    )
     for scored in found if name else ():
         if scored.parent.name == "score":
             out, key = scored.parents[1], scored.name
