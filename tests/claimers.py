@@ -34,6 +34,8 @@ class Turns:
 
     def __init__(self) -> None:
         self.processes: dict[int, greenlet] = {}
+        self.before: dict[int, str] = {}
+        """The call that each stands before."""
         self.errors: list[BaseException] = []
 
     def start(self, number: int, work: Callable[[], None]) -> None:
@@ -50,16 +52,16 @@ class Turns:
         self.processes[number] = greenlet(run)
         self.step(number)
 
-    def gate(self) -> None:
-        """Called by a process: wait for its turn."""
+    def gate(self, call: str) -> None:
+        """Called by a process before a call: wait for its turn."""
         parent = getcurrent().parent
         assert parent is not None
-        if parent.switch() == "die":
+        if parent.switch(call) == "die":
             raise KilledError
 
     def step(self, number: int) -> None:
         """One store call of that process, and what follows up to the next."""
-        self.processes[number].switch()
+        self.before[number] = self.processes[number].switch()
 
     def kill(self, number: int) -> None:
         """It dies where it stands."""
@@ -94,7 +96,7 @@ class Gated:
 
     def __getattr__(self, name: str) -> Any:
         def call(*args: Any) -> Any:
-            self._turns.gate()
+            self._turns.gate(" ".join(map(str, (name, *args))))
             return getattr(self._store, name)(*args)
 
         return call
@@ -174,7 +176,7 @@ class Crew:
         recorder.enter(generation)
 
         def durable() -> None:
-            self.turns.gate()  # it may stop before it writes, too
+            self.turns.gate("write")  # it may stop before it writes, too
             recorder.flush()
 
         def used(node: int, until: int) -> list[int]:
@@ -210,6 +212,11 @@ class Crew:
             alive, until = self.asleep[number]
             return until, alive
         return self.generation, set(self.alive)
+
+    def go_to(self, number: int, call: str) -> None:
+        """On to where it stands before a call that begins like this."""
+        while not self.turns.before[number].startswith(call):
+            self.step(number)
 
     def kill(self, number: int) -> None:
         """A process dies, and the others notice."""

@@ -8,6 +8,9 @@ import pytest
 from claimers import Crew, finish
 
 from hadpsgd.decentralized.core import settled, work
+from hadpsgd.decentralized.core.left import Left
+from hadpsgd.decentralized.core.stores import LocalStore
+from hadpsgd.decentralized.core.work import Ledger
 
 BLOCKS = 7
 
@@ -17,6 +20,14 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Old claims are removed all the time, in small parts."""
     monkeypatch.setattr(work, "TIDY_EVERY", 1)
     monkeypatch.setattr(settled, "PART", 2)
+
+
+def begun(learners: int, total: int, *, recorded: bool) -> Crew:
+    """They have claimed nothing yet."""
+    crew = Crew(learners, total, recorded=recorded)
+    for learner in range(learners):
+        crew.go_to(learner, "add next")
+    return crew
 
 
 def others_go_on(crew: Crew, rounds: int, *, without: int) -> None:
@@ -43,6 +54,63 @@ def check(crew: Crew) -> None:
     assert not crew.recorded or done.total() == crew.total
 
 
+def test_it_takes_a_number_after_its_burial_and_exits() -> None:
+    """Who buried it knew nothing of that number, and others have taken later ones since."""
+    crew = begun(2, BLOCKS, recorded=True)
+    crew.go_to(0, "add next 1")
+    crew.give_up(0)
+    others_go_on(crew, 20, without=0)
+    goes_on_and_exits(crew, 0, calls=1)
+    check(crew)
+
+
+@pytest.mark.parametrize("later", [20, 100, 200, 300])
+def test_its_number_was_lost_and_done_and_the_claim_removed(later: int) -> None:
+    """It took it before its burial, and tells of it when others have done that block."""
+    crew = begun(3, 10 * BLOCKS, recorded=True)
+    crew.go_to(0, "add next 1")
+    crew.step(0)
+    crew.give_up(0)
+    others_go_on(crew, later, without=0)
+    check(crew)
+
+
+@pytest.mark.parametrize("later", [20, 100, 200, 300])
+def test_one_that_lives_is_late_with_its_number(later: int) -> None:
+    """Another one died meanwhile: its number was taken for lost, and that block was done."""
+    crew = begun(3, 10 * BLOCKS, recorded=True)
+    crew.step(2)
+    crew.kill(1)
+    others_go_on(crew, later, without=2)
+    check(crew)
+
+
+def test_only_what_was_told_is_counted() -> None:
+    """A block that is done while others hear of those before it is still in the words."""
+    store = LocalStore()
+    ledger = Ledger(store, Left(total=2), learner=0, learners=1)
+    assert [ledger.claim(), ledger.claim()] == [0, 1]
+    ledger.finish(0)
+    ledger.durable = lambda: ledger.finish(1)
+    ledger.tell()
+    assert store.add("settled/0", 0) == 1
+
+
+@pytest.mark.parametrize("later", [10, 20, 40, 80])
+def test_claims_are_removed_while_a_newcomer_comes(later: int) -> None:
+    """Numbers are looked for after it has come: what is done is not lost."""
+    crew = begun(3, 5 * BLOCKS, recorded=True)
+    crew.kill(2)
+    crew.start(2)
+    newcomer = max(crew.turns.living)
+    crew.go_to(newcomer, "write")
+    others_go_on(crew, later, without=newcomer)
+    crew.go_to(newcomer, "add next 1")
+    crew.kill(1)
+    others_go_on(crew, 60, without=newcomer)
+    check(crew)
+
+
 @pytest.mark.parametrize("recorded", [True, False])
 @pytest.mark.parametrize("learners", [2, 3])
 @pytest.mark.parametrize("calls", range(1, 30, 2))
@@ -50,7 +118,7 @@ def test_the_buried_goes_on_and_exits(calls: int, learners: int, *, recorded: bo
     """It stands still before any call, goes on after the others have got so far, and exits."""
     for later in (0, 6, 15, 40, 400):
         for more in range(6):
-            crew = Crew(learners, BLOCKS, recorded=recorded)
+            crew = begun(learners, BLOCKS, recorded=recorded)
             for _ in range(calls):
                 crew.turns.step(0)
             crew.give_up(0)
@@ -64,12 +132,10 @@ def test_one_that_buries_is_buried(calls: int) -> None:
     """Learner 2 is dead; who buries it stands still in doing so, goes on, and exits."""
     for later in (0, 10, 40, 400):
         for more in (0, 1, 2, 4, 8):
-            crew = Crew(3, BLOCKS, recorded=True)
-            others_go_on(crew, 7, without=-1)
-            for _ in range(3):
-                crew.turns.step(2)
+            crew = begun(3, BLOCKS, recorded=True)
+            others_go_on(crew, 5, without=0)
             crew.kill(2)
-            for _ in range(BLOCKS * 5 + calls):
+            for _ in range(calls):
                 if 0 in crew.turns.living:
                     crew.turns.step(0)
             if 0 in crew.turns.living:
@@ -84,7 +150,7 @@ def test_a_newcomer_stands_still_and_another_one_dies(calls: int) -> None:
     """Claims are removed while it comes, and lost numbers are looked for afterwards."""
     for before in (4, 9):
         for later in (0, 10, 20, 30):
-            crew = Crew(3, 2 * BLOCKS, recorded=True)
+            crew = begun(3, 2 * BLOCKS, recorded=True)
             for _ in range(before):
                 crew.turns.step(0)
             crew.kill(0)
@@ -101,7 +167,7 @@ def test_a_newcomer_stands_still_and_another_one_dies(calls: int) -> None:
 
 def test_a_number_that_the_buried_took_does_not_keep_old_claims_for_ever() -> None:
     """It went on, took a number, and died: others find it long before the end."""
-    crew = Crew(2, 60, recorded=True)
+    crew = begun(2, 60, recorded=True)
     for _ in range(12):
         crew.turns.step(0)
     crew.give_up(0)
