@@ -105,8 +105,14 @@ class Gated:
 class Crew:
     """Learners who work on `total` blocks and record what they did."""
 
-    def __init__(self, learners: int, total: int, *, recorded: bool, gives: int = 0) -> None:
-        """`gives`: each gives back so many of its first claims, every second one."""
+    def __init__(
+        self, learners: int, total: int, *, recorded: bool, gives: int = 0, at_once: int = 1
+    ) -> None:
+        """`gives`: each gives back so many of its first claims, every second one.
+
+        `at_once`: blocks that each claims at once.
+        """
+        self.at_once = at_once
         self.learners, self.total, self.recorded = learners, total, recorded
         self.gives = gives
         self.folder = tempfile.TemporaryDirectory()
@@ -194,14 +200,15 @@ class Crew:
         )
         claims = Claims(ledger, lambda: self.living(number))
         for turn in itertools.count():
-            block = claims.next()
-            if block is not None and turn % 2 == 0 and turn < 2 * self.gives:
+            blocks = claims.some(self.at_once)
+            if blocks and turn % 2 == 0 and turn < 2 * self.gives:
                 ledger.give_back()
                 continue
-            if block is not None:
+            for block in blocks:
                 recorder.event(Update(step=steps, read=steps, rate=0.1, block=block))
                 steps += 1
                 ledger.finish(block)
+            if blocks:
                 continue
             if claims.over():
                 return

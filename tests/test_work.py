@@ -30,6 +30,7 @@ def test_every_block_once_whatever_happens(data: st.DataObject) -> None:
         data.draw(st.integers(1, 14), "blocks"),
         recorded=True,
         gives=data.draw(st.integers(0, 3), "given back"),
+        at_once=data.draw(st.integers(1, 3), "at once"),
     )
     for _ in range(data.draw(st.integers(0, 120), "moves")):
         living = crew.turns.living

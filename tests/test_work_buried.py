@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from claimers import Crew, finish
 
-from hadpsgd.decentralized.core import settled, work
+from hadpsgd.decentralized.core import settled, tidying
 from hadpsgd.decentralized.core.left import Left
 from hadpsgd.decentralized.core.stores import LocalStore
 from hadpsgd.decentralized.core.work import Ledger
@@ -18,13 +18,13 @@ BLOCKS = 7
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Old claims are removed all the time, in small parts."""
-    monkeypatch.setattr(work, "TIDY_EVERY", 1)
+    monkeypatch.setattr(tidying, "TIDY_EVERY", 1)
     monkeypatch.setattr(settled, "PART", 2)
 
 
-def begun(learners: int, total: int, *, recorded: bool) -> Crew:
+def begun(learners: int, total: int, *, recorded: bool, at_once: int = 1) -> Crew:
     """They have claimed nothing yet."""
-    crew = Crew(learners, total, recorded=recorded)
+    crew = Crew(learners, total, recorded=recorded, at_once=at_once)
     for learner in range(learners):
         crew.go_to(learner, "add next")
     return crew
@@ -57,7 +57,7 @@ def check(crew: Crew) -> None:
 def test_it_takes_a_number_after_its_burial_and_exits() -> None:
     """Who buried it knew nothing of that number, and others have taken later ones since."""
     crew = begun(2, BLOCKS, recorded=True)
-    crew.go_to(0, "add next 1")
+    crew.go_to(0, "add next")
     crew.give_up(0)
     others_go_on(crew, 20, without=0)
     goes_on_and_exits(crew, 0, calls=1)
@@ -68,7 +68,7 @@ def test_it_takes_a_number_after_its_burial_and_exits() -> None:
 def test_its_number_was_lost_and_done_and_the_claim_removed(later: int) -> None:
     """It took it before its burial, and tells of it when others have done that block."""
     crew = begun(3, 10 * BLOCKS, recorded=True)
-    crew.go_to(0, "add next 1")
+    crew.go_to(0, "add next")
     crew.step(0)
     crew.give_up(0)
     others_go_on(crew, later, without=0)
@@ -105,7 +105,7 @@ def test_claims_are_removed_while_a_newcomer_comes(later: int) -> None:
     newcomer = max(crew.turns.living)
     crew.go_to(newcomer, "write")
     others_go_on(crew, later, without=newcomer)
-    crew.go_to(newcomer, "add next 1")
+    crew.go_to(newcomer, "add next")
     crew.kill(1)
     others_go_on(crew, 60, without=newcomer)
     check(crew)
@@ -118,7 +118,7 @@ def test_the_buried_goes_on_and_exits(calls: int, learners: int, *, recorded: bo
     """It stands still before any call, goes on after the others have got so far, and exits."""
     for later in (0, 6, 15, 40, 400):
         for more in range(6):
-            crew = begun(learners, BLOCKS, recorded=recorded)
+            crew = begun(learners, BLOCKS, recorded=recorded, at_once=1 + calls // 2 % 3)
             for _ in range(calls):
                 crew.turns.step(0)
             crew.give_up(0)

@@ -35,9 +35,10 @@ class Owners:
         """How many were taken so far; may be more than there are blocks."""
         return self.store.add("next", 0)
 
-    def take_number(self) -> int:
-        """One that nobody else takes."""
-        return self.store.add("next", 1) - 1
+    def take_numbers(self, count: int) -> range:
+        """So many that nobody else takes."""
+        end = self.store.add("next", count)
+        return range(end - count, end)
 
     def of(self, index: int) -> str:
         """Who owns it, or a token; "" if there is no claim."""

@@ -27,23 +27,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 
+from hadpsgd.decentralized.core.ahead import Ahead, share
 from hadpsgd.decentralized.core.burial import Burial, Used
 from hadpsgd.decentralized.core.claims import Owners, is_free
 from hadpsgd.decentralized.core.engine import ExcludedError
 from hadpsgd.decentralized.core.left import Left
 from hadpsgd.decentralized.core.pace import Pace
-from hadpsgd.decentralized.core.settled import Parts, end_of, part_of
+from hadpsgd.decentralized.core.settled import Parts
 from hadpsgd.decentralized.core.stores import Store
+from hadpsgd.decentralized.core.tidying import Tidying
 from hadpsgd.decentralized.core.words import State, Words, owner_of
 
 OFFERS_EVERY = 8
 """Claims of which one begins with a look at what the dead left; where nothing else is left, all do.
 Each look takes a round trip, and over a slow link a round trip may take as long as a gradient."""
-TIDY_EVERY = 64
-"""Claims after which a learner removes its old ones from the store, at least."""
 
 
 class Ledger:
@@ -61,6 +60,7 @@ class Ledger:
         durable: makes what this learner has done outlive its death; called before it is told.
         now: tells the time, in seconds.
         pace: this learner's, where it has worked with the others on something before.
+        ahead: how far it claims ahead, where that is known from before.
         first: blocks that there were before.
     """
 
@@ -76,6 +76,7 @@ class Ledger:
         durable: Callable[[], object] = lambda: None,
         now: Callable[[], float] = time.monotonic,
         pace: Pace | None = None,
+        ahead: Ahead | None = None,
         first: int = 0,
     ) -> None:
         self.left = left
@@ -89,20 +90,19 @@ class Ledger:
         self._burial = Burial(
             words=self._words, owners=self._owners, parts=self._parts, left=left, used=used
         )
+        self._tidying = Tidying(self._owners, self._parts, self._burial)
         self._lock = threading.Lock()
         self._held: dict[int, int] = {}  # block -> its place
         self._numbers: set[int] = set()  # of these, those taken by `add`
         self._done = 0
         self._finished: list[int] = []  # numbers that it took, whose blocks are done, not told yet
-        self._told: list[int] = []  # these when it was told
-        self._counted: dict[int, list[int]] = {}  # part -> these when they were counted
-        self._tidy_at = TIDY_EVERY
-        self._floor = 0
         self._exhausted = False
         self._begun = False
         self._stuck = False
         self._claims = 0
+        self._now = now
         self._pace = pace or Pace(learners, now)
+        self.ahead = ahead or Ahead()
         self._first = first
 
     def begin(self) -> None:
@@ -128,19 +128,24 @@ class Ledger:
         So near the end that the others will have done all that is left before a slow learner has
         done one block more, it leaves them to the others, for as long as it would need itself.
         """
+        return next(iter(self.claim_some(1)), None)
+
+    def claim_some(self, count: int) -> list[int]:
+        """As `claim`, of so many blocks at once, or fewer: near the end no more than a share."""
         if not self._begun:
             self.begin()
         total, held = self._first + len(self.left), len(self._held)
         if self._pace.asks(total=total, held=held):
             taken = self._first + self._owners.numbers
             if self._pace.leaves(taken=taken, total=total, held=held):
-                return None
+                return []
+        if count > 1:
+            left = self._pace.left(total=total)
+            count = min(count, share(left=left, learners=self.learners, held=held))
         self._claims += 1
         if self._claims % OFFERS_EVERY:
-            block = self._fresh()
-            return self._given_back() if block is None else block
-        block = self._given_back()
-        return self._fresh() if block is None else block
+            return self._fresh(count) or self._given_back()
+        return self._given_back() or self._fresh(count)
 
     @property
     def paced(self) -> bool:
@@ -164,7 +169,7 @@ class Ledger:
         """
         if not self._say(anew=anew):
             raise self._excluded()
-        if len(self._told) >= self._tidy_at:
+        if self._tidying.due and not self.ahead.slow:
             self.tidy()
 
     def _say(self, *, anew: bool) -> bool:
@@ -177,7 +182,7 @@ class Ledger:
         said = self._words.say(state, anew=anew)
         if said:
             with self._lock:
-                self._told += self._finished[:finished]
+                self._tidying.told(self._finished[:finished])
                 del self._finished[:finished]
         return said
 
@@ -220,40 +225,49 @@ class Ledger:
         """
         self._burial.bury(learner, until=until)
 
-    def _fresh(self) -> int | None:
-        """A block that nobody has had."""
+    def _fresh(self, count: int) -> list[int]:
+        """Blocks that nobody has had."""
         while not self._exhausted:
-            index = self._owners.take_number()
-            self._exhausted = index >= len(self.left)
-            if not self._exhausted and self._take(index):
-                self._pace.claimed(self._first + index)
-                return self.left.block(index)
-        return None
+            begin = self._now()
+            numbers = self._owners.take_numbers(count)
+            self.ahead.trip(self._now() - begin)
+            indices = [index for index in numbers if index < len(self.left)]
+            self._exhausted = len(indices) < count
+            if won := self._take(indices):
+                self._pace.claimed(self._first + won[-1], count=len(won))
+                return [self.left.block(index) for index in won]
+        return []
 
-    def _given_back(self) -> int | None:
+    def _given_back(self) -> list[int]:
         """A block that was offered."""
         for index in self._owners.offered():
             if self._take_over(index):
-                return self.left.block(index)
-        return None
+                return [self.left.block(index)]
+        return []
 
-    def _take(self, index: int) -> bool:
-        """Become the owner of a number taken; whether that worked.
+    def _take(self, indices: list[int]) -> list[int]:
+        """Become the owner of numbers taken; of which ones that worked.
 
         Raises:
-            ExcludedError: the others go on without this process; they can have the block.
+            ExcludedError: the others go on without this process; they can have the blocks.
         """
+        if not indices:
+            return []
         with self._lock:
-            self._held[self.left.block(index)] = index
-            self._numbers.add(index)
+            self._held.update((self.left.block(index), index) for index in indices)
+            self._numbers.update(indices)
         try:
             self.tell(anew=True)
         except ExcludedError:
-            self._owners.offer(index)
+            for index in indices:
+                self._owners.offer(index)
             raise
-        won = self._owners.claim(index)
-        if not won:
-            self._drop(self.left.block(index))
+        won = []
+        for index in indices:
+            if self._owners.claim(index):
+                won.append(index)
+            else:
+                self._drop(self.left.block(index))
         return won
 
     def _take_over(self, index: int) -> bool:
@@ -274,21 +288,12 @@ class Ledger:
             self._numbers.discard(self._held.pop(block))
 
     def tidy(self) -> None:
-        """Count what was told as done, and remove this learner's claims of settled parts.
+        """Let go of old claims; over a slow link `tidy_some` does so, while nothing else waits."""
+        if self.ahead.slow:
+            self._tidying.count()
+        else:
+            self._tidying.whole()
 
-        Where no part is settled any more, a number is lost that a buried one took.
-        """
-        told, self._told = self._told, []
-        new = Counter(map(part_of, told))
-        for index in told:
-            self._counted.setdefault(part_of(index), []).append(index)
-        for part, claims in list(self._counted.items()):
-            if self._parts.count(part, new[part]):
-                for index in claims:
-                    self._owners.remove(index)
-                del self._counted[part]
-        kept = sum(map(len, self._counted.values()))
-        self._tidy_at = max(TIDY_EVERY, kept)
-        floor, self._floor = self._floor, self._parts.advance()
-        if floor == self._floor and self._owners.numbers >= end_of(floor + 1):
-            self._burial.offer_lost(until=end_of(floor))
+    def tidy_some(self) -> bool:
+        """Over a slow link, one call of the store to that end; whether it was needed."""
+        return self.ahead.slow and self._tidying.some()
