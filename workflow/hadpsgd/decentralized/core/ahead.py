@@ -32,11 +32,11 @@ class Ahead:
         self._trips: deque[float] = deque(maxlen=SEEN)
         self._gradients: deque[float] = deque(maxlen=SEEN)
 
-    def trip(self, seconds: float) -> None:
+    def asked(self, seconds: float) -> None:
         """A call of the store took so long."""
         self._trips.append(seconds)
 
-    def gradient(self, seconds: float) -> None:
+    def computed(self, seconds: float) -> None:
         """A gradient took so long, without what it waited for a block."""
         self._gradients.append(seconds)
 
@@ -62,21 +62,26 @@ class Ahead:
         claim = self._claim(self.at_once) + self._trip  # another call may be on its way
         return math.ceil(claim / max(self._gradient, self._trip))
 
+    def spare(self, *, share: float, held: int) -> int:
+        """Blocks that this learner can claim more, if it does so many of those that are left.
+
+        With no more than that it is not the last. What it holds it does before, or it waits for
+        as long as a claim takes.
+        """
+        return max(0, math.floor(share) - max(held, self.blocks))
+
+    @property
+    def gradient_seconds(self) -> float:
+        """The median, 0 where it is not known."""
+        return statistics.median(self._gradients) if self._gradients else 0.0
+
     @property
     def _trip(self) -> float:
         return statistics.median(self._trips) if self._trips else 0.0
 
     @property
     def _gradient(self) -> float:
-        return statistics.median(self._gradients) if self._gradients else math.inf
+        return self.gradient_seconds or math.inf
 
     def _claim(self, blocks: int) -> float:
         return (SHARED_TRIPS + blocks) * self._trip
-
-
-def share(*, left: float, learners: int, held: int) -> int:
-    """Blocks, at most, that a learner that holds some claims at once where so many are left.
-
-    Others do theirs meanwhile: with no more than its share it is not the last.
-    """
-    return max(1, math.floor(left / learners) - held)

@@ -31,12 +31,12 @@ class Pace:
         self._claims: deque[tuple[int, float, int]] = deque(maxlen=3)
         self._until: float | None = None
 
-    def claimed(self, place: int, *, count: int = 1) -> None:
+    def claimed(self, place: int, *, count: int, moment: float) -> None:
         """A block, the next that nobody had; places are those of all learners' blocks in order.
 
-        `count`: it is the last of so many that were claimed at once.
+        `count`: it is the last of so many that were claimed at once; `moment`: when it was next.
         """
-        self._claims.append((place, self.now(), count))
+        self._claims.append((place, moment, count))
         self._until = None
 
     @property
@@ -72,14 +72,15 @@ class Pace:
             self._until = self.now() + (held + 1) * seconds
         return self.now() < self._until
 
-    def left(self, *, total: int) -> float:
-        """Blocks that nobody has claimed by now, if the others go on as between the last claims."""
+    def share(self, *, total: int, gradient: float) -> float:
+        """Of the blocks that are left by now, those that a learner does with such gradients."""
         if not self.known:
-            return float(total)
+            return (total - sum(last + 1 for last, _, _ in self._claims)) / self.learners
         last, then, _ = self._claims[-1]
         blocks, seconds = self._interval(last)
-        since = blocks * (self.now() - then) / seconds if seconds else 0.0
-        return total - last - 1 - since
+        rate = blocks / seconds if seconds else 0.0
+        left = total - last - 1 - rate * (self.now() - then)
+        return left / max(rate * gradient, self.learners)
 
     def _slow(self, taken: int) -> bool:
         """Whether it is much slower than the mean; not all can be."""

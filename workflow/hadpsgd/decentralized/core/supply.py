@@ -136,7 +136,7 @@ class Supply(Generic[T]):
         self.ledger.finish(block)
         with self._changed:
             now = self._clock.now()
-            self.ledger.ahead.gradient(now - self._begun)
+            self.ledger.ahead.computed(now - self._begun)
             self._begun = now
             self._changed.notify_all()
 
@@ -179,5 +179,5 @@ class Supply(Generic[T]):
                 self._changed.wait_for(lambda: self._closed, LOOK_SECONDS)
 
     def _wanted(self) -> bool:
-        ahead = self.ledger.ahead.blocks
-        return self._closed or (len(self._ready) < ahead and (self.eager or self.ledger.paced))
+        ready = len(self._ready)
+        return self._closed or (self.eager and not ready) or self.ledger.wants(ready)

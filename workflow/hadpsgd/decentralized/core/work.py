@@ -29,7 +29,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from hadpsgd.decentralized.core.ahead import Ahead, share
+from hadpsgd.decentralized.core.ahead import Ahead
 from hadpsgd.decentralized.core.burial import Burial, Used
 from hadpsgd.decentralized.core.claims import Owners, is_free
 from hadpsgd.decentralized.core.engine import ExcludedError
@@ -140,8 +140,7 @@ class Ledger:
             if self._pace.leaves(taken=taken, total=total, held=held):
                 return []
         if count > 1:
-            left = self._pace.left(total=total)
-            count = min(count, share(left=left, learners=self.learners, held=held))
+            count = min(count, max(1, self._spare()))
         self._claims += 1
         if self._claims % OFFERS_EVERY:
             return self._fresh(count) or self._given_back()
@@ -151,6 +150,18 @@ class Ledger:
     def paced(self) -> bool:
         """Whether a block more may be claimed ahead: how slow this learner is is known."""
         return self._pace.known or not self._held
+
+    def wants(self, ready: int) -> bool:
+        """Whether to claim more ahead, where so many that were claimed are not begun."""
+        if not ready or not self.ahead.slow:
+            return ready < 1 and self.paced
+        return ready < self.ahead.blocks and self._spare() > 0
+
+    def _spare(self) -> int:
+        """Blocks that it can claim ahead without being the last."""
+        total = self._first + len(self.left)
+        share = self._pace.share(total=total, gradient=self.ahead.gradient_seconds)
+        return self.ahead.spare(share=share, held=len(self._held))
 
     def finish(self, block: int) -> None:
         """It is done; told with the next claim."""
@@ -230,11 +241,12 @@ class Ledger:
         while not self._exhausted:
             begin = self._now()
             numbers = self._owners.take_numbers(count)
-            self.ahead.trip(self._now() - begin)
+            moment = self._now()
+            self.ahead.asked(moment - begin)
             indices = [index for index in numbers if index < len(self.left)]
             self._exhausted = len(indices) < count
             if won := self._take(indices):
-                self._pace.claimed(self._first + won[-1], count=len(won))
+                self._pace.claimed(self._first + won[-1], count=len(won), moment=moment)
                 return [self.left.block(index) for index in won]
         return []
 
