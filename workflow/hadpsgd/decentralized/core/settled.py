@@ -31,20 +31,20 @@ class Parts:
         self.owners = owners
         self.total = total
 
-    def count(self, part: int, numbers: int) -> bool:
+    def count(self, part: int, *, numbers: int) -> bool:
         """So many more were claimed by those who took them, and done; whether it is settled."""
         return self.store.add(f"settled/{part}", numbers) == len(self._numbers(part))
 
     def settled(self, index: int) -> bool:
         """Whether its part is: then a claim that is there was made too late."""
-        return self.count(part_of(index), 0)
+        return self.count(part_of(index), numbers=0)
 
     def advance(self) -> int:
         """The first part in which a number may have no claim, and never have had one."""
         floor = self.store.add(FLOOR, 0)
         while floor * PART < self.total:
             # asked for last: the claims may have been removed a moment ago
-            if not (self.owners.all_claimed(self._numbers(floor)) or self.count(floor, 0)):
+            if not (self.owners.all_claimed(self._numbers(floor)) or self.count(floor, numbers=0)):
                 break
             floor = int(self.store.compare_set(FLOOR, str(floor), str(floor + 1)))
         return floor
@@ -55,7 +55,7 @@ class Parts:
         for part in range(self.store.add(FLOOR, 0), -(-min(until, self.total) // PART)):
             numbers = self._numbers(part)
             missing = self.owners.without_claim(numbers[: max(0, until - numbers.start)])
-            if missing and not self.count(part, 0):
+            if missing and not self.count(part, numbers=0):
                 found += missing
         return found
 

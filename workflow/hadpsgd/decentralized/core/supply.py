@@ -121,7 +121,9 @@ class Supply(Generic[T]):
             Exception: what went wrong in the thread.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._ready or self._idle or self.over or self._error)
+            self._changed.wait_for(
+                lambda: bool(self._ready or self._idle or self.over or self._error)
+            )
             if self._error is not None:
                 raise self._error
             if not self._ready:
@@ -159,7 +161,8 @@ class Supply(Generic[T]):
                     continue
             blocks = [] if self._closed else self._claims.some(self.ledger.ahead.at_once)
             for block in blocks:
-                self._give((block, self.read(block)))
+                if not self._closed:
+                    self._give((block, self.read(block)))
             if not blocks:
                 self._rest()
 

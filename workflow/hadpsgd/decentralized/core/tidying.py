@@ -40,7 +40,7 @@ class Tidying:
         """
         self.count()
         for part in list(self._counted):
-            if self.parts.count(part, 0):
+            if self.parts.count(part, numbers=0):
                 self._old += self._counted.pop(part)
         while self._old:
             self.owners.remove(self._old.pop())
@@ -65,7 +65,7 @@ class Tidying:
 
     def _count(self, part: int) -> None:
         numbers = self._told.pop(part)
-        settled = self.parts.count(part, len(numbers))
+        settled = self.parts.count(part, numbers=len(numbers))
         numbers += self._counted.pop(part, [])
         if settled:
             self._old += numbers

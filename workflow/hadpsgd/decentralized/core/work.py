@@ -10,7 +10,7 @@ Each number is taken once (`add`), by one process. That process tells of it in i
 
 - it was taken and not told of. Its taker is about to tell, or died, or was buried. It has no claim
   and its part is not settled (`settled`): who looks for lost numbers finds and offers it, at each
-  burial, where claims can no longer be removed for it, and where all are idle and not all is done.
+  burial, where claims stay in the store for it, and where all are idle and not all is done.
 - it is in the words of a process that has claimed it, or is about to, or to take it over. If that
   one dies, who buries it (`burial`) offers the block anew.
 - it was offered, and nobody has it. Each process looks at each offer once, and if it dies before it
@@ -18,9 +18,12 @@ Each number is taken once (`add`), by one process. That process tells of it in i
 - it is done, and was told so by one process.
 
 A process is buried by words in place of its last ones. If it goes on it can tell of nothing any
-more, so it claims nothing more, and no two tell that a block is done. What it still takes (one
-number) is as if it had died: it has no claim, and others find it. So it does not matter whether
-the buried is dead, stands still, goes on or exits, and where.
+more, so it claims nothing more, and no two tell that a block is done. What it still takes (the
+numbers of one claim) is as if it had died: they have no claim, and others find them. So it does
+not matter whether the buried is dead, stands still, goes on or exits, and where.
+
+Over a slow link several numbers are taken at once, told of together, and claimed one by one; for
+each of them the above holds (`ahead`).
 """
 
 from __future__ import annotations
