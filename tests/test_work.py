@@ -2,261 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch.distributed as dist
+from claimers import CountingStore, Crew, finish
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from hadpsgd.decentralized.core.engine import Counted, ExcludedError
-from hadpsgd.decentralized.core.events import Update
 from hadpsgd.decentralized.core.left import Left
-from hadpsgd.decentralized.core.stores import LocalStore, Store
+from hadpsgd.decentralized.core.stores import LocalStore
 from hadpsgd.decentralized.core.supply import Supply
 from hadpsgd.decentralized.core.work import Ledger
-from hadpsgd.decentralized.record import reading
-from hadpsgd.decentralized.record.lives import Lives, first_file
-from hadpsgd.decentralized.record.record import Recorder
-from hadpsgd.decentralized.topology.schedules import create
-
-RING = create("ring", learners=4)
-
-
-class KilledError(Exception):
-    """kill -9."""
-
-
-class Turns:
-    """Threads of which one runs at a time, from one store call to the next, as a test says."""
-
-    def __init__(self) -> None:
-        self.changed = threading.Condition()
-        self.waiting: set[int] = set()
-        self.doomed: set[int] = set()
-        self.turn: int | None = None
-        self.threads: dict[int, threading.Thread] = {}
-        self.errors: list[BaseException] = []
-
-    def start(self, number: int, work: Callable[[], None]) -> None:
-        """It stands still before its first store call."""
-
-        def run() -> None:
-            try:
-                work()
-            except KilledError:
-                pass
-            except BaseException as error:
-                self.errors.append(error)
-            with self.changed:
-                self.turn = None
-                self.changed.notify_all()
-
-        self.threads[number] = threading.Thread(target=run, daemon=True)
-        self.turn = number
-        self.threads[number].start()
-        self._settle(number)
-
-    def gate(self, number: int) -> None:
-        """Called by a thread: wait for its turn."""
-        with self.changed:
-            self.waiting.add(number)
-            self.turn = None
-            self.changed.notify_all()
-            self.changed.wait_for(lambda: self.turn == number)
-            self.waiting.discard(number)
-            if number in self.doomed:
-                raise KilledError
-
-    def step(self, number: int) -> None:
-        """One store call of that thread, and what follows up to the next."""
-        with self.changed:
-            self.turn = number
-            self.changed.notify_all()
-        self._settle(number)
-
-    def kill(self, number: int) -> None:
-        """It dies where it stands."""
-        self.doomed.add(number)
-        self.step(number)
-
-    @property
-    def living(self) -> list[int]:
-        """Those that have not ended."""
-        return sorted(self.waiting)
-
-    def _settle(self, number: int) -> None:
-        with self.changed:
-            assert self.changed.wait_for(lambda: self.turn is None, 120), f"{number} hangs"
-        if number not in self.waiting:
-            self.threads[number].join()
-
-
-class CountingStore(LocalStore):
-    """Counts calls."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: Counter[str] = Counter()
-
-    def __getattribute__(self, name: str) -> Any:
-        """Names without an underscore are calls."""
-        if not name.startswith("_") and name != "calls":
-            self.calls[name] += 1
-        return super().__getattribute__(name)
-
-
-class Gated:
-    """A store whose calls wait for their turn."""
-
-    def __init__(self, store: LocalStore, turns: Turns, number: int) -> None:
-        self._store, self._turns, self._number = store, turns, number
-
-    def __getattr__(self, name: str) -> Any:
-        def call(*args: Any) -> Any:
-            self._turns.gate(self._number)
-            return getattr(self._store, name)(*args)
-
-        return call
-
-
-class Crew:
-    """Learners who work on `total` blocks and record what they did."""
-
-    def __init__(self, learners: int, total: int, *, recorded: bool, gives: int = 0) -> None:
-        """`gives`: each gives back so many of its first claims, every second one."""
-        self.learners, self.total, self.recorded = learners, total, recorded
-        self.gives = gives
-        self.folder = tempfile.TemporaryDirectory()
-        self.counted: dict[int, Counted | None] = dict.fromkeys(range(learners))
-        self.begin()
-
-    def begin(self) -> None:
-        """All start, with a new store, from what the records say."""
-        self.turns, self.store = Turns(), LocalStore()
-        self.ticks = itertools.count()
-        done = (block for n, found in self.counted.items() for block in self.blocks(n, found))
-        self.left = Left.after(done, self.total)
-        self.alive: set[int] = set()
-        self.generation = 0
-        self.owner: dict[int, int] = {}
-        self.asleep: dict[int, tuple[set[int], int]] = {}
-        self.late: list[int] = []
-        for learner in range(self.learners):
-            self.start(learner)
-
-    def restart(self) -> None:
-        """All die, and start again."""
-        for number in self.turns.living:
-            self.turns.kill(number)
-        lives = self.lives(self.store)
-        self.counted = {node: lives.counted(node) for node in range(self.learners)}
-        self.begin()
-
-    def lives(self, store: Store) -> Lives:
-        """As a process sees them."""
-        return Lives(store, Path(self.folder.name), self.counted.__getitem__)
-
-    def start(self, learner: int) -> None:
-        """A process; the first of a learner has generation 0."""
-        generation = 0
-        if learner in self.owner.values():
-            self.generation += 1
-            generation = self.generation
-        number = len(self.turns.threads)
-        self.alive.add(learner)
-        self.owner[number] = learner
-        self.turns.start(number, lambda: self.process(number, learner, generation))
-
-    def process(self, number: int, learner: int, generation: int) -> None:
-        """Its life; one that comes while its former self goes on may have to come again."""
-        try:
-            self.work(number, learner, generation)
-        except ExcludedError:
-            if number not in self.asleep:
-                self.late.append(number)
-
-    def step(self, number: int) -> None:
-        """On to its next store call, or write."""
-        self.turns.step(number)
-        for late in self.late:
-            self.alive.discard(self.owner[late])
-            self.generation += 1
-            self.start(self.owner[late])
-        self.late.clear()
-
-    def work(self, number: int, learner: int, generation: int) -> None:
-        """What a process does until all blocks are done."""
-        store, folder = Gated(self.store, self.turns, number), Path(self.folder.name)
-        lives = self.lives(store)
-        recorder = Recorder(folder / first_file(learner), {}, RING, learner, lives=lives)
-        steps, _ = recorder.take_over(recorder.left() if generation else self.counted[learner])
-        recorder.enter(generation)
-
-        def durable() -> None:
-            self.turns.gate(number)  # it may stop before it writes, too
-            recorder.flush()
-
-        def used(node: int, until: int) -> list[int]:
-            return self.blocks(node, lives.counted(node, until=until))
-
-        ledger = Ledger(
-            store,
-            self.left,
-            learner=learner,
-            learners=self.learners,
-            generation=generation,
-            used=used if self.recorded else None,
-            durable=durable,
-            now=lambda: float(next(self.ticks)),
-        )
-        for turn in itertools.count():
-            block = ledger.claim()
-            if block is not None and turn % 2 == 0 and turn < 2 * self.gives:
-                ledger.give_back()
-                continue
-            if block is not None:
-                recorder.event(Update(step=steps, read=steps, rate=0.1, block=block))
-                steps += 1
-                ledger.finish(block)
-                continue
-            ledger.tell()
-            alive, until = self.asleep.get(number, (self.alive, self.generation))
-            for other in set(range(self.learners)) - alive:
-                ledger.bury(other, until=until)
-            if ledger.look_for_end():
-                return
-
-    def kill(self, number: int) -> None:
-        """A process dies, and the others notice."""
-        self.turns.kill(number)
-        self.alive.discard(self.owner[number])
-        self.generation += 1
-
-    def give_up(self, number: int) -> None:
-        """The others take a process for dead that only stands still: it may go on at any time."""
-        self.asleep[number] = set(self.alive), self.generation
-        self.alive.discard(self.owner[number])
-        self.generation += 1
-
-    def blocks(self, node: int, counted: Counted | None) -> list[int]:
-        """In what counts of a record."""
-        if counted is None:
-            return []
-        file = Path(self.folder.name) / counted.file
-        return reading.blocks(file, RING, node=node, length=counted.length)
-
-    def everything(self) -> Counter[int]:
-        """How often each block is in what counts of the records."""
-        lives = self.lives(self.store)
-        counted = {n: lives.counted(n) for n in range(self.learners)}
-        return Counter(block for n, found in counted.items() for block in self.blocks(n, found))
 
 
 @settings(max_examples=100, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
@@ -270,6 +30,7 @@ def test_every_block_once_whatever_happens(data: st.DataObject) -> None:
         data.draw(st.integers(1, 14), "blocks"),
         recorded=True,
         gives=data.draw(st.integers(0, 3), "given back"),
+        at_once=data.draw(st.integers(1, 3), "at once"),
     )
     for _ in range(data.draw(st.integers(0, 120), "moves")):
         living = crew.turns.living
@@ -291,17 +52,6 @@ def test_every_block_once_whatever_happens(data: st.DataObject) -> None:
                 crew.start(crew.owner[who])
     finish(crew)
     assert crew.everything() == Counter(range(crew.total))
-
-
-def finish(crew: Crew) -> None:
-    """All who live go on to the end."""
-    for _ in range(5000):
-        living = crew.turns.living
-        if not living:
-            break
-        for number in living:
-            crew.step(number)
-    assert not crew.turns.living and not crew.turns.errors, crew.turns.errors
 
 
 @pytest.mark.parametrize("recorded", [True, False])

@@ -16,6 +16,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
+from hadpsgd.decentralized.core.ahead import Ahead
 from hadpsgd.decentralized.core.following import Following, Given, Leading, MemberSupply
 from hadpsgd.decentralized.core.left import Left
 from hadpsgd.decentralized.core.pace import Pace
@@ -79,6 +80,7 @@ class Pool:
         self._ledger: Ledger | None = None
         self._former: Ledger | None = None
         self._pace = Pace(engine.place.nodes, time.monotonic)
+        self._ahead = Ahead()
         self._iterations = 0
         self._cut_short = False
         """Whether an iteration ended because all learners had stopped."""
@@ -191,6 +193,7 @@ class Pool:
             learner=place.node,
             learners=place.nodes,
             pace=self._pace,
+            ahead=self._ahead,
             first=self._before,
         )
         return self._ledger

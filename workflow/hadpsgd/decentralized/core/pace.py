@@ -28,12 +28,15 @@ class Pace:
         self.learners = learners
         self.now = now
         # a claim ahead may follow the one before it at once: two intervals, not one
-        self._claims: deque[tuple[int, float]] = deque(maxlen=3)
+        self._claims: deque[tuple[int, float, int]] = deque(maxlen=3)
         self._until: float | None = None
 
-    def claimed(self, place: int) -> None:
-        """A block, the next that nobody had; places are those of all learners' blocks in order."""
-        self._claims.append((place, self.now()))
+    def claimed(self, place: int, *, count: int, moment: float) -> None:
+        """A block, the next that nobody had; places are those of all learners' blocks in order.
+
+        `count`: it is the last of so many that were claimed at once; `moment`: when it was next.
+        """
+        self._claims.append((place, moment, count))
         self._until = None
 
     @property
@@ -48,7 +51,7 @@ class Pace:
         """
         if not self.known:
             return bool(self._claims)
-        last, then = self._claims[-1]
+        last, then, _ = self._claims[-1]
         if not self._slow(last):
             return False
         blocks, seconds = self._interval(last)
@@ -69,13 +72,23 @@ class Pace:
             self._until = self.now() + (held + 1) * seconds
         return self.now() < self._until
 
+    def share(self, *, total: int, gradient: float) -> float:
+        """Of the blocks that are left by now, those that a learner does with such gradients."""
+        if not self.known:
+            return (total - sum(last + 1 for last, _, _ in self._claims)) / self.learners
+        last, then, _ = self._claims[-1]
+        blocks, seconds = self._interval(last)
+        rate = blocks / seconds if seconds else 0.0
+        left = total - last - 1 - rate * (self.now() - then)
+        return left / max(rate * gradient, self.learners)
+
     def _slow(self, taken: int) -> bool:
         """Whether it is much slower than the mean; not all can be."""
         return self._interval(taken)[0] >= SLOW * self.learners
 
     def _interval(self, taken: int) -> tuple[float, float]:
-        """From one claim to the next: blocks that all claim, seconds."""
-        first, then = self._claims[0]
-        last, now = self._claims[-1] if self.known else (taken, self.now())
-        count = max(1, len(self._claims) - 1)
+        """From one block of its own to the next: blocks that all claim, seconds."""
+        (first, then, _), *later = self._claims
+        last, now, _ = later[-1] if later else (taken, self.now(), 1)
+        count = max(1, sum(blocks for _, _, blocks in later))
         return (last - first) / count, (now - then) / count

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import threading
+import math
 from collections import deque
 from collections.abc import Callable, Collection
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from hadpsgd.decentralized.core.threads import Clock, RealClock
 from hadpsgd.decentralized.core.work import Ledger
 
 T = TypeVar("T")
@@ -31,10 +32,14 @@ class Claims:
 
     def next(self) -> int | None:
         """A block; None: there is none now. What the dead left goes back first."""
+        return next(iter(self.some(1)), None)
+
+    def some(self, count: int) -> list[int]:
+        """As `next`, so many at once, or fewer."""
         seen, self._seen = self._seen, self.living()
         if self._seen != seen and self.ledger.learner == min(self._seen[1]):
             self._bury()
-        return self.ledger.claim()
+        return self.ledger.claim_some(count)
 
     def over(self) -> bool:
         """Nothing to claim: say what is done, bury the dead; whether all is done."""
@@ -62,11 +67,10 @@ class Supply(Generic[T]):
     Args:
         ledger: this learner's claims.
         read: makes a block's content, in the thread.
-        ahead: blocks that are claimed and read before they are asked for. Each one more makes the
-            end of a run longer, by a gradient of the slowest learner.
         living: (generation, learners that live then); who is not among them is dead, and so were
             all its processes up to that generation.
         eager: claim ahead also while it is not known how slow this learner is.
+        clock: time and threads; real ones if None.
     """
 
     def __init__(
@@ -74,26 +78,28 @@ class Supply(Generic[T]):
         ledger: Ledger,
         read: Callable[[int], T],
         *,
-        ahead: int = 1,
         living: Living | None = None,
         eager: bool = False,
+        clock: Clock | None = None,
     ) -> None:
         self.ledger = ledger
         self.read = read
-        self.ahead = ahead
         self.eager = eager
         self.over = False
         """Whether every block is done, by whomever."""
+        self._clock = clock or RealClock()
         self._ready: deque[tuple[int, T]] = deque()
-        self._changed = threading.Condition()
+        self._changed = self._clock.condition("blocks")
         self._idle = self._closed = False
         self._claims = Claims(ledger, living)
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._guarded, name="work", daemon=True)
+        self._begun = -math.inf
+        """When the gradient in hand began, at the earliest."""
+        self._thread: Any = None
 
     def __enter__(self) -> Supply[T]:
         """Begin to claim."""
-        self._thread.start()
+        self._thread = self._clock.spawn(self._guarded, name="work", daemon=True)
         return self
 
     def __exit__(
@@ -115,12 +121,15 @@ class Supply(Generic[T]):
             Exception: what went wrong in the thread.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._ready or self._idle or self.over or self._error)
+            self._changed.wait_for(
+                lambda: bool(self._ready or self._idle or self.over or self._error)
+            )
             if self._error is not None:
                 raise self._error
             if not self._ready:
                 return None
             piece = self._ready.popleft()
+            self._begun = self._clock.now()
             self._changed.notify_all()
             return piece
 
@@ -128,6 +137,9 @@ class Supply(Generic[T]):
         """Its gradient is applied, and in the record."""
         self.ledger.finish(block)
         with self._changed:
+            now = self._clock.now()
+            self.ledger.ahead.computed(now - self._begun)
+            self._begun = now
             self._changed.notify_all()
 
     def _guarded(self) -> None:
@@ -141,18 +153,34 @@ class Supply(Generic[T]):
     def _claim(self) -> None:
         while not self._closed and not self.over:
             with self._changed:
+                wanted = self._wanted()
+            if not wanted and self.ledger.tidy_some():
+                continue
+            with self._changed:
                 if not self._changed.wait_for(self._wanted, LOOK_SECONDS):
                     continue
-            block = None if self._closed else self._claims.next()
-            piece = None if block is None else (block, self.read(block))
-            over = piece is None and self._claims.over()
-            with self._changed:
-                self._idle, self.over = piece is None, over
-                if piece is not None:
-                    self._ready.append(piece)
-                self._changed.notify_all()
-                if piece is None and not over:
-                    self._changed.wait_for(lambda: self._closed, LOOK_SECONDS)
+            blocks = [] if self._closed else self._claims.some(self.ledger.ahead.at_once)
+            for block in blocks:
+                if not self._closed:
+                    self._give((block, self.read(block)))
+            if not blocks:
+                self._rest()
+
+    def _give(self, piece: tuple[int, T]) -> None:
+        with self._changed:
+            self._idle = False
+            self._ready.append(piece)
+            self._changed.notify_all()
+
+    def _rest(self) -> None:
+        """There was nothing to claim: look whether all is done, and again a little later."""
+        over = self._claims.over()
+        with self._changed:
+            self._idle, self.over = True, over
+            self._changed.notify_all()
+            if not over:
+                self._changed.wait_for(lambda: self._closed, LOOK_SECONDS)
 
     def _wanted(self) -> bool:
-        return self._closed or (len(self._ready) < self.ahead and (self.eager or self.ledger.paced))
+        ready = len(self._ready)
+        return self._closed or (self.eager and not ready) or self.ledger.wants(ready)

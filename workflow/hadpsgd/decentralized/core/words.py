@@ -22,14 +22,14 @@ class State:
     """Which of the processes that were this learner."""
     done: int
     """Blocks that it, with its former selves, has done of those that were left at the start."""
-    low: int
-    """It will never again take a number below this, and holds none that it did not tell of."""
     held: tuple[int, ...] = ()
     """Places of the blocks that it has claimed, or is about to, and not done."""
     number: int = 0
     """How often it has told: no two words of a process are alike."""
     buried: bool = False
     """Whether others say so of it, and of those before it: all of them are dead."""
+    holder: str = ""
+    """Of a buried one: what that process is called in claims, until what it held is offered."""
 
 
 def owner_of(learner: int, *, generation: int) -> str:
@@ -92,10 +92,6 @@ class Words:
         if self.store.check(keys):
             return [_state(value.decode()) for value in self.store.multi_get(keys)]
         return [_state(self._of(learner)) for learner in range(self.learners)]
-
-    def low(self) -> int:
-        """Every number below it has an owner, or had one."""
-        return min(state.low if state else 0 for state in self.all())
 
     def _of(self, learner: int) -> str:
         key = _key(learner)

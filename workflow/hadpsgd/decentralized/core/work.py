@@ -5,31 +5,47 @@ claims the next one, each block is done once, and what a dead learner claimed an
 back. No learner asks another, and none serves the others: the store arbitrates by `add` and
 `compare_set` alone.
 
-A learner tells what it is about to claim (`words`) before it does (`claims`), so what a dead one
-owned is known from its last words. Between taking a number (`add`) and telling of it a death leaves
-a number that nobody owns: whoever buries the dead finds it, marks it lost and offers it. Who was
-buried may only have stood still, and go on: when it tells of the next block it finds out, and what
-it took without being able to say so, it offers.
+Each number is taken once (`add`), by one process. That process tells of it in its words
+(`words`), and claims it then (`claims`). So of each number one of these is true:
+
+- it was taken and not told of. Its taker is about to tell, or died, or was buried. It has no claim
+  and its part is not settled (`settled`): who looks for lost numbers finds and offers it, at each
+  burial, where claims stay in the store for it, and where all are idle and not all is done.
+- it is in the words of a process that has claimed it, or is about to, or to take it over. If that
+  one dies, who buries it (`burial`) offers the block anew.
+- it was offered, and nobody has it. Each process looks at each offer once, and if it dies before it
+  has told, others look, too.
+- it is done, and was told so by one process.
+
+A process is buried by words in place of its last ones. If it goes on it can tell of nothing any
+more, so it claims nothing more, and no two tell that a block is done. What it still takes (the
+numbers of one claim) is as if it had died: they have no claim, and others find them. So it does
+not matter whether the buried is dead, stands still, goes on or exits, and where.
+
+Over a slow link several numbers are taken at once, told of together, and claimed one by one; for
+each of them the above holds (`ahead`).
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
-from hadpsgd.decentralized.core.claims import LOST, Owners
+from hadpsgd.decentralized.core.ahead import Ahead
+from hadpsgd.decentralized.core.burial import Burial, Used
+from hadpsgd.decentralized.core.claims import Owners, is_free
 from hadpsgd.decentralized.core.engine import ExcludedError
 from hadpsgd.decentralized.core.left import Left
 from hadpsgd.decentralized.core.pace import Pace
+from hadpsgd.decentralized.core.settled import Parts
 from hadpsgd.decentralized.core.stores import Store
+from hadpsgd.decentralized.core.tidying import Tidying
 from hadpsgd.decentralized.core.words import State, Words, owner_of
 
 OFFERS_EVERY = 8
 """Claims of which one begins with a look at what the dead left; where nothing else is left, all do.
 Each look takes a round trip, and over a slow link a round trip may take as long as a gradient."""
-TIDY_EVERY = 64
-"""Claims after which a learner removes its old ones from the store, at least."""
 
 
 class Ledger:
@@ -47,6 +63,7 @@ class Ledger:
         durable: makes what this learner has done outlive its death; called before it is told.
         now: tells the time, in seconds.
         pace: this learner's, where it has worked with the others on something before.
+        ahead: how far it claims ahead, where that is known from before.
         first: blocks that there were before.
     """
 
@@ -58,34 +75,37 @@ class Ledger:
         learner: int,
         learners: int,
         generation: int = 0,
-        used: Callable[[int, int], Collection[int]] | None = None,
+        used: Used | None = None,
         durable: Callable[[], object] = lambda: None,
         now: Callable[[], float] = time.monotonic,
         pace: Pace | None = None,
+        ahead: Ahead | None = None,
         first: int = 0,
     ) -> None:
         self.left = left
         self.learner = learner
         self.learners = learners
         self.generation = generation
-        self.used = used
         self.durable = durable
-        self._me = owner_of(learner, generation=generation)
         self._words = Words(store, learner=learner, learners=learners)
-        self._owners = Owners(store)
+        self._owners = Owners(store, owner_of(learner, generation=generation))
+        self._parts = Parts(store, self._owners, total=len(left))
+        self._burial = Burial(
+            words=self._words, owners=self._owners, parts=self._parts, left=left, used=used
+        )
+        self._tidying = Tidying(self._owners, self._parts, self._burial)
         self._lock = threading.Lock()
         self._held: dict[int, int] = {}  # block -> its place
-        self._numbers: set[int] = set()  # of these, those taken by `add` and not offered
+        self._numbers: set[int] = set()  # of these, those taken by `add`
         self._done = 0
-        self._next = 0
+        self._finished: list[int] = []  # numbers that it took, whose blocks are done, not told yet
         self._exhausted = False
-        self._old: list[int] = []
-        self._tidy_at = TIDY_EVERY
         self._begun = False
         self._stuck = False
         self._claims = 0
-        self._owned: set[int] = set()  # places of all blocks that were ever this process's
+        self._now = now
         self._pace = pace or Pace(learners, now)
+        self.ahead = ahead or Ahead()
         self._first = first
 
     def begin(self) -> None:
@@ -95,10 +115,9 @@ class Ledger:
             ExcludedError: another process is this learner now.
         """
         self._begun = True
-        while True:  # others may bury former selves meanwhile
+        while True:  # others may say something of former selves meanwhile
             if self.generation:
                 self.bury(self.learner, until=self.generation - 1)
-                self._next = min(self._owners.numbers, len(self.left))
             former = self._words.former()
             if former is not None and former.generation + former.buried > self.generation:
                 raise self._excluded()
@@ -112,31 +131,48 @@ class Ledger:
         So near the end that the others will have done all that is left before a slow learner has
         done one block more, it leaves them to the others, for as long as it would need itself.
         """
+        return next(iter(self.claim_some(1)), None)
+
+    def claim_some(self, count: int) -> list[int]:
+        """As `claim`, of so many blocks at once, or fewer: near the end no more than a share."""
         if not self._begun:
             self.begin()
         total, held = self._first + len(self.left), len(self._held)
         if self._pace.asks(total=total, held=held):
             taken = self._first + self._owners.numbers
             if self._pace.leaves(taken=taken, total=total, held=held):
-                return None
+                return []
+        if count > 1:
+            count = min(count, max(1, self._spare()))
         self._claims += 1
         if self._claims % OFFERS_EVERY:
-            block = self._fresh()
-            return self._given_back() if block is None else block
-        block = self._given_back()
-        return self._fresh() if block is None else block
+            return self._fresh(count) or self._given_back()
+        return self._given_back() or self._fresh(count)
 
     @property
     def paced(self) -> bool:
         """Whether a block more may be claimed ahead: how slow this learner is is known."""
         return self._pace.known or not self._held
 
+    def wants(self, ready: int) -> bool:
+        """Whether to claim more ahead, where so many that were claimed are not begun."""
+        if not ready or not self.ahead.slow:
+            return ready < 1 and self.paced
+        return ready < self.ahead.blocks and self._spare() > 0
+
+    def _spare(self) -> int:
+        """Blocks that it can claim ahead without being the last."""
+        total = self._first + len(self.left)
+        share = self._pace.share(total=total, gradient=self.ahead.gradient_seconds)
+        return self.ahead.spare(share=share, held=len(self._held))
+
     def finish(self, block: int) -> None:
         """It is done; told with the next claim."""
         with self._lock:
             index = self._held.pop(block)
-            self._numbers.discard(index)
-            self._old.append(index)
+            if index in self._numbers:
+                self._numbers.discard(index)
+                self._finished.append(index)
             self._done += 1
 
     def tell(self, *, anew: bool = False) -> None:
@@ -147,17 +183,22 @@ class Ledger:
         """
         if not self._say(anew=anew):
             raise self._excluded()
-        if len(self._old) >= self._tidy_at:
+        if self._tidying.due and not self.ahead.slow:
             self.tidy()
 
     def _say(self, *, anew: bool) -> bool:
         """Whether nobody wrote in its place since it said something last."""
         with self._lock:
             done, held = self._done, tuple(sorted(self._held.values()))
-            low = min(self._numbers, default=self._next)
+            finished = len(self._finished)
         self.durable()
-        state = State(generation=self.generation, done=done, low=low, held=held)
-        return self._words.say(state, anew=anew)
+        state = State(generation=self.generation, done=done, held=held)
+        said = self._words.say(state, anew=anew)
+        if said:
+            with self._lock:
+                self._tidying.told(self._finished[:finished])
+                del self._finished[:finished]
+        return said
 
     def _excluded(self) -> ExcludedError:
         return ExcludedError(
@@ -167,17 +208,13 @@ class Ledger:
     def give_back(self) -> None:
         """What is claimed and not finished is anybody's; this learner may claim it again."""
         for block, index in sorted(self._held.items()):
-            self._owners.let_go(index, self._me)
-            with self._lock:
-                del self._held[block]
-                self._numbers.discard(index)
-            self._owned.discard(index)
+            if self._owners.free(index, self._owners.me):
+                self._owners.offer(index)
+            self._drop(block)
         self.tell()
 
     def leave(self) -> None:
-        """All is done: take no number any more."""
-        with self._lock:
-            self._next = len(self.left)
+        """All is done."""
         self.tell()
         self.tidy()
 
@@ -185,15 +222,13 @@ class Ledger:
         """Whether every block is done, by whomever.
 
         If not, and nobody has one, look for numbers that were lost.
-
-        One that was buried may have gone on, taken a number and died before it could offer it.
         """
         states = self._words.all()
         if sum(state.done for state in states if state) == len(self.left):
             return True
         stuck = not any(state.held for state in states if state)
         if stuck and self._stuck:  # twice in a row: nobody is about to take what was offered
-            self._find_lost()
+            self._burial.offer_lost(until=self._owners.numbers)
         self._stuck = stuck
         return False
 
@@ -202,98 +237,78 @@ class Ledger:
 
         Does no harm if others do so too, or did and died half-way, nor if one of the dead goes on.
         """
-        while not self._words.replace(learner, lambda said: self._bury(learner, until, said)):
-            pass  # it has said something meanwhile
+        self._burial.bury(learner, until=until)
 
-    def _bury(self, learner: int, until: int, said: State | None) -> State | None:
-        """What is to be said of it instead; None: it is buried already, or lives."""
-        state = said or State(generation=until, done=0, low=0)
-        if state.generation > until or state.buried:
-            return None
-        owner = owner_of(learner, generation=state.generation)
-        used = self.used(learner, until) if said and self.used is not None else None
-        for index in state.held:
-            if used is None or self.left.block(index) not in used:
-                found = self._owners.of(index) or self._lose(index)
-                if found in (owner, LOST):
-                    self._owners.offer(index, found)
-        self._find_lost()
-        return State(
-            generation=until,
-            done=state.done if used is None else sum(block in self.left for block in used),
-            low=len(self.left),
-            buried=True,
-        )
-
-    def _fresh(self) -> int | None:
-        """A block that nobody has had."""
+    def _fresh(self, count: int) -> list[int]:
+        """Blocks that nobody has had."""
         while not self._exhausted:
-            index = self._owners.take_number()
-            self._exhausted = index >= len(self.left)
-            if not self._exhausted and self._take(index, ""):
-                self._pace.claimed(self._first + index)
-                return self.left.block(index)
-        return None
+            begin = self._now()
+            numbers = self._owners.take_numbers(count)
+            moment = self._now()
+            self.ahead.asked(moment - begin)
+            indices = [index for index in numbers if index < len(self.left)]
+            self._exhausted = len(indices) < count
+            if won := self._take(indices):
+                self._pace.claimed(self._first + won[-1], count=len(won), moment=moment)
+                return [self.left.block(index) for index in won]
+        return []
 
-    def _given_back(self) -> int | None:
-        """A block of one that died."""
-        for index, owner in self._owners.offered():
-            if self._take(index, owner):
-                return self.left.block(index)
-        return None
+    def _given_back(self) -> list[int]:
+        """A block that was offered."""
+        for index in self._owners.offered():
+            if self._take_over(index):
+                return [self.left.block(index)]
+        return []
 
-    def _take(self, index: int, owner: str) -> bool:
-        """Become the owner instead of `owner`; whether that worked.
+    def _take(self, indices: list[int]) -> list[int]:
+        """Become the owner of numbers taken; of which ones that worked.
 
         Raises:
-            ExcludedError: the others go on without this process; they can have the block.
+            ExcludedError: the others go on without this process; they can have the blocks.
         """
-        if index in self._owned:  # offered twice, and had the first time
-            return False
-        block = self.left.block(index)
+        if not indices:
+            return []
         with self._lock:
-            self._held[block] = index
-            if not owner:
-                self._numbers.add(index)
-                self._next = index + 1
+            self._held.update((self.left.block(index), index) for index in indices)
+            self._numbers.update(indices)
         try:
             self.tell(anew=True)
         except ExcludedError:
-            self._owners.let_go(index, owner)
+            for index in indices:
+                self._owners.offer(index)
             raise
-        won = self._owners.change(index, owner, self._me) == self._me
-        if won and owner and not self._words.stand():  # buried before it won
-            self._owners.let_go(index, self._me)
-            raise self._excluded()
-        if won:
-            self._owned.add(index)
-        else:
-            with self._lock:
-                del self._held[block]
-                self._numbers.discard(index)
+        won = []
+        for index in indices:
+            if self._owners.claim(index):
+                won.append(index)
+            else:
+                self._drop(self.left.block(index))
         return won
 
-    def _find_lost(self) -> None:
-        """Offer the numbers that somebody took and died before it told of them."""
-        for index in range(self._words.low(), min(self._owners.numbers, len(self.left))):
-            if self._lose(index) == LOST:
-                self._owners.offer(index, LOST)
+    def _take_over(self, index: int) -> bool:
+        """Become the owner of a block that was offered; whether that worked."""
+        if not is_free(self._owners.of(index)):
+            return False
+        with self._lock:
+            self._held[self.left.block(index)] = index
+        self.tell(anew=True)
+        won = self._owners.take_over(index) and not self._parts.settled(index)
+        if not won:
+            self._drop(self.left.block(index))
+        return won
 
-    def _lose(self, index: int) -> str:
-        """A number without an owner is lost, so that nobody claims it late; who owns it now."""
-        found = self._owners.change(index, "", LOST)
-        # a claim may have been done and tidied away meanwhile: then `low` is past it
-        return found if found != LOST or index >= self._words.low() else ""
+    def _drop(self, block: int) -> None:
+        """It is held no more."""
+        with self._lock:
+            self._numbers.discard(self._held.pop(block))
 
     def tidy(self) -> None:
-        """Remove this learner's claims that nobody will look at any more.
+        """Let go of old claims; over a slow link `tidy_some` does so, while nothing else waits."""
+        if self.ahead.slow:
+            self._tidying.count()
+        else:
+            self._tidying.whole()
 
-        A slow learner keeps those of the others; they look again when they have twice as many.
-        """
-        low = self._words.low()
-        with self._lock:
-            old, self._old = self._old, [index for index in self._old if index >= low]
-            self._tidy_at = max(TIDY_EVERY, 2 * len(self._old))
-        for index in old:
-            if index < low:
-                self._owners.remove(index)
+    def tidy_some(self) -> bool:
+        """Over a slow link, one call of the store to that end; whether it was needed."""
+        return self.ahead.slow and self._tidying.some()
