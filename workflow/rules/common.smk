@@ -64,9 +64,7 @@ PERTURBED = ["train_perturbed"] if CONFIG.corpus.versions > 1 else []
 RUNS = [run_key(CONFIG, run.id) for run in CONFIG.training.members]
 DECODED = [run_key(CONFIG, run.id) for run in CONFIG.training.members if run.decode]
 TOGETHER = models_together(CONFIG)  # ensembles by key, and the keys of their runs
-BESIDE = [
-    *beside_rows(CONFIG).values()
-]  # what is scored beside the runs: these, the GMM-HMM
+BESIDE = [*beside_rows(CONFIG).values()]  # scored beside the runs: these, the GMM-HMM
 ANALYSED = [*DECODED, *TOGETHER]  # decoded by networks; there are pages of their errors
 # What reports of all runs have in rows, in order: another grouping changes neither runs nor keys.
 ROWS = [
