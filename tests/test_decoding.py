@@ -350,7 +350,7 @@ def test_network_scores_are_log_posteriors_minus_log_priors(
     monkeypatch.setattr(network, "Fusion", Fake)
     monkeypatch.setattr(network, "read_data", lambda _: None)
     make: Callable[..., network.NetworkScorer] = network.NetworkScorer
-    places = {"model": tmp_path / "final.pt", "data": tmp_path, "streams": tmp_path}
+    places = {"models": (tmp_path / "final.pt",), "data": tmp_path, "streams": tmp_path}
     scorer = make(config=FakeConfig(Inputs()), **places, device="cpu")
     got = scorer()("u")
     assert isinstance(got, np.ndarray)
@@ -409,7 +409,7 @@ def test_scores_are_made_on_the_device(tmp_path: Path, monkeypatch: pytest.Monke
         network.log_likelihoods(model, states, priors)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     make: Callable[..., network.NetworkScorer] = network.NetworkScorer
-    scorer = make(config=None, model=tmp_path, data=tmp_path, streams=tmp_path, device="cuda")
+    scorer = make(config=None, models=(tmp_path,), data=tmp_path, streams=tmp_path, device="cuda")
     for asked in (scorer.share, scorer):
         with pytest.raises(UserError, match=r"device cuda: torch .*Set decoding\.device"):
             asked()

@@ -113,7 +113,7 @@ def test_a_side_is_scored_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(network, "read_data", lambda _: None)
     config = SimpleNamespace(features=SimpleNamespace(input=["logmel"]))
     make: Callable[..., network.NetworkScorer] = network.NetworkScorer
-    score = make(config=config, model=path, data=tmp_path, streams=tmp_path, device="cpu")()
+    score = make(config=config, models=(path,), data=tmp_path, streams=tmp_path, device="cpu")()
     best: list[np.ndarray] = []
 
     def searched() -> None:
