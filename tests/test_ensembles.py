@@ -52,10 +52,13 @@ def together(*names: str, **changes: Any) -> Config:
 @pytest.mark.parametrize(
     ("ensembles", "told"),
     [
-        ({"a": ["nobody", "alone"]}, "decoding.ensembles.a: no run 'nobody'; there are"),
-        ({"a": ["gmm-mono", "alone"]}, "decoding.ensembles.a: no run 'gmm-mono'"),
-        ({"a": ["alone"]}, "decoding.ensembles.a: 1 of two or more runs"),
-        ({"a": []}, "decoding.ensembles.a: 0 of two or more runs"),
+        (
+            {"a": ["nobody", "alone"]},
+            "decoding.ensembles.a: no run or row 'nobody'; there are single, alone, single-s1",
+        ),
+        ({"a": ["gmm-mono", "alone"]}, "decoding.ensembles.a: no run or row 'gmm-mono'"),
+        ({"a": ["alone"]}, "decoding.ensembles.a: an ensemble has two or more runs, not 1"),
+        ({"a": []}, "decoding.ensembles.a: an ensemble has two or more runs, not 0"),
         ({"a": ["single", "single-s2"]}, "decoding.ensembles.a: run 'single-s2' is there twice"),
         ({"alone": ["single"]}, "decoding.ensembles.alone: there is a row of that name"),
         ({"gmm-mono": ["single"]}, "decoding.ensembles.gmm-mono: there is a row of that name"),

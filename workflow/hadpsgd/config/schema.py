@@ -95,21 +95,21 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _ensembles_of_runs(self) -> Config:
-        rows = {*self.training.rows, *self.training.by_id, self.gmm_row}
+        runs_and_rows = dict.fromkeys([*self.training.rows, *self.training.by_id])
         for name, listed in self.decoding.ensembles.items():
             where = f"decoding.ensembles.{name}"
-            if name in rows:
+            if name in (*runs_and_rows, self.gmm_row):
                 raise ValueError(f"{where}: there is a row of that name; give it another one")
             for each in listed:
-                if each not in rows - {self.gmm_row}:
+                if each not in runs_and_rows:
                     raise ValueError(
-                        f"{where}: no run '{each}'; there are {', '.join(self.training.by_id)}"
+                        f"{where}: no run or row '{each}'; there are {', '.join(runs_and_rows)}"
                     )
             runs = self.together(name)
             if twice := next((run for run in runs if runs.count(run) > 1), ""):
                 raise ValueError(f"{where}: run '{twice}' is there twice; once is enough")
             if len(runs) < 2:
-                raise ValueError(f"{where}: {len(runs)} of two or more runs; name another one")
+                raise ValueError(f"{where}: an ensemble has two or more runs, not {len(runs)}")
         return self
 
     @model_validator(mode="after")

@@ -50,6 +50,7 @@ def read_beside(config: Config, unfinished: Collection[str] = ()) -> list[Beside
         )
         unscored = [name for name in sets(config) if name not in scores]
         state, why = state_of(trained, failed=failed, unscored=unscored)
+        why = why.removeprefix("trained, and ") if runs else why  # its runs are rows of their own
         score = base / "score" / key
         tuned = read_if_there(score / "tuned.json") if scores else {}
         found.append(
