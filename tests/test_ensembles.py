@@ -410,6 +410,7 @@ def test_the_workflow_has_its_row_and_pages(both: Small) -> None:
     for name in ("dev", "swb", "ch"):
         assert (both.out / "score" / key / name / "wer.json").is_file()
     assert (both.out / "errors" / key / "index.html").is_file()
+    assert "ensembles" not in (both.out / "decode" / key / "dev/decode.json").read_text()
     index = (both.out / "index.html").read_text()
     assert f"errors/{key}/index.html" in index and f"compared/{key}/index.html" in index
     again = both.command(
