@@ -5,35 +5,23 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
-import yaml
-from small_workflow import Small
 from test_gmm_row import cells, planned
-from tracking_data import ERRORS, RUNS, WORDS, make_config, scored, write_results
+from tracking_data import ERRORS, RUNS, WORDS, make_config, scored, without_models, write_results
 
 from hadpsgd import cli
 from hadpsgd.clean.claims import check_started, keys
-from hadpsgd.config import Config, beside_rows, check, ensemble_keys, load, models_together, run_key
+from hadpsgd.config import Config, check, ensemble_keys, models_together, run_key
 from hadpsgd.config.command import resolved
-from hadpsgd.decoding.network import NetworkScorer, read_data
 from hadpsgd.errors import UserError
-from hadpsgd.features.fusion import Fusion
-from hadpsgd.models.blstm import BLSTM
-from hadpsgd.models.build import load_model, save_diverged, save_model
-from hadpsgd.models.long_input import hidden
 from hadpsgd.planning.cost import Machines, cost
 from hadpsgd.reports import compare, significance, stages
 from hadpsgd.reports.command import write
 from hadpsgd.reports.findings import Findings
 from hadpsgd.scoring import sentences
-from hadpsgd.scoring.bundle.bundle import Bundle
 from hadpsgd.tracking.beside import read_beside
 from hadpsgd.tracking.results import State
 from hadpsgd.tracking.store import Store
@@ -232,10 +220,7 @@ def test_the_state_of_its_runs_is_its_own(tmp_path: Path) -> None:
 
 
 def test_mlflow_has_it_as_a_run_of_its_own(mlflow_folder: Path) -> None:
-    config = finished(mlflow_folder)
-    config = config.model_copy(
-        update={"tracking": config.tracking.model_copy(update={"register_model": False})}
-    )
+    config = without_models(finished(mlflow_folder))
     write(Findings.of(config), mlflow_folder / "demo/wer.md")
     tracked = sync(config, None)
     assert [each.run for each in tracked] == [*RUNS, "both"]
@@ -253,10 +238,7 @@ def test_mlflow_has_it_as_a_run_of_its_own(mlflow_folder: Path) -> None:
 
 def test_mlflow_knows_when_its_scores_hold_no_more(mlflow_folder: Path) -> None:
     """One of its runs is trained again, after it was recorded, and diverges."""
-    config = finished(mlflow_folder)
-    config = config.model_copy(
-        update={"tracking": config.tracking.model_copy(update={"register_model": False})}
-    )
+    config = without_models(finished(mlflow_folder))
     client = Store(config.tracking.uri, mlflow_folder / "tracking").client
 
     def told() -> list[str]:
@@ -301,163 +283,3 @@ def test_clean_knows_it(tmp_path: Path) -> None:
     ):  # rows that no start has made
         with pytest.raises(UserError, match="no workflow was started here"):
             check_started(other, file)
-
-
-def with_both(small: Small, results: Path, file: Path) -> Path:
-    """The small workflow's config with an ensemble of its two runs, for other results."""
-    content = yaml.safe_load(small.config.read_text())
-    runs = [run.id for run in load(small.config).training.members]
-    content["decoding"]["ensembles"] = {"both": runs}
-    content |= {"results": str(results), "tracking": {"uri": "none"}}
-    file.write_text(yaml.safe_dump(content))
-    return file
-
-
-@pytest.fixture(scope="module")
-def both(small: Small, tmp_path_factory: pytest.TempPathFactory) -> Small:
-    """A copy of the small workflow's results, gone on with an ensemble."""
-    folder = tmp_path_factory.mktemp("both")
-    shutil.copytree(small.results, folder / "results", symlinks=True)
-    made = Small(folder, with_both(small, folder / "results", folder / "small.yaml"))
-    # Snakemake has no record of the copy, and takes tables that are there for these
-    for name in ("wer.md", "index.html", "tracking.json"):
-        (made.out / name).unlink()
-    ran = made.command(
-        *("snakemake", "--profile", "local", "--cores", "2", "--configfile", str(made.config))
-    )
-    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
-    assert "rule train:" not in ran.stdout + ran.stderr
-    return made
-
-
-@pytest.mark.slow
-def test_in_a_finished_workflow_nothing_is_trained_for_it(small: Small, tmp_path: Path) -> None:
-    """There the record of jobs says that tables were made of other scores."""
-    file = with_both(small, small.results, tmp_path / "both.yaml")
-    planned = small.command(
-        *("snakemake", "-n", "--profile", "local", "--configfile", str(file), "--quiet", "rules")
-    )
-    assert planned.returncode == 0, planned.stdout[-3000:] + planned.stderr[-3000:]
-    said = planned.stdout + planned.stderr
-    found = {rule: int(n) for rule, n in re.findall(r"^(\w+) +(\d+)$", said, re.MULTILINE)}
-    assert found.pop("total") == sum(found.values()) and found.pop("all") == 1
-    assert found == {"decode": 3, "tune": 1, "score": 3, "report": 1, "error_analysis": 1,
-                     "compare_errors": 1, "index": 1, "track": 1}  # fmt: skip
-
-
-@pytest.mark.slow
-def test_scores_are_the_mean_of_the_networks(both: Small) -> None:
-    """Against NumPy; of one network its very bits."""
-    config = load(both.config)
-    models = [
-        both.out / "runs" / run_key(config, r.id) / "final.pt" for r in config.training.members
-    ]
-    place: dict[str, Any] = {
-        "config": config,
-        "data": both.out / "corpus/data/swb",
-        "streams": both.out / "feats",
-    }
-    scorer = NetworkScorer(models=tuple(models), **place)
-    name = scorer.utterances()[0]
-    fusion = Fusion(config, both.out / "feats", read_data(both.out / "corpus/data/swb"))
-    alone = []
-    for path in models:
-        model, meta = load_model(path)
-        one = NetworkScorer(models=(path,), **place)()(name)[:]
-        with torch.inference_mode():
-            frames = torch.from_numpy(fusion[name])
-            outputs = model.output(hidden(model, frames)).double().numpy()
-        largest = outputs.max(1, keepdims=True)
-        log_sum = largest + np.log(np.exp(outputs - largest).sum(1, keepdims=True))
-        alone.append(outputs - log_sum - meta.log_priors.double().numpy())
-        np.testing.assert_allclose(one, alone[-1], atol=1e-4)
-    found = scorer()(name)[:]
-    assert np.abs(alone[0] - alone[1]).max() > 0.1
-    np.testing.assert_allclose(found, (alone[0] + alone[1]) / 2, atol=1e-4)
-
-
-@pytest.mark.slow
-def test_networks_of_other_alignments_are_refused(both: Small, tmp_path: Path) -> None:
-    config = load(both.config)
-    first = both.out / "runs" / run_key(config, config.training.members[0].id) / "final.pt"
-    _, meta = load_model(first)
-    more = BLSTM(config.model, input_dim=meta.input_dim, num_pdfs=meta.num_pdfs + 1)
-    priors = torch.full((meta.num_pdfs + 1,), 1 / (meta.num_pdfs + 1)).log()
-    save_model(
-        tmp_path / "o.pt", more, replace(meta, num_pdfs=meta.num_pdfs + 1, log_priors=priors)
-    )
-    arguments = ["--graph", str(both.out / "graph"), "--data", str(both.out / "corpus/data/swb"),
-                 "--config", str(both.config), "--streams", str(both.out / "feats"),
-                 "--out", str(tmp_path / "d")]  # fmt: skip
-    ran = both.command(
-        "hadpsgd", "decode", "--model", str(first), str(tmp_path / "o.pt"), *arguments
-    )
-    assert ran.returncode == 2 and "pdf-ids, and" in ran.stderr and "Traceback" not in ran.stderr
-    save_diverged(tmp_path / "o.pt", "loss of inf")
-    ran = both.command(
-        *("hadpsgd", "decode", "--model", str(first), "--model", str(tmp_path / "o.pt")), *arguments
-    )
-    assert ran.returncode == 0 and "diverged (loss of inf)" in ran.stderr
-    assert json.loads((tmp_path / "d/diverged.json").read_text()) == {"diverged": "loss of inf"}
-
-
-@pytest.mark.slow
-def test_the_workflow_has_its_row_and_pages(both: Small) -> None:
-    config = load(both.config)
-    key = beside_rows(config)["both"]
-    wer = (both.out / "wer.md").read_text()
-    assert re.search(r"^\| both +\| 2 runs together ", wer, re.MULTILINE)
-    for name in ("dev", "swb", "ch"):
-        assert (both.out / "score" / key / name / "wer.json").is_file()
-    assert (both.out / "errors" / key / "index.html").is_file()
-    assert "ensembles" not in (both.out / "decode" / key / "dev/decode.json").read_text()
-    index = (both.out / "index.html").read_text()
-    assert f"errors/{key}/index.html" in index and f"compared/{key}/index.html" in index
-    again = both.command(
-        *("snakemake", "-n", "--profile", "local", "--configfile", str(both.config))
-    )
-    assert "Nothing to be done" in again.stdout + again.stderr
-
-
-@pytest.mark.slow
-def test_its_bundle_has_all_networks(
-    both: Small, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = load(both.config)
-    key, out = beside_rows(config)["both"], tmp_path / "bundle"
-    assert cli.main(["export", key, "--results", str(both.results), "--out", str(out)]) == 0
-    opened = Bundle.open(out)
-    assert [model.name for model in opened.models] == ["final.pt", "final.2.pt"]
-    runs = models_together(config)[key]
-    for model, run in zip(opened.models, runs, strict=True):
-        assert model.read_bytes() == (both.out / "runs" / run / "final.pt").read_bytes()
-    assert opened.manifest.run == key and set(opened.manifest.scores) == {"dev", "swb", "ch"}
-    audio = next((both.out / "corpus/audio/swb").glob("*.wav"))
-    said = both.command("hadpsgd", "transcribe", str(out), str(audio), "--out", str(tmp_path / "t"))
-    assert said.returncode == 0, said.stderr
-    assert cli.main(["export", key, "--results", str(both.results), "--onnx",
-                     "--out", str(tmp_path / "o")]) == 2  # fmt: skip
-    assert "2 networks, and an ONNX file holds one" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_an_ensemble_of_a_former_start_is_exported(
-    both: Small, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = load(both.config)
-    key = beside_rows(config)["both"]
-    other = tmp_path / "results"
-    shutil.copytree(both.results, other, symlinks=True)
-    (other / "small/config.yaml").write_text("no_such_key: 1\n")  # of another version
-    assert cli.main(["export", key, "--results", str(other), "--out", str(tmp_path / "a")]) == 0, (
-        "configs/ has it"
-    )
-    run = run_key(config, config.training.members[0].id)
-    assert cli.main(["export", run, "--results", str(other), "--out", str(tmp_path / "r")]) == 0
-    (other / "twice").mkdir()
-    shutil.copytree(other / "small", other / "twice/small", symlinks=True)
-    shutil.move(other / "twice/small", other / "second")
-    assert cli.main(["export", key, "--results", str(other), "--out", str(tmp_path / "b")]) == 2
-    assert "is there 2 times" in capsys.readouterr().err
-    folder = str(other / "second/score" / key)
-    assert cli.main(["export", folder, "--out", str(tmp_path / "c")]) == 0

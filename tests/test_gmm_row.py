@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from small_workflow import BIN, ROOT
-from tracking_data import RUNS, WORDS, make_config, scored, write_results
+from tracking_data import RUNS, WORDS, make_config, scored, without_models, write_results
 
 from hadpsgd.config import Config, check
 from hadpsgd.errors import UserError
@@ -135,10 +135,7 @@ def test_scores_of_another_model_do_not_count(tmp_path: Path) -> None:
 
 
 def test_mlflow_has_it_as_a_run_of_its_own(mlflow_folder: Path) -> None:
-    config = finished(mlflow_folder)
-    config = config.model_copy(
-        update={"tracking": config.tracking.model_copy(update={"register_model": False})}
-    )
+    config = without_models(finished(mlflow_folder))
     write(Findings.of(config), mlflow_folder / "demo/wer.md")
     tracked = sync(config, None)
     assert [each.run for each in tracked] == [*RUNS, ROW]

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from tracking_data import write_results, write_rows, write_scores
+from tracking_data import without_models, write_results, write_rows, write_scores
 from training_data import write_config
 from training_runs import write_examples
 
@@ -197,8 +197,7 @@ def tell(folder: Path, learners: int) -> None:
 
 def stored(config: Config, run: str) -> dict[str, float]:
     """What MLflow has of a run of the results folder."""
-    tracking = config.tracking.model_copy(update={"register_model": False})
-    config = config.model_copy(update={"tracking": tracking})
+    config = without_models(config)
     [tracked] = sync(config, None, run=run)
     store = Store(config.tracking.uri, Path(config.results) / "tracking")
     return store.client.get_run(tracked.mlflow_run).data.metrics

@@ -48,6 +48,12 @@ def make_config(results: Path, **changes: object) -> Config:
     return check(content | changes, "test")
 
 
+def without_models(config: Config) -> Config:
+    """No model of it is registered."""
+    tracking = config.tracking.model_copy(update={"register_model": False})
+    return config.model_copy(update={"tracking": tracking})
+
+
 def write_config(config: Config, file: Path) -> Path:
     """The config as a file."""
     file.parent.mkdir(parents=True, exist_ok=True)

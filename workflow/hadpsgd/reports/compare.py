@@ -102,7 +102,7 @@ def _beside(config: Config, result: Beside, prefix: str) -> Compared:
     of_runs = {"runs": ", ".join(result.runs)} if result.runs else {}
     return Compared(
         label=prefix + result.name,
-        key=result.key if result.runs else "",
+        key=result.key,
         settings={},
         metrics=of_runs | _told(result),
         mlflow_run=known.get("run_id", ""),

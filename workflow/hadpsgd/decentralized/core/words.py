@@ -73,10 +73,6 @@ class Words:
             self._last = words
         return said
 
-    def stand(self) -> bool:
-        """Whether this learner's last words are still there."""
-        return self._of(self.learner) == self._last
-
     def replace(self, learner: int, by: Callable[[State | None], State | None]) -> bool:
         """Put something in place of a learner's last words, None: nothing; whether it stood still.
 
