@@ -124,8 +124,9 @@ def test_a_broken_bundle_is_refused_in_one_line(bundle: Path, tmp_path: Path) ->
 
     manifest = copied("manifest") / "bundle.json"
     good = json.loads(manifest.read_text())
+    assert good["format"] == 1
     for bad, said in (
-        (good | {"format": 2}, "format 2, and this version reads 1"),
+        (good | {"format": 3}, "format 3, and this version reads 1 and 2"),
         ([1], "format None"),
         (good | {"lm_weight": 0}, "'lm_weight'"),
         (good | {"lm_weight": 1e30}, "'lm_weight'"),

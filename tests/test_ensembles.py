@@ -22,6 +22,7 @@ from hadpsgd.reports import compare, significance, stages
 from hadpsgd.reports.command import write
 from hadpsgd.reports.findings import Findings
 from hadpsgd.scoring import sentences
+from hadpsgd.tracking import identity
 from hadpsgd.tracking.beside import read_beside
 from hadpsgd.tracking.results import State
 from hadpsgd.tracking.store import Store
@@ -103,7 +104,7 @@ def test_it_is_planned(tmp_path: Path) -> None:
     )
     wanted = {"train": 4, "decode": 9, "decode_gmm": 3, "tune": 4, "score": 12, "report": 1,
               "error_analysis": 3, "compare_errors": 2, "track_training": 4,
-              "track_scores": 1}  # fmt: skip
+              "track_scores": 1, "track_beside": 3}  # fmt: skip
     assert {rule: found.get(rule, 0) for rule in wanted} == wanted
 
 
@@ -114,7 +115,7 @@ def test_pages_without_a_run_that_is_decoded(tmp_path: Path) -> None:
         "decoding={ensembles: {all: [one], two: [one-s1, one-s2]}}",
         "training={runs: [{name: one, seeds: [1, 2, 3], decode: false}]}",
     )
-    wanted = {"decode": 6, "error_analysis": 2, "compare_errors": 1, "track_scores": 0}
+    wanted = {"decode": 6, "error_analysis": 2, "compare_errors": 1, "track_beside": 2}
     assert {rule: found.get(rule, 0) for rule in wanted} == wanted
 
 
@@ -234,6 +235,28 @@ def test_mlflow_has_it_as_a_run_of_its_own(mlflow_folder: Path) -> None:
     runs = client.search_runs([tracked[-1].mlflow_experiment])
     assert not [name for each in runs for name in each.data.params if "ensembles" in name]
     assert "runs single, ssgd-4 together" in run.data.tags["mlflow.note.content"]
+
+
+@pytest.mark.parametrize("by_key", [False, True])
+def test_it_is_recorded_alone_before_the_tables(mlflow_folder: Path, by_key: bool) -> None:
+    """And with the tables later, as the same run; a table between the two has its id. A run that
+    is recorded alone brings none along."""
+    config = without_models(finished(mlflow_folder))
+    key = ensemble_keys(config)["both"]
+    [single] = sync(config, None, run="single")
+    assert single.run == "single" and not identity.read(mlflow_folder / "demo/score" / key)
+    [alone] = sync(config, None, run=key if by_key else "both")
+    assert alone.run == "both" and len(alone.mlflow_run) == 32
+    client = Store(config.tracking.uri, mlflow_folder / "tracking").client
+    [recorded] = client.search_runs([alone.mlflow_experiment], "tags.kind = 'ensemble'")
+    assert recorded.info.run_id == alone.mlflow_run
+    assert recorded.data.metrics["WER/swb"] == pytest.approx(6.0)
+    write(Findings.of(config), mlflow_folder / "demo/wer.md")
+    assert f"| {alone.mlflow_run} |" in (mlflow_folder / "demo/wer.md").read_text()
+    assert sync(config, None)[-1] == alone
+    run = client.get_run(alone.mlflow_run)
+    assert "| both " in run.data.tags["mlflow.note.content"] and run.info.status == "FINISHED"
+    assert len(client.get_metric_history(alone.mlflow_run, "WER/swb")) == 1
 
 
 def test_mlflow_knows_when_its_scores_hold_no_more(mlflow_folder: Path) -> None:

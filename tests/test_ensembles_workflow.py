@@ -27,22 +27,24 @@ from hadpsgd.scoring.bundle.bundle import Bundle
 pytestmark = pytest.mark.slow
 
 
-def with_both(small: Small, results: Path, file: Path) -> Path:
+def with_both(small: Small, results: Path, file: Path, uri: str = "none") -> Path:
     """The small workflow's config with an ensemble of its two runs, for other results."""
     content = yaml.safe_load(small.config.read_text())
     runs = [run.id for run in load(small.config).training.members]
     content["decoding"]["ensembles"] = {"both": runs}
-    content |= {"results": str(results), "tracking": {"uri": "none"}}
+    content |= {"results": str(results), "tracking": {"uri": uri}}
     file.write_text(yaml.safe_dump(content))
     return file
 
 
 @pytest.fixture(scope="module")
-def both(small: Small, tmp_path_factory: pytest.TempPathFactory) -> Small:
+def both(small: Small, tmp_path_factory: pytest.TempPathFactory, empty_mlflow: Path) -> Small:
     """A copy of the small workflow's results, gone on with an ensemble."""
     folder = tmp_path_factory.mktemp("both")
     shutil.copytree(small.results, folder / "results", symlinks=True)
-    made = Small(folder, with_both(small, folder / "results", folder / "small.yaml"))
+    shutil.copyfile(empty_mlflow, folder / "mlflow.db")
+    uri = f"sqlite:///{folder}/mlflow.db"
+    made = Small(folder, with_both(small, folder / "results", folder / "small.yaml", uri))
     # Snakemake has no record of the copy, and takes tables that are there for these
     for name in ("wer.md", "index.html", "tracking.json"):
         (made.out / name).unlink()
@@ -65,7 +67,7 @@ def test_in_a_finished_workflow_nothing_is_trained_for_it(small: Small, tmp_path
     found = {rule: int(n) for rule, n in re.findall(r"^(\w+) +(\d+)$", said, re.MULTILINE)}
     assert found.pop("total") == sum(found.values()) and found.pop("all") == 1
     assert found == {"decode": 3, "tune": 1, "score": 3, "report": 1, "error_analysis": 1,
-                     "compare_errors": 1, "index": 1, "track": 1}  # fmt: skip
+                     "compare_errors": 1, "index": 1, "track": 1, "track_beside": 1}  # fmt: skip
 
 
 def test_scores_are_the_mean_of_the_networks(both: Small) -> None:
@@ -132,6 +134,9 @@ def test_the_workflow_has_its_row_and_pages(both: Small) -> None:
     assert (both.out / "errors" / key / "index.html").is_file()
     assert "ensembles" not in (both.out / "decode" / key / "dev/decode.json").read_text()
     index = (both.out / "index.html").read_text()
+    [told] = json.loads((both.out / f"tracked/{key}.scores.json").read_text())["runs"]
+    assert told["run"] == "both" and len(told["mlflow_run"]) == 32
+    assert f"| {told['mlflow_run']} |" in wer and told["mlflow_run"] in index  # which it precedes
     assert f"errors/{key}/index.html" in index and f"compared/{key}/index.html" in index
     again = both.command(
         *("snakemake", "-n", "--profile", "local", "--configfile", str(both.config))
@@ -150,6 +155,7 @@ def test_its_bundle_has_all_networks(
     runs = models_together(config)[key]
     for model, run in zip(opened.models, runs, strict=True):
         assert model.read_bytes() == (both.out / "runs" / run / "final.pt").read_bytes()
+    assert opened.manifest.format == 2  # others than one of one network
     assert opened.manifest.run == key and set(opened.manifest.scores) == {"dev", "swb", "ch"}
     audio = next((both.out / "corpus/audio/swb").glob("*.wav"))
     said = both.command("hadpsgd", "transcribe", str(out), str(audio), "--out", str(tmp_path / "t"))

@@ -19,7 +19,6 @@ from hadpsgd.scoring.formats import TimedWord
 from hadpsgd.scoring.network import Network, NetworkError, linear, parse
 from hadpsgd.scoring.nist import Options
 from hadpsgd.scoring.tune import Setting, choose
-from hadpsgd.scoring.tune_command import edges
 
 _ROW = re.compile(r"\s*\|\s*(\S+)\s*\|\s*(\d+)\s+(\d+)\s*\|" + r"\s*(\d+)" * 6 + r"\s*\|")
 
@@ -276,8 +275,6 @@ def test_choice_among_equals_is_their_middle() -> None:
     errors = [9, 9, 5, 9, 5, 9, 5, 9]
     counts = [Counts(correct=10, sub=count) for count in errors]
     assert tried[choose(tried, counts)] == Setting(lm_weight=9.0, word_penalty=0.0)
-    assert edges(tried, Setting(lm_weight=9.0, word_penalty=0.0)) == ["scoring.word_penalties 0"]
-    assert edges(tried, Setting(lm_weight=7.0, word_penalty=1.0))[0] == "scoring.lm_weights 7"
 
 
 def test_edits_are_small() -> None:

@@ -8,6 +8,7 @@ rule report:
             set=["dev", *CONFIG.tests],
         ),
         summary=expand(f"{OUT}/runs/{{run}}/summary.json", run=RUNS),
+        tracked=expand(f"{OUT}/tracked/{{run}}.scores.json", run=BESIDE),
     output:
         wer=report(f"{OUT}/wer.md", caption="../report/wer.rst", category="Results"),
         page=report(
@@ -164,6 +165,20 @@ use rule track_training as track_scores with:
         f"{OUT}/tracked/{{run}}.scores.json",
     log:
         f"{OUT}/logs/track_scores.{{run}}.log",
+    priority: FIRST
+
+
+# What is decoded beside the runs has no training: it is a run in MLflow once it is scored, before
+# the tables, which name it.
+use rule track_training as track_beside with:
+    input:
+        score=expand(f"{OUT}/score/{{{{run}}}}/{{set}}", set=["dev", *CONFIG.tests]),
+    output:
+        f"{OUT}/tracked/{{run}}.scores.json",
+    log:
+        f"{OUT}/logs/track_scores.{{run}}.log",
+    wildcard_constraints:
+        run="|".join(BESIDE) or "none",
     priority: FIRST
 
 

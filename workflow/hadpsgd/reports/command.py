@@ -91,7 +91,7 @@ def pages(folder: Path, former: Former) -> Iterator[str]:
 
 def shown(found: Findings) -> str:
     """The table for the terminal."""
-    said = table.explanations(found.rows) + seconds.explanations(found.results)
+    said = table.explanations(found.rows) + _said(found)
     return f"{table.error_rates(found.config, found.rows).markdown()}{said}\n{found.differences}"
 
 
@@ -106,9 +106,14 @@ def write(found: Findings, out: Path) -> None:
     write_text(folder / significance.FILE, json.dumps(found.tests, indent=2) + "\n")
     kept = (provenance.read(result.folder) for result in found.results)
     origins = dict.fromkeys(provenance.origin(each) for each in kept if each)
-    # last: it says that all is there
-    slowed = seconds.explanations(found.results)
-    write_text(out, table.page(config, found.rows, found.differences, list(origins), slowed))
+    page = table.page(config, found.rows, found.differences, list(origins), _said(found))
+    write_text(out, page)  # last: it says that all is there
+
+
+def _said(found: Findings) -> str:
+    """What is to be known of the table's numbers, as a list."""
+    ends = "".join(f"- {sentence}\n" for sentence in found.ends)
+    return ends + seconds.explanations(found.results)
 
 
 def error_pages(found: Findings, seen_from: Path, name: str) -> dict[str, str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hadpsgd.config import Config
 from hadpsgd.reports import rows, significance, stages
 from hadpsgd.reports.rows import ResultRow
+from hadpsgd.scoring.ends import ends
 from hadpsgd.tracking.beside import Beside, read_beside
 from hadpsgd.tracking.results import RunResult, read_results
 from hadpsgd.tracking.sync import tracked_runs
@@ -47,6 +48,18 @@ class Findings:
     def tested(self) -> list[str]:
         """The rows whose differences are tested."""
         return significance.labels(self.config, [*self.results, *self.beside])
+
+    @property
+    def ends(self) -> list[str]:
+        """A sentence for every chosen value beside which only one side was tried."""
+        labels: dict[str, list[str]] = {}
+        for result in [*self.results, *self.beside]:
+            for end in ends(result.tuned):
+                labels.setdefault(end, []).append(result.name)
+        return [
+            f"{', '.join(names)}: the chosen {end} is the last one tried: try more"
+            for end, names in labels.items()
+        ]
 
     @property
     def differences(self) -> str:

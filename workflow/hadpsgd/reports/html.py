@@ -53,6 +53,7 @@ def page(
         name=config.name,
         synthetic=config.corpus.kind == "builtin",
         virtual=table.VIRTUAL if any(row.simulated for row in found.rows) else "",
+        ends=found.ends,
         sets=sets(config),
         rows=_rows(found, found.rows, errors or {}, compared or {}),
         tested=significance.table(found.tested, tests) if tests else None,

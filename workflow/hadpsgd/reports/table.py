@@ -136,7 +136,7 @@ def page(
     rows: Sequence[ResultRow],
     differences: str,
     origins: Sequence[str],
-    slowed: str = "",
+    more: str = "",
 ) -> str:
     """wer.md.
 
@@ -145,10 +145,10 @@ def page(
         rows: of the table.
         differences: what was tested, as text.
         origins: where runs were made.
-        slowed: what is to be said of runs with slow learners, as a list.
+        more: what else is to be known of the numbers, as a list.
     """
     synthetic = " The corpus is synthetic speech: a test bed, not a benchmark."
-    said = explanations(rows) + slowed
+    said = explanations(rows) + more
     text = f"""# {config.name}: word error rates
 
 Acoustic scale and insertion penalty are chosen on `dev` alone.\

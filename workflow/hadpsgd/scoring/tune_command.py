@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from hadpsgd import config, diverged
@@ -15,9 +14,10 @@ from hadpsgd.decoding.list_settings import ListSettings
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 from hadpsgd.scoring.align import Counts
+from hadpsgd.scoring.ends import ends
 from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.hypotheses import Words
-from hadpsgd.scoring.tune import Setting, choose, settings_of, tune
+from hadpsgd.scoring.tune import choose, settings_of, tune
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -83,25 +83,14 @@ def run(args: argparse.Namespace) -> int:
     how: dict[str, object] = {"minimum_bayes_risk": True} if chosen.minimum_bayes_risk else {}
     if neural:
         how["lists"] = ListSettings.of(whole, neural).as_json()
-    write_text(args.out, json.dumps({**table[best], **how, "tried": table}, indent=2) + "\n")
+    tuned = {**table[best], **how, "tried": table}
+    write_text(args.out, json.dumps(tuned, indent=2) + "\n")
     more = f", neural weight {chosen.neural_weight:g}" if neural else ""
     print(
         f"language model weight {chosen.lm_weight:g}, word penalty {chosen.word_penalty:g}{more}:"
         f" {counts[best].rate}",
         file=sys.stderr,
     )
-    for edge in edges(tried, chosen):
-        print(f"warning: the chosen {edge} is the last one tried: try more", file=sys.stderr)
+    for end in ends(tuned):
+        print(f"warning: the chosen {end} is the last one tried: try more", file=sys.stderr)
     return 0
-
-
-def edges(tried: Sequence[Setting], chosen: Setting) -> list[str]:
-    """Which of the chosen values lie at an end of those tried."""
-    found = []
-    for name, values, value in (
-        ("scoring.lm_weights", {s.lm_weight for s in tried}, chosen.lm_weight),
-        ("scoring.word_penalties", {s.word_penalty for s in tried}, chosen.word_penalty),
-    ):
-        if len(values) > 1 and value in (min(values), max(values)):
-            found.append(f"{name} {value:g}")
-    return found

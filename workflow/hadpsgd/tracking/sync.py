@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
 
 from hadpsgd.config import Config, beside_rows, run_key, run_of
-from hadpsgd.config.training import Run
 from hadpsgd.files import write_text
 from hadpsgd.tracking import beside_run, identity, scoring_run, training_run
 from hadpsgd.tracking.beside import Beside, read_beside
@@ -56,35 +55,42 @@ def sync(config: Config, out: Path | None, run: str | None = None) -> list[Track
     Args:
         config: whose runs they are.
         out: gets the list of runs as JSON.
-        run: id or key of a run, to send that alone, as far as it got, without the tables of all.
+        run: id or key of a run, or of what is decoded beside the runs, to send that alone, as far
+            as it got, without the tables of all.
 
     Raises:
         UserError: there is no such run, a result cannot be read, or the tracking URI is not one.
     """
-    runs = [run_of(config, run)] if run else config.training.members
+    beside = {row for row, key in beside_rows(config).items() if run in (None, row, key)}
+    if run is None:
+        runs = config.training.members
+    else:
+        runs = [] if beside else [run_of(config, run)]
     connection = Connection(config)
     for result in map(partial(read_result, config), runs) if is_on(config) else ():
         if result.folder.is_dir():
             _sync_run(config, connection, result, tables=run is None)
     if is_on(config) and connection.due():  # not one that has just failed
         upload_others(connection)
-    for each in read_beside(config) if run is None and is_on(config) else ():
-        _sync_beside(config, connection, each)
-    tracked = tracked_runs(config, runs if run else None)
+    for each in read_beside(config) if beside and is_on(config) else ():
+        if each.name in beside:
+            _sync_beside(config, connection, each, tables=run is None)
+    wanted = {*beside, *(each.id for each in runs)}
+    tracked = [each for each in tracked_runs(config) if each.run in wanted]
     if out:
         content = {"uri": redacted(connection.uri), "runs": [asdict(run) for run in tracked]}
         write_text(out, json.dumps(content, indent=2) + "\n")
     return tracked
 
 
-def tracked_runs(config: Config, runs: Iterable[Run] | None = None) -> list[Tracked]:
-    """Runs of a config, all if none are given, as the spool knows them; does not ask the store."""
+def tracked_runs(config: Config) -> list[Tracked]:
+    """Runs of a config, and what is decoded beside them, as the spool knows them; does not ask
+    the store."""
     found = []
     base = results_folder(config)
-    members = config.training.members if runs is None else runs
+    members = config.training.members
     folders = {each.id: base / "runs" / run_key(config, each.id) for each in members}
-    if runs is None:
-        folders |= {row: base / "score" / key for row, key in beside_rows(config).items()}
+    folders |= {row: base / "score" / key for row, key in beside_rows(config).items()}
     for name, folder in folders.items():
         who = identity.read(folder)
         if who is None:
@@ -116,7 +122,7 @@ def _sync_run(config: Config, connection: Connection, result: RunResult, *, tabl
         scoring.send(scoring_run.events(config, who.key, result))
 
 
-def _sync_beside(config: Config, connection: Connection, result: Beside) -> None:
+def _sync_beside(config: Config, connection: Connection, result: Beside, *, tables: bool) -> None:
     """Once all its sets are scored: before, there is nothing that it could say. Later its scores
     may be none any more."""
     described = partial(beside_run.description, config, result)
@@ -127,7 +133,8 @@ def _sync_beside(config: Config, connection: Connection, result: Beside) -> None
         who, recorded = known, beside_run.without_scores(config, result, known)
     else:
         return
-    Recorder(connection, who.key).send(chain(recorded, _tables(config, result, described)))
+    told = _tables(config, result, described) if tables else ()
+    Recorder(connection, who.key).send(chain(recorded, told))
 
 
 def _training(config: Config, result: RunResult, who: identity.Identity) -> Iterator[Event]:

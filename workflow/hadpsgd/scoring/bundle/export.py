@@ -21,7 +21,7 @@ from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
 from hadpsgd.models.build import load_model
 from hadpsgd.scoring.bundle import bundle, imported, neural
-from hadpsgd.scoring.bundle.manifest import FILE, Manifest, Score
+from hadpsgd.scoring.bundle.manifest import FILE, FORMAT, SEVERAL, Manifest, Score
 from hadpsgd.scoring.command import read_tuned
 
 PACKAGES = (
@@ -85,6 +85,7 @@ def export(run: Run, out: Path, licence: str, *, onnx: bool = False) -> Manifest
             tuned = run.scored / "tuned.json"
             neural.write(folder / bundle.NEURAL, lm=run.out / "lm", tuned=tuned)
         manifest = Manifest(
+            format=SEVERAL if len(run.models) > 1 else FORMAT,
             name=run.config.name,
             run=run.key,
             streams=list(run.config.features.input),

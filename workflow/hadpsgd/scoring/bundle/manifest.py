@@ -13,6 +13,8 @@ from hadpsgd.files import sha256, write_text
 FILE = "bundle.json"
 FORMAT = 1
 """Version of the layout; another one is refused."""
+SEVERAL = 2
+"""Of bundles of several networks: versions that know format 1 alone would take the first."""
 _AGAIN = "Export or copy the bundle again"
 
 
@@ -97,8 +99,8 @@ class Manifest(_Part):
         except ValueError as error:
             raise UserError(f"damaged ({error})", where=path, fix=_AGAIN) from None
         found = content.get("format") if isinstance(content, dict) else None
-        if found != FORMAT:
-            what = f"a bundle of format {found!r}, and this version reads {FORMAT}"
+        if found not in (FORMAT, SEVERAL):
+            what = f"a bundle of format {found!r}, and this version reads {FORMAT} and {SEVERAL}"
             raise UserError(what, where=path, fix="Use the version of hadpsgd that exported it")
         try:
             return cls.model_validate(content)

@@ -1,0 +1,76 @@
+"""Tables say where the chosen weight or penalty is the last one tried."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tracking_data import RUNS, write_results
+
+from hadpsgd import cli
+from hadpsgd.config import Config, run_key
+from hadpsgd.reports.command import write
+from hadpsgd.reports.findings import Findings
+from hadpsgd.scoring.ends import ends
+
+WEIGHTS, PENALTIES = (9.0, 10.0, 11.0), (0.0, 0.5)
+TRIED = [{"lm_weight": w, "word_penalty": p} for w in WEIGHTS for p in PENALTIES]
+
+
+def choose(config: Config, run: str, *, weight: float, penalty: float, tried: Any = TRIED) -> None:
+    file = Path(config.results) / config.name / "score" / run_key(config, run) / "tuned.json"
+    before = file.stat()
+    file.write_text(json.dumps({"lm_weight": weight, "word_penalty": penalty, "tried": tried}))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))  # older than the scores
+
+
+@pytest.mark.parametrize(
+    ("weight", "penalty", "wanted"),
+    [
+        (9.0, 0.0, ["scoring.lm_weights 9", "scoring.word_penalties 0"]),
+        (10.0, 0.5, ["scoring.word_penalties 0.5"]),
+        (11.0, 0.25, ["scoring.lm_weights 11"]),
+        (10.0, 0.25, []),
+    ],
+)
+def test_the_ends_of_what_was_tried(weight: float, penalty: float, wanted: list[str]) -> None:
+    more = [{"lm_weight": 10.0, "word_penalty": 0.25}]
+    tuned = {"lm_weight": weight, "word_penalty": penalty, "tried": [*TRIED, *more]}
+    assert ends(tuned) == wanted
+
+
+def test_one_value_has_no_ends_and_an_old_file_none_either() -> None:
+    chosen = {"lm_weight": 9.0, "word_penalty": 0.5}
+    assert ends(chosen) == [] and ends({}) == [] and ends({**chosen, "tried": [chosen]}) == []
+
+
+def test_every_table_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = write_results(tmp_path)
+    inside = [{"lm_weight": 10.0, "word_penalty": p} for p in (-1.0, 1.0)]
+    for run in RUNS[:2]:
+        choose(config, run, weight=11.0, penalty=0.5, tried=[*TRIED, *inside])
+    choose(config, RUNS[2], weight=10.0, penalty=0.5, tried=[*TRIED, *inside])
+    said = f"{RUNS[0]}, {RUNS[1]}: the chosen scoring.lm_weights 11 is the last one tried: try more"
+    found, out = Findings.of(config), tmp_path / "demo/wer.md"
+    write(found, out)
+    assert out.read_text().count("last one tried") == 1 and f"\n- {said}\n" in out.read_text()
+    page = (tmp_path / "demo/report.html").read_text()
+    assert page.count("last one tried") == 1 and f"<p>{said}.</p>" in page
+    file = tmp_path / "c.yaml"
+    file.write_text(json.dumps(config.model_dump(mode="json", exclude_unset=True)))
+    assert cli.main(["report", "--config", str(file), "--show"]) == 0
+    assert f"- {said}\n" in capsys.readouterr().out
+
+
+def test_nothing_is_said_of_what_has_no_scores(tmp_path: Path) -> None:
+    config = write_results(tmp_path)
+    assert Findings.of(config).ends == []
+    choose(config, RUNS[0], weight=9.0, penalty=0.0)
+    assert len(Findings.of(config).ends) == 2
+    for name in ("dev", *config.tests):
+        key = run_key(config, RUNS[0])
+        (Path(config.results) / config.name / "score" / key / name / "wer.json").unlink()
+    assert Findings.of(config).ends == []
