@@ -10,14 +10,16 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hadpsgd.config import Config
 from hadpsgd.config.load import check
 from hadpsgd.setup.prepared import Corpus, Dictionary, Speech
-from hadpsgd.setup.sizes import ROWS, size_for
+from hadpsgd.setup.sizes import ROWS, neural_epochs, size_for
 from hadpsgd.setup.split import HELD_OUT, Piece, split
 from hadpsgd.setup.start import PROFILES
 from hadpsgd.setup.template import written
 from hadpsgd.setup.words import words_of
 
+ROOT = Path(__file__).parents[1]
 PIECES = st.lists(st.tuples(st.integers(0, 6), st.floats(0.5, 20)), min_size=3, max_size=40)
 
 
@@ -84,14 +86,14 @@ def test_too_few_to_split() -> None:
         split({"a": Piece("s", 1), "b": Piece("s", 1)})
 
 
-def corpus(hours: float) -> Corpus:
+def corpus(hours: float, speakers: int = 1) -> Corpus:
     parts = {"train": hours, "dev": hours / 8, "test": hours / 8}
     return Corpus(
         sets={
             name: Speech(
                 data=Path(f"data/x y/{name}"),
                 sentences=["a b"] * 7,
-                speakers=["s"],
+                speakers=[f"s{number}" for number in range(speakers)],
                 seconds=3600 * part,
             )
             for name, part in parts.items()
@@ -121,9 +123,12 @@ def test_every_config_is_one(hours: float, cluster: str) -> None:
     assert config.model.cells == size.cells and config.training.epochs == size.epochs
     assert config.lang.units == ("graphemes" if spelled else "phones")
     assert config.graph.pronunciation_probabilities is not spelled
-    masked = 0.25 <= hours < 2
-    assert (config.model.output_dropout > 0) is masked
-    assert (config.training.spec_augment.frequency_masks > 0) is masked
+    whole = 0.25 <= hours < 2
+    assert (config.model.output_dropout > 0) is whole
+    assert (config.training.spec_augment.frequency_masks > 0) is whole
+    assert [stage.criterion for stage in config.training.stages] == ["lfmmi"] * whole
+    assert (config.lm.neural is not None) is whole and config.decoding.gmm is whole
+    assert ("fmllr" in config.features.input) is whole
     last = config.training.learning_rate
     left = last.anneal_factor ** (config.training.epochs - last.anneal_after)
     assert 0.01 <= left <= 0.2  # of the rate, after the last epoch
@@ -133,11 +138,56 @@ def test_every_config_is_one(hours: float, cluster: str) -> None:
     assert {run.strategy for run in runs} == {"single", "hadpsgd"}
 
 
+MADE = Dictionary(path=Path("lexicon.txt"), case="as-is", spelled=False, words=2, unknown={})
+
+
+def of(hours: float, speakers: int) -> Config:
+    text = written("x", corpus(hours, speakers), MADE, cluster="local", config=Path("x.yaml"))
+    return check(yaml.safe_load(text), "x.yaml")
+
+
+def test_speakers_of_a_few_seconds_are_not_adapted_to() -> None:
+    """An hour of train has 7.5 minutes of dev: 20 seconds for each of 22 speakers."""
+    adapted, not_adapted = of(1, 22), of(1, 23)
+    assert adapted.alignment.kind == "sat" and not_adapted.alignment.kind == "tri"
+    assert adapted.features.input == ["fmllr", "ivector", "logmel"]
+    assert not_adapted.features.input == ["logmel"] and not not_adapted.training.ivector_dropout
+    assert len(not_adapted.training.stages) == 1 and not_adapted.lm.neural
+
+
+@pytest.mark.parametrize(
+    ("name", "corpus_has"),
+    [("children", set()), ("an4_full", {"alignment", "features"})],  # Kaldi's
+)
+def test_real_corpora_have_what_it_writes(
+    name: str, corpus_has: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recipe is one: the configs whose results are shown differ in their corpora and runs."""
+    monkeypatch.setenv("HADPSGD_SHARED", "shared")
+    file = ROOT / f"config/{name}.yaml"
+    config = check(yaml.safe_load(file.read_text()), name).model_dump(mode="json")
+    wanted = of(0.97, 20).model_dump(mode="json")
+    for found in (config, wanted):
+        found["decoding"].pop("gmm")  # of Kaldi's there is none
+        found["training"].pop("runs")
+        found["features"].pop("sample_rate")
+        for section in ("alignment", "decoding"):  # they follow the number of utterances
+            found[section].pop("max_failed", None)
+    recipe = {"alignment", "features", "egs", "model", "training", "graph", "lm", "decoding"}
+    recipe |= {"scoring"}
+    for section in sorted(recipe - corpus_has):
+        assert config[section] == wanted[section], section
+    shared_keys = ("normalise", "input", "ivector_scale")
+    for key in shared_keys:
+        assert config["features"][key] == wanted["features"][key], key
+
+
 def test_the_manual_has_the_sizes() -> None:
-    page = (Path(__file__).parents[1] / "docs/own-recordings.md").read_text()
+    page = (ROOT / "docs/own-recordings.md").read_text()
     for row in ROWS:
         hours = f"under {row.hours:g}" if row.hours < float("inf") else "more"
         units = f"triphones, {row.leaves} leaves" if row.leaves else "monophones"
+        units += ", adapted to speakers" * row.whole
         told = f"| {hours} | {units} | {row.layers} x {row.cells} | {row.copies} | "
         assert page.count(told) == 1, told
 
@@ -150,6 +200,11 @@ def test_sizes_grow_with_hours() -> None:
     assert [size.epochs for size in sizes[:3]] == sorted(
         (s.epochs for s in sizes[:3]), reverse=True
     )
+
+
+def test_the_neural_model_reads_a_short_text_more_often() -> None:
+    epochs = [neural_epochs(words) for words in (0, 5_000, 100_000, 10**9)]
+    assert epochs == [60, 60, 10, 4]
 
 
 @pytest.mark.parametrize(

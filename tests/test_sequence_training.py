@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +107,53 @@ def test_a_run_goes_on_with_sequences_and_is_replayed(
     replay += ["--egs", str(egs / "sequence/lfmmi/train"), "--out", str(again)]
     assert main([*replay, "--initial", str(tmp_path / name / "final.pt")]) == 0
     assert torch.equal(weights(again), final)
+
+
+def killed(lines: list[str], folder: Path, run: str) -> None:
+    """`kill -9` of the launcher and its learners, once there is a checkpoint."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hadpsgd", *lines], start_new_session=True, stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 120
+    while not list(folder.glob(f"results/checkpoints/tiny/{run}-*/*/*.pt")):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    found = subprocess.check_output(["pgrep", "-f", f"hadpsgd train .*{folder}"], text=True)
+    for each in (process.pid, *map(int, found.split())):
+        os.kill(each, signal.SIGKILL)
+    process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", [{"strategy": "ssgd", "learners": 2}, PAIR], ids=["ssgd", "adpsgd"])
+def test_a_killed_stage_goes_on(
+    run: dict[str, Any], egs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Synchronous learners end with the bits of those that nobody killed, all with those of their
+    record."""
+    rate = {"base": 0.1, "base_batch": 20, "anneal_after": 20}
+    stages = [{**STAGE, "epochs": 30, "learning_rate": rate}]
+    config = write_config(tmp_path, [run], stages=stages, checkpoint_minutes=0.001)
+    name = load(config).training.runs[0].id
+    stage, model, whole = f"{name}-lfmmi", tmp_path / name / "final.pt", tmp_path / "whole"
+    assert main(command(config, egs, name, tmp_path / name, None)) == 0
+    lines = command(config, egs, stage, tmp_path / stage, model)
+    if name == "ssgd-2":
+        assert main(command(config, egs, stage, whole, model)) == 0
+        shutil.rmtree(next(tmp_path.glob(f"results/checkpoints/tiny/{stage}-*")))
+    killed(lines, tmp_path, stage)
+    assert not (tmp_path / stage / "final.pt").exists()
+    capfd.readouterr()
+    assert main(lines) == 0
+    assert f"{stage}: learner 0 resumed at step " in capfd.readouterr().err
+    final = weights(tmp_path / stage)
+    assert json.loads((tmp_path / stage / "summary.json").read_text())["steps"] == 30 * 200 // 20
+    if name == "ssgd-2":
+        assert torch.equal(final, weights(whole))
+    replay = ["replay", "--config", str(config), "--run-id", stage, "--out", str(tmp_path / "r")]
+    replay += ["--egs", str(egs / "sequence/lfmmi/train"), "--initial", str(model)]
+    assert main(replay) == 0
+    assert torch.equal(weights(tmp_path / "r"), final)
 
 
 @pytest.mark.slow

@@ -1,8 +1,9 @@
 """Network, alignment and epochs that fit the hours of training speech.
 
-The first row was tried on a minute of speech; those up to 10 hours follow configs here (an4_full,
-builtin_full, open_vocabulary); the last is that of the papers on 300 hours of Switchboard (arXiv
-1907.05701), with the leaves and Gaussians of Kaldi's egs/swbd/s5c.
+The first row was tried on a minute of speech; the second is config/children.yaml and
+config/an4_full.yaml; the third follows builtin_full and open_vocabulary; the last is that of the
+papers on 300 hours of Switchboard (arXiv 1907.05701), with the leaves and Gaussians of Kaldi's
+egs/swbd/s5c.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ class Size:
     gaussians: int = 0
     """Of triphones."""
     weight_decay: float = 0.0
-    masks: bool = False
-    """Whether inputs and outputs of whole examples are left out (config/children.yaml)."""
+    whole: bool = False
+    """Whether all is taken that pays where speech is scarce (config/children.yaml): adaptation to
+    speakers, masks, dropout of whole examples, lattice-free MMI, the neural language model."""
     repeats: bool = False
     """Whether subsequences overlap by half."""
     tempos: tuple[float, ...] = (1.0,)
@@ -60,8 +62,8 @@ ROWS = (
     ),
     Size(
         hours=2, layers=2, cells=128, projection=128, dropout=0.3, epochs=9, batch=32,
-        anneal_after=4, anneal_factor=0.5, mono=500, leaves=300, gaussians=2000, repeats=True,
-        tempos=(0.9, 1.0, 1.1), masks=True,
+        anneal_after=4, anneal_factor=0.5, mono=1000, leaves=500, gaussians=5000, repeats=True,
+        tempos=(0.9, 1.0, 1.1), whole=True,
     ),
     Size(
         hours=10, layers=3, cells=192, projection=192, dropout=0.2, epochs=10, batch=64,
@@ -106,3 +108,13 @@ def size_for(hours: float) -> Size:
         anneal_factor=round(_LAST_RATE ** (1 / (epochs - after)), 3),
         mono=min(row.mono, gaussians),
     )
+
+
+_WORDS_READ = 1_000_000
+_NEURAL_EPOCHS = (4, 60)
+
+
+def neural_epochs(words: int) -> int:
+    """Passes of the neural language model over a text of so many words."""
+    fewest, most = _NEURAL_EPOCHS
+    return min(max(round(_WORDS_READ / max(words, 1)), fewest), most)

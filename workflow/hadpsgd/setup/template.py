@@ -10,12 +10,14 @@ import yaml
 
 from hadpsgd.config.yaml_text import parsed
 from hadpsgd.setup.prepared import MOST_UNKNOWN, Corpus, Dictionary, limits, one_of_each
-from hadpsgd.setup.sizes import REPEATED_FRAMES, Size, size_for
+from hadpsgd.setup.sizes import REPEATED_FRAMES, Size, neural_epochs, size_for
 from hadpsgd.setup.start import command
 
 _MANY_HOURS = 10
 """From here on a cluster's several learners are worth their exchanges."""
 _FEW_DEV_SECONDS = 600
+_ADAPTED_SECONDS = 20
+"""Of speech a speaker has on average in every set, or speakers are not adapted to."""
 _MOST_FAILED = 0.05
 
 
@@ -41,7 +43,8 @@ def written(
         _model(size),
         _training(corpus, size, cluster),
         _graph(dictionary),
-        _decoding(corpus),
+        _lm(corpus, size),
+        _decoding(corpus, size),
     ]
     return "\n".join("\n".join(part) + "\n" for part in map(list, parts) if part)
 
@@ -91,7 +94,11 @@ def _corpus(corpus: Corpus, dictionary: Dictionary, size: Size) -> Iterator[str]
 def _alignment(corpus: Corpus, size: Size) -> Iterator[str]:
     few = one_of_each({name: corpus.sets[name] for name in ("train", "dev")}, _MOST_FAILED)
     yield "alignment:  # which frame is which sound: the labels of the network"
-    if size.leaves:
+    if _adapted(corpus, size):
+        stage = f"{{leaves: {size.leaves}, gaussians: {size.gaussians}}}"
+        yield "  kind: sat  # sounds in context, adapted to the speaker: docs/alignment.md"
+        yield from (f"  {name}: {stage}" for name in ("tri", "lda_mllt", "sat"))
+    elif size.leaves:
         yield "  kind: tri  # sounds in context; sat adapts to speakers, too: docs/alignment.md"
         yield f"  mono: {{gaussians: {size.mono}}}"
         yield f"  tri: {{leaves: {size.leaves}, gaussians: {size.gaussians}}}"
@@ -108,6 +115,9 @@ def _features(corpus: Corpus, size: Size) -> Iterator[str]:
     yield f"  sample_rate: {corpus.sample_rate}  # Hz, of all recordings"
     if size.layers <= 2:
         yield "  normalise: speaker-mean-variance"
+    if _adapted(corpus, size):
+        yield "  input: [fmllr, ivector, logmel]  # 40 + 100 + 120 a frame: docs/inputs.md"
+        yield "  ivector_scale: 0.2  # few speakers"
 
 
 def _egs(size: Size) -> Iterator[str]:
@@ -125,7 +135,7 @@ def _model(size: Size) -> Iterator[str]:
     yield f"  cells: {size.cells}"
     yield f"  projection: {size.projection}"
     yield f"  dropout: {size.dropout}"
-    if size.masks:
+    if size.whole:
         yield "  input_dropout: 0.1  # of whole examples: docs/small-data.md"
         yield "  output_dropout: 0.2"
 
@@ -138,14 +148,19 @@ def _training(corpus: Corpus, size: Size, cluster: str) -> Iterator[str]:
         yield "  threads: 1  # of a learner; more do not make so small a network faster"
     if size.weight_decay:
         yield f"  weight_decay: {size.weight_decay}  # few speakers would be learned by heart"
-    if size.masks:
+    if size.whole:
         yield "  spec_augment:"
         yield "    {frequency_masks: 2, frequency_width: 8, time_masks: 1, time_width: 5}"
+    if _adapted(corpus, size):
+        yield "  ivector_dropout: 0.5  # against learning few speakers by heart"
     yield "  learning_rate:"
     yield "    base: 0.1"
     yield f"    base_batch: {size.batch}"
     yield f"    anneal_after: {size.anneal_after}  # epochs; then times this factor every epoch"
     yield f"    anneal_factor: {size.anneal_factor}"
+    if size.whole:
+        yield "  stages:  # of whole utterances, after frames: docs/sequence-training.md"
+        yield "    - criterion: lfmmi"
     decentralised = [
         "strategy: hadpsgd  # two super-learners",
         "  learners: 4",
@@ -172,21 +187,43 @@ def _graph(dictionary: Dictionary) -> Iterator[str]:
         yield "  pronunciation_probabilities: true  # and of silence, as aligned"
 
 
-def _decoding(corpus: Corpus) -> Iterator[str]:
+def _lm(corpus: Corpus, size: Size) -> Iterator[str]:
+    if size.whole:
+        text = corpus.lm_sentences or corpus.sets["train"].sentences
+        epochs = neural_epochs(sum(len(sentence.split()) for sentence in text))
+        yield "lm:  # a neural model rescores what the n-gram finds: docs/neural-lm.md"
+        yield "  neural:"
+        yield f"    {{epochs: {epochs}, dropout: 0.5, weights: [0.0, 0.25, 0.5, 0.75, 0.9]}}"
+
+
+def _decoding(corpus: Corpus, size: Size) -> Iterator[str]:
     held_out = {name: speech for name, speech in corpus.sets.items() if name != "train"}
     yield "decoding:"
     yield "  beam: 13  # smaller: faster, at times more errors"
     yield "  lattice_beam: 8"
+    if size.whole:
+        yield "  gmm: true  # a row for the GMM-HMM: what the network gains"
     if few := one_of_each(held_out, _MOST_FAILED):
         yield f"  max_failed: {_shares(few, _MOST_FAILED)}  # one utterance may fail"
     yield ""
     yield "scoring:  # tried on dev"
-    if corpus.sets["dev"].seconds < _FEW_DEV_SECONDS:
+    if size.whole:
+        yield "  lm_weights: [4, 6, 8, 10, 12, 14, 16, 18, 20]"
+        yield "  word_penalties: [-2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0]"
+        yield "  one_choice: true  # for all seeds of a row, if there are several"
+    elif corpus.sets["dev"].seconds < _FEW_DEV_SECONDS:
         yield "  lm_weights: [4, 6, 8, 10, 12, 14]  # few: with more to choose from, chance chooses"
         yield "  word_penalties: [0.0]"
     else:
         yield "  lm_weights: [4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]"
         yield "  word_penalties: [-0.5, 0.0, 0.5, 1.0]"
+
+
+def _adapted(corpus: Corpus, size: Size) -> bool:
+    """Whether features are adapted to speakers, of whom there is enough speech."""
+    return size.whole and all(
+        speech.seconds >= _ADAPTED_SECONDS * len(speech.speakers) for speech in corpus.sets.values()
+    )
 
 
 def _text(value: object) -> str:
