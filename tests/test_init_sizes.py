@@ -147,8 +147,8 @@ def of(hours: float, speakers: int) -> Config:
 
 
 def test_speakers_of_a_few_seconds_are_not_adapted_to() -> None:
-    """An hour of train has 7.5 minutes of dev: 20 seconds for each of 22 speakers."""
-    adapted, not_adapted = of(1, 22), of(1, 23)
+    """An hour of train has 7.5 minutes of dev: 10 seconds for each of 45 speakers."""
+    adapted, not_adapted = of(1, 45), of(1, 46)
     assert adapted.alignment.kind == "sat" and not_adapted.alignment.kind == "tri"
     assert adapted.features.input == ["fmllr", "ivector", "logmel"]
     assert not_adapted.features.input == ["logmel"] and not not_adapted.training.ivector_dropout

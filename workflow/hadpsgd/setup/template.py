@@ -16,7 +16,7 @@ from hadpsgd.setup.start import command
 _MANY_HOURS = 10
 """From here on a cluster's several learners are worth their exchanges."""
 _FEW_DEV_SECONDS = 600
-_ADAPTED_SECONDS = 20
+_ADAPTED_SECONDS = 10
 """Of speech a speaker has on average in every set, or speakers are not adapted to."""
 _MOST_FAILED = 0.05
 
