@@ -133,8 +133,8 @@ def test_every_config_is_one(hours: float, cluster: str) -> None:
     left = last.anneal_factor ** (config.training.epochs - last.anneal_after)
     assert 0.01 <= left <= 0.2  # of the rate, after the last epoch
     # with the lines that are commented out, too
-    whole = text.replace("    # - ", "    - ").replace("    #   ", "      ")
-    runs = check(yaml.safe_load(whole), "x.yaml").training.runs
+    uncommented = text.replace("    # - ", "    - ").replace("    #   ", "      ")
+    runs = check(yaml.safe_load(uncommented), "x.yaml").training.runs
     assert {run.strategy for run in runs} == {"single", "hadpsgd"}
 
 
