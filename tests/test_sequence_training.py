@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -13,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 import yaml
@@ -111,16 +110,15 @@ def test_a_run_goes_on_with_sequences_and_is_replayed(
 
 def killed(lines: list[str], folder: Path, run: str) -> None:
     """`kill -9` of the launcher and its learners, once there is a checkpoint."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "hadpsgd", *lines], start_new_session=True, stderr=subprocess.DEVNULL
-    )
+    process = subprocess.Popen([sys.executable, "-m", "hadpsgd", *lines], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while not list(folder.glob(f"results/checkpoints/tiny/{run}-*/*/*.pt")):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
-    found = subprocess.check_output(["pgrep", "-f", f"hadpsgd train .*{folder}"], text=True)
-    for each in (process.pid, *map(int, found.split())):
-        os.kill(each, signal.SIGKILL)
+    learners = psutil.Process(process.pid).children(recursive=True)
+    assert learners
+    for each in (process, *learners):
+        each.kill()
     process.wait()
 
 

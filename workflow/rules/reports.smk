@@ -176,7 +176,7 @@ use rule track_training as track_beside with:
     output:
         f"{OUT}/tracked/{{run}}.scores.json",
     log:
-        f"{OUT}/logs/track_scores.{{run}}.log",
+        f"{OUT}/logs/track_beside.{{run}}.log",
     wildcard_constraints:
         run="|".join(BESIDE) or "none",
     priority: FIRST

@@ -37,7 +37,7 @@ class Size:
     """Of triphones."""
     weight_decay: float = 0.0
     whole: bool = False
-    """Whether all is taken that pays where speech is scarce (config/children.yaml): adaptation to
+    """Whether the whole recipe for little speech is taken (config/children.yaml): adaptation to
     speakers, masks, dropout of whole examples, lattice-free MMI, the neural language model."""
     repeats: bool = False
     """Whether subsequences overlap by half."""

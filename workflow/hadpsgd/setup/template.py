@@ -159,7 +159,7 @@ def _training(corpus: Corpus, size: Size, cluster: str) -> Iterator[str]:
     yield f"    anneal_after: {size.anneal_after}  # epochs; then times this factor every epoch"
     yield f"    anneal_factor: {size.anneal_factor}"
     if size.whole:
-        yield "  stages:  # of whole utterances, after frames: docs/sequence-training.md"
+        yield "  stages:  # of sequences, after frames: docs/sequence-training.md"
         yield "    - criterion: lfmmi"
     decentralised = [
         "strategy: hadpsgd  # two super-learners",
