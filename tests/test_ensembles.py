@@ -259,6 +259,11 @@ def test_it_is_recorded_alone_before_the_tables(mlflow_folder: Path, by_key: boo
     assert len(client.get_metric_history(alone.mlflow_run, "WER/swb")) == 1
 
 
+def test_a_misspelt_one_is_told_beside_the_runs(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no training run 'bth'.*single, ssgd-4.*, both"):
+        sync(finished(tmp_path), None, run="bth")
+
+
 def test_mlflow_knows_when_its_scores_hold_no_more(mlflow_folder: Path) -> None:
     """One of its runs is trained again, after it was recorded, and diverges."""
     config = without_models(finished(mlflow_folder))

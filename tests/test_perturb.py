@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from hadpsgd.corpus.names import original
 from hadpsgd.corpus.perturb import Source, at_speed, perturb
 from hadpsgd.egs.copies import labels_at
 from hadpsgd.egs.dataset import Dataset
+from hadpsgd.egs.tempo import Tempo
 from hadpsgd.errors import UserError
 from hadpsgd.features.fmllr import read_transforms, transform
 from hadpsgd.features.frontend import Frontend, Inputs
@@ -161,11 +163,12 @@ def examples(features: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 class TestExamples:
-    def prepared(self, folder: Path) -> list[str]:
+    def prepared(self, folder: Path, tempos: Sequence[float] = (1.0,)) -> list[str]:
         """Data, features at all speeds, an alignment; arguments of `hadpsgd egs`."""
         made(folder)
         (folder / "c.yaml").write_text(
-            "{name: t, corpus: {kind: an4, speeds: [0.9, 1.0, 1.1]}, egs: {frames: 5},"
+            "{name: t, corpus: {kind: an4, speeds: [0.9, 1.0, 1.1]},"
+            f" egs: {{frames: 5, tempos: {list(tempos)}}},"
             " features: {logmel: {bins: 8, delta_order: 0}, normalise: none}}"
         )
         for name in ("train", "train_perturbed"):
@@ -190,8 +193,12 @@ class TestExamples:
             *("--out", str(folder / "egs")),
         ]
 
-    def test_features_of_all_speeds_with_their_labels(self, tmp_path: Path) -> None:
-        arguments = self.prepared(tmp_path)
+    @pytest.mark.parametrize("tempos", [(1.0,), (0.9, 1.0, 1.2)])
+    def test_features_of_all_speeds_with_their_labels(
+        self, tmp_path: Path, tempos: tuple[float, ...]
+    ) -> None:
+        """And of the recordings at all tempos, which copies have not."""
+        arguments = self.prepared(tmp_path, tempos)
         arguments += ["--perturbed", str(tmp_path / "data/train_perturbed")]
         assert main(arguments) == 0
         contents = [file.read_bytes() for file in sorted((tmp_path / "egs").iterdir())]
@@ -202,14 +209,18 @@ class TestExamples:
         sets = [DataDir.read(tmp_path / "data" / n) for n in ("train", "train_perturbed")]
         own, others = (Fusion(config, tmp_path / "feats", data) for data in sets)
         for name, ids in self.ali.items():
-            for speed in (None, 0.9, 1.1):
-                rows = own[name] if speed is None else others[f"sp{speed}-{name}"]
-                pdfs = self.pdf[ids]
-                if speed:
-                    pdfs = labels_at(pdfs, speed=speed, frames=len(rows))
+            pdfs = self.pdf[ids]
+            versions = []
+            for tempo in tempos:
+                at = Tempo(frames=len(ids), tempo=tempo)
+                versions.append((at.stretched(own[name]), at.nearest(pdfs)))
+            for speed in (0.9, 1.1):
+                rows = others[f"sp{speed}-{name}"]
+                versions.append((rows, labels_at(pdfs, speed=speed, frames=len(rows))))
+            for rows, at_rows in versions:
                 whole = len(rows) // 5 * 5
                 features.append(rows[:whole])
-                labels.append(pdfs[:whole])
+                labels.append(at_rows[:whole])
         found = Dataset(tmp_path / "egs")
         x, y = found.gather(np.arange(len(found)))
         expected = examples(np.concatenate(features).reshape(x.shape), np.concatenate(labels))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from hadpsgd.config.effective import RunSettings, effective
 from hadpsgd.config.keys import before_training, stage_keys
@@ -63,8 +64,11 @@ def run_key(config: Config, run_id: str) -> str:
     return f"{run.id}-{fingerprint([*decides, run_fingerprint(config, run.id)])[:KEY_DIGITS]}"
 
 
-def run_of(config: Config, name: str) -> Run:
+def run_of(config: Config, name: str, others: Collection[str] = ()) -> Run:
     """The training run of that id or key.
+
+    Args:
+        others: what else may be asked for; named beside the runs where there is no such run.
 
     Raises:
         UserError: the config has no such run, or had it with other settings.
@@ -81,5 +85,5 @@ def run_of(config: Config, name: str) -> Run:
             f"'{name}' was trained with other settings: with those of now it is '{key}'",
             fix=f"Its own lie in {config.results}/{config.name}/runs/{name}/config.yaml",
         )
-    names = ", ".join(runs)
+    names = ", ".join([*runs, *others])
     raise UserError(f"no training run '{name}' in config '{config.name}'", fix=f"It has: {names}")

@@ -65,7 +65,7 @@ def sync(config: Config, out: Path | None, run: str | None = None) -> list[Track
     if run is None:
         runs = config.training.members
     else:
-        runs = [] if beside else [run_of(config, run)]
+        runs = [] if beside else [run_of(config, run, beside_rows(config))]
     connection = Connection(config)
     for result in map(partial(read_result, config), runs) if is_on(config) else ():
         if result.folder.is_dir():
