@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from hadpsgd.texts import words_of
 
@@ -51,6 +52,18 @@ class Network:
         return len(self.words) - 1
 
 
+class Mark(Enum):
+    """What stands around alternatives: braces of a transcript, marks of a CTM."""
+
+    BEGIN = "{"
+    NEXT = "/"
+    END = "}"
+
+
+_BRACES = {mark.value: mark for mark in Mark}
+_TIMED = {"<ALT_BEGIN>": Mark.BEGIN, "<ALT>": Mark.NEXT, "<ALT_END>": Mark.END}
+
+
 class NetworkError(ValueError):
     """Braces that do not fit."""
 
@@ -73,13 +86,29 @@ def parse(text: str, *, optional_deletion: bool = False) -> Network:
     """
     if "{" not in text and "}" not in text:
         return linear(words_of(text), optional_deletion=optional_deletion)
+    tokens = [_BRACES.get(token, token) for token in _TOKEN.findall(text)]
+    return _branching(tokens, optional_deletion=optional_deletion)
+
+
+def recognised(words: Sequence[str], *, optional_deletion: bool = False) -> Network:
+    """The network of a CTM's words, in which `<ALT_BEGIN>`, `<ALT>` and `<ALT_END>` are marks, and
+    braces letters, as for sclite.
+
+    Raises:
+        NetworkError: an alternation is not closed, or is closed without being opened.
+    """
+    tokens = [_TIMED.get(word.upper(), word) for word in words]
+    return _branching(tokens, optional_deletion=optional_deletion)
+
+
+def _branching(tokens: Sequence[str | Mark], *, optional_deletion: bool) -> Network:
     network = Network()
     before = [0]
-    open_: list[tuple[list[int], list[int]]] = []  # of each "{": the arcs before, the last ones
-    for token in _TOKEN.findall(text):
-        if token == "{":
+    open_: list[tuple[list[int], list[int]]] = []  # of each BEGIN: the arcs before, the last ones
+    for token in tokens:
+        if token is Mark.BEGIN:
             open_.append((before, []))
-        elif token == "}" or (token == "/" and open_):
+        elif token is Mark.END or (token is Mark.NEXT and open_):
             if not open_:
                 raise NetworkError("'}' without '{'")
             begin, ends = open_[-1]
@@ -87,11 +116,12 @@ def parse(text: str, *, optional_deletion: bool = False) -> Network:
                 before = [network.add(Word(NULL), begin)]
             ends += before
             before = begin
-            if token == "}":
+            if token is Mark.END:
                 open_.pop()
                 before = ends
         else:
-            before = [network.add(word(token, optional_deletion=optional_deletion), before)]
+            text = token.value if isinstance(token, Mark) else token
+            before = [network.add(word(text, optional_deletion=optional_deletion), before)]
     if open_:
         raise NetworkError("'{' without '}'")
     network.ends = before

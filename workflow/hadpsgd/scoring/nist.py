@@ -9,7 +9,7 @@ from hadpsgd.corpus.stm import Segment
 from hadpsgd.errors import UserError
 from hadpsgd.scoring.align import Counts, Edit, align
 from hadpsgd.scoring.formats import TimedWord
-from hadpsgd.scoring.network import NetworkError, parse
+from hadpsgd.scoring.network import NetworkError, parse, recognised
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,17 +36,25 @@ class Sentence:
         return Counts.of(self.edits)
 
 
-def align_texts(ref: str, hyp: str, options: Options, where: object = None) -> list[Edit]:
-    """Align two transcripts, which may hold alternations.
+def align_texts(
+    ref: str, hyp: str | Sequence[str], options: Options, where: object = None
+) -> list[Edit]:
+    """Align a transcript with another, or with the words of a CTM, where braces are letters. Both
+    may hold alternations.
 
     Raises:
         UserError: an alternation is not closed.
     """
+    optional = options.optional_deletion
     try:
-        networks = [parse(t, optional_deletion=options.optional_deletion) for t in (ref, hyp)]
+        said = parse(ref, optional_deletion=optional)
+        if isinstance(hyp, str):
+            heard = parse(hyp, optional_deletion=optional)
+        else:
+            heard = recognised(hyp, optional_deletion=optional)
     except NetworkError as error:
         raise UserError(str(error), where=where) from None
-    return align(*networks, fragments=options.fragments)
+    return align(said, heard, fragments=options.fragments)
 
 
 def score_ctm(
@@ -77,7 +85,7 @@ def score_ctm(
         speaker = segment.speaker.lower()
         number = numbers[speaker] = numbers.get(speaker, -1) + 1
         name = f"{speaker}-{number:03d}"
-        edits = align_texts(segment.text, _text(mine), options, f"segment {name}")
+        edits = align_texts(segment.text, [word.word for word in mine], options, f"segment {name}")
         sentences.append(
             Sentence(name=name, speaker=speaker, edits=edits, segment=segment, words=tuple(mine))
         )
@@ -97,13 +105,6 @@ def _take(words: list[TimedWord], end: float | None) -> list[TimedWord]:
         count = upto
     taken, words[:] = words[:count], words[count:]
     return taken
-
-
-_MARKS = {"<ALT_BEGIN>": "{", "<ALT>": "/", "<ALT_END>": "}"}
-
-
-def _text(words: list[TimedWord]) -> str:
-    return " ".join(_MARKS.get(word.word.upper(), word.word) for word in words)
 
 
 def by_speaker(sentences: Iterable[Sentence]) -> dict[str, Counts]:

@@ -128,8 +128,12 @@ class TextFilter:
         text = self._filters.text(text)
         return self._ref.filter(text) if self._exists else text
 
-    def hyp(self, text: str) -> str:
-        """A hypothesis after the rules, which see its words one by one, as in a CTM."""
+    def hyp(self, text: str) -> list[str]:
+        """A hypothesis' words after the rules, as those of a CTM."""
+        words = words_of(text)
         if not self._exists:
-            return text
-        return " ".join(self._hyp.filter(word) for word in words_of(text))
+            return words
+        timed = (
+            TimedWord(file="", channel="", begin=0.0, duration=0.0, word=word) for word in words
+        )
+        return [word.word for word in glm.filter_words(self._hyp, timed)]
