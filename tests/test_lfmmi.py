@@ -238,6 +238,10 @@ def network(stage: Stage, dtype: torch.dtype = torch.float64) -> SequenceLoss:
     return SequenceLoss(blstm, hmm, priors, stage)
 
 
+LENGTHS = torch.tensor([6, 4])
+"""Frames of the minibatch's examples."""
+
+
 def minibatch() -> tuple[Tensor, Tensor]:
     torch.manual_seed(2)
     targets = torch.tensor([[0, 0, 1, 4, 4, 5], [8, 8, 2, 3, IGNORE, IGNORE]])
@@ -269,7 +273,7 @@ def test_the_loss_is_that_of_the_equation() -> None:
     hmm = den.make(SAID, model(3), tree(3), where=HERE)
     total = torch.zeros((), dtype=torch.float64)
     for example, length in enumerate((6, 4)):
-        logits = loss.model(x)[example, :length]
+        logits = loss.model(x[example : example + 1, :length])[0]
         scores = scale * (logits - torch.linspace(-3, -1, 9))
         said = scores[torch.arange(length), targets[example, :length]].sum()
         total = total + dense(hmm, scores) - said
@@ -283,12 +287,30 @@ def test_a_score_is_the_loss_and_padding_does_not_count() -> None:
     assert score.frames == 10
     assert score.loss / 10 == pytest.approx(loss(x, targets).item())
     alone = network(Stage(cross_entropy=0.0))
-    ce = cross_entropy(alone.model(x), targets)
+    ce = cross_entropy(alone.model(x, LENGTHS), targets)
     assert float(loss(x, targets)) == pytest.approx((alone(x, targets) + 0.2 * ce).item())
     logits = loss.model(x)
     other = logits.clone()
     other[1, 4:] += 5.0
     assert torch.equal(loss.mmi(logits, targets)[0], loss.mmi(other, targets)[0])
+    x[1, 4:] = 9.0  # the backward direction began there
+    assert loss.score(x, targets) == score
+
+
+def test_the_network_sees_no_padding() -> None:
+    """An example's end is the utterance's, as in decoding: losses and gradients of a minibatch are
+    those of its examples alone, weighted by their frames."""
+    stage = Stage(cross_entropy=0.3)
+    together, alone = network(stage), network(stage)
+    x, targets = minibatch()
+    loss = together(x, targets)
+    loss.backward()
+    parts = [alone(x[i : i + 1, :n], targets[i : i + 1, :n]) * n for i, n in enumerate(LENGTHS)]
+    mean = torch.stack(parts).sum() / LENGTHS.sum()
+    mean.backward()
+    assert float(loss.detach()) == pytest.approx(float(mean.detach()), rel=1e-7)
+    for one, other in zip(together.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-5, atol=1e-8)
 
 
 def test_a_share_without_examples_has_no_gradient() -> None:
@@ -308,7 +330,7 @@ def test_under_bf16_only_the_network_is_in_bf16() -> None:
     x, targets = minibatch()
     x = x.float()
     with torch.autocast("cpu", torch.bfloat16):
-        logits = criterion.model(x).float()
+        logits = criterion.model(x, LENGTHS).float()
         loss = criterion(x, targets)
         score = criterion.score(x, targets)
     loss.backward()

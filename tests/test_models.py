@@ -20,6 +20,7 @@ from hadpsgd.models import fast
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.models.build import ModelMeta, SavedShape, load_model, save_model
 from hadpsgd.models.long_input import hidden
+from hadpsgd.models.loss import IGNORE
 
 SMALL = SimpleNamespace(layers=2, cells=8, projection=6, dropout=0.0)
 
@@ -83,6 +84,19 @@ def test_padded_utterances_come_out_as_alone() -> None:
     for row, length in enumerate(lengths.tolist()):
         alone = model(x[row : row + 1, :length])[0]
         torch.testing.assert_close(together[row, :length], alone)
+
+
+def test_held_out_examples_with_padding_are_scored_as_alone() -> None:
+    """The backward direction began in the padding, which training examples have not."""
+    model, lengths = small().double(), (4, 9, 1)
+    x = torch.randn(3, 9, 5).double()
+    targets = torch.randint(11, (3, 9))
+    for row, length in enumerate(lengths):
+        targets[row, length:] = IGNORE
+    alone = [model.score(x[i : i + 1, :n], targets[i : i + 1, :n]) for i, n in enumerate(lengths)]
+    together = model.score(x, targets)
+    assert together.frames == 14 and together.correct == sum(each.correct for each in alone)
+    assert together.loss == pytest.approx(sum(each.loss for each in alone), rel=1e-6)
 
 
 def test_initial_weights_depend_on_the_seed_alone() -> None:

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hadpsgd.models import bf16_lstm, fast
-from hadpsgd.models.loss import FrameScore, linear_cross_entropy, score_frames
+from hadpsgd.models.loss import IGNORE, FrameScore, linear_cross_entropy, score_frames
 
 
 class Shape(Protocol):
@@ -126,13 +126,13 @@ class BLSTM(nn.Module):
     def hidden(self, x: Tensor, lengths: Tensor | None = None) -> Tensor:
         """Input of the output layer: [batch, frames, dim] → [batch, frames, projection].
 
-        `lengths` (frames of each utterance, any order, on the CPU) makes utterances of different
-        lengths, padded to one length, come out as each would alone.
+        `lengths` (frames of each utterance, any order) makes utterances of different lengths,
+        padded to one length, come out as each would alone; no frame of padding is seen.
         """
         x = self._without(x, self.input_dropout)
         own = self.own_layers and torch.is_autocast_enabled(x.device.type)
-        if own and not x.is_cuda:
-            states = bf16_lstm.blstm(self.lstm, x, lengths)
+        if not x.is_cuda and (own or lengths is not None):  # packed, nn.LSTM takes 3 times as long
+            states = bf16_lstm.blstm(self.lstm, x, lengths, torch.bfloat16 if own else x.dtype)
         elif own and lengths is None:
             states = fast.blstm(self.lstm, x)
         elif lengths is None:
@@ -167,5 +167,8 @@ class BLSTM(nn.Module):
 
     @torch.no_grad()
     def score(self, x: Tensor, targets: Tensor) -> FrameScore:
-        """Held-out loss and frame accuracy of a batch, as sums to add up over batches."""
-        return score_frames(self.hidden(x), self.output.weight, self.output.bias, targets)
+        """Held-out loss and frame accuracy of a batch, as sums to add up over batches; of padded
+        examples as if each stood alone."""
+        counted = targets != IGNORE
+        lengths = None if bool(counted.all()) else counted.sum(1)
+        return score_frames(self.hidden(x, lengths), self.output.weight, self.output.bias, targets)

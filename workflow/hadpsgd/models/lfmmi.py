@@ -47,7 +47,7 @@ class SequenceLoss(nn.Module):
             x: [batch, frames, input_dim].
             targets: pdf-ids [batch, frames], int64; IGNORE behind the end of an utterance.
         """
-        logits = self.model(x).to(self._log_priors[0].dtype)
+        logits = self._logits(x, targets)
         loss: Tensor = _Mmi.apply(logits, targets, self)
         if self.stage.cross_entropy:
             loss = loss + self.stage.cross_entropy * cross_entropy(logits, targets)
@@ -56,7 +56,7 @@ class SequenceLoss(nn.Module):
     @torch.no_grad()
     def score(self, x: Tensor, targets: Tensor) -> FrameScore:
         """Held-out loss and frame accuracy of a batch, as sums to add up over batches."""
-        logits = self.model(x).to(self._log_priors[0].dtype)
+        logits = self._logits(x, targets)
         counted = targets != IGNORE
         frames = int(counted.sum())
         loss, _ = self.mmi(logits, targets)
@@ -64,6 +64,13 @@ class SequenceLoss(nn.Module):
             loss = loss + self.stage.cross_entropy * cross_entropy(logits, targets)
         correct = ((logits.argmax(-1) == targets) & counted).sum()
         return FrameScore(loss=float(loss) * frames, correct=int(correct), frames=frames)
+
+    def _logits(self, x: Tensor, targets: Tensor) -> Tensor:
+        """Of each example as if it stood alone: the backward direction begins with its last frame,
+        as in decoding, not in the padding behind it."""
+        lengths = (targets != IGNORE).sum(1) if len(targets) else None
+        logits: Tensor = self.model(x, lengths)
+        return logits.to(self._log_priors[0].dtype)
 
     def mmi(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The mean loss of a frame, and its gradient with respect to the logits."""
