@@ -133,12 +133,11 @@ def aligned(ali: Path, lexicon: LangLexicon, data: DataDir) -> Iterator[tuple[st
 
 
 def differences(found: Begins, true: Begins) -> NDArray[np.float64]:
-    """Frames by which words begin too late, where as many were told as were aligned."""
+    """Frames by which words begin too late; both have as many of each utterance."""
     return np.array(
         [
             (mine - its) / _FRAME
             for name, begins in found.items()
-            if len(begins) == len(true.get(name, []))
             for mine, its in zip(begins, true[name], strict=True)
         ]
     )
