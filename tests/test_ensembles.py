@@ -14,7 +14,14 @@ from tracking_data import ERRORS, RUNS, WORDS, make_config, scored, without_mode
 
 from hadpsgd import cli
 from hadpsgd.clean.claims import check_started, keys
-from hadpsgd.config import Config, check, ensemble_keys, models_together, run_key
+from hadpsgd.config import (
+    Config,
+    check,
+    ensemble_keys,
+    keys_with_gmm,
+    models_together,
+    run_key,
+)
 from hadpsgd.config.command import resolved
 from hadpsgd.errors import UserError
 from hadpsgd.planning.cost import Machines, cost
@@ -45,10 +52,12 @@ def together(*names: str, **changes: Any) -> Config:
             {"a": ["nobody", "alone"]},
             "decoding.ensembles.a: no run or row 'nobody'; there are single, alone, single-s1",
         ),
-        ({"a": ["gmm-mono", "alone"]}, "decoding.ensembles.a: no run or row 'gmm-mono'"),
+        ({"a": ["gmm-tri", "alone"]}, "single-s3, gmm-mono"),
+        ({"a": ["gmm-mono", "alone", "gmm-mono"]}, "a: 'gmm-mono' is there twice; once is enough"),
+        ({"a": ["gmm-mono"]}, "decoding.ensembles.a: an ensemble has two or more runs, not 1"),
         ({"a": ["alone"]}, "decoding.ensembles.a: an ensemble has two or more runs, not 1"),
         ({"a": []}, "decoding.ensembles.a: an ensemble has two or more runs, not 0"),
-        ({"a": ["single", "single-s2"]}, "decoding.ensembles.a: run 'single-s2' is there twice"),
+        ({"a": ["single", "single-s2"]}, "decoding.ensembles.a: 'single-s2' is there twice"),
         ({"alone": ["single"]}, "decoding.ensembles.alone: there is a row of that name"),
         ({"gmm-mono": ["single"]}, "decoding.ensembles.gmm-mono: there is a row of that name"),
         ({"a/b": ["single"]}, "decoding.ensembles"),
@@ -87,6 +96,22 @@ def test_the_key_goes_by_weights_alone() -> None:
         assert ensemble_keys(changed)["all"] != key
 
 
+def test_the_share_of_the_gmm_is_in_the_key() -> None:
+    def key(*names: str, **decoding: Any) -> str:
+        content = {"gmm": True, "ensembles": {"all": [*names]}} | decoding
+        return ensemble_keys(check(BASE | {"training": SEEDS, "decoding": content}, "x"))["all"]
+
+    heard = key("single-s1", "single-s2", "gmm-mono")
+    assert heard == key("gmm-mono", "single-s2", "single-s1")
+    assert heard != key("single-s1", "single-s2", "gmm-mono", gmm_share=0.5)
+    alone = ensemble_keys(together("single-s1", "single-s2"))["all"]
+    assert alone == key("single-s1", "single-s2", gmm_share=0.5) != heard
+    content = {"gmm": True, "ensembles": {"all": ["alone", "gmm-mono"]}}
+    config = check(BASE | {"training": SEEDS, "decoding": content}, "x")
+    assert config.together("all") == ["alone"] and config.has_gmm("all")
+    assert keys_with_gmm(config) == [ensemble_keys(config)["all"]]
+
+
 def test_nothing_else_is_made_again() -> None:
     plain = check(BASE | {"training": SEEDS}, "x")
     assert [run_key(plain, r.id) for r in plain.training.members] == [
@@ -105,6 +130,19 @@ def test_it_is_planned(tmp_path: Path) -> None:
     wanted = {"train": 4, "decode": 9, "decode_gmm": 3, "tune": 4, "score": 12, "report": 1,
               "error_analysis": 3, "compare_errors": 2, "track_training": 4,
               "track_scores": 1, "track_beside": 3}  # fmt: skip
+    assert {rule: found.get(rule, 0) for rule in wanted} == wanted
+
+
+def test_the_gmm_of_an_ensemble_is_adapted(tmp_path: Path) -> None:
+    """Without FMLLR in the network's input, too."""
+    found = planned(
+        "config/tiny_full.yaml",
+        tmp_path,
+        "decoding={gmm: true, ensembles: {heard: [single, gmm-sat]}}",
+        "features={input: [logmel]}",
+    )
+    wanted = {"decode": 6, "decode_gmm": 3, "adapt": 3, "fmllr": 0, "tune": 3, "score": 9,
+              "error_analysis": 2, "track_beside": 2}  # fmt: skip
     assert {rule: found.get(rule, 0) for rule in wanted} == wanted
 
 

@@ -1,7 +1,8 @@
-"""An ensemble of the small workflow's two runs: its scores, its row and pages, its bundle."""
+"""Ensembles of the small workflow's two runs, and of one and the GMM-HMM: scores, rows, bundle."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import shutil
@@ -13,12 +14,17 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from numpy.typing import NDArray
+from scipy.stats import norm
 from small_workflow import Small
 
 from hadpsgd import cli
 from hadpsgd.config import beside_rows, load, models_together, run_key
+from hadpsgd.decoding.gmm import GmmScorer
 from hadpsgd.decoding.network import NetworkScorer, read_data
+from hadpsgd.decoding.with_gmm import WithGmm
 from hadpsgd.features.fusion import Fusion
+from hadpsgd.gmm import model as gmm_model
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.models.build import load_model, save_diverged, save_model
 from hadpsgd.models.long_input import hidden
@@ -28,10 +34,11 @@ pytestmark = pytest.mark.slow
 
 
 def with_both(small: Small, results: Path, file: Path, uri: str = "none") -> Path:
-    """The small workflow's config with an ensemble of its two runs, for other results."""
+    """The small workflow's config with two ensembles, for other results."""
     content = yaml.safe_load(small.config.read_text())
     runs = [run.id for run in load(small.config).training.members]
-    content["decoding"]["ensembles"] = {"both": runs}
+    ensembles = {"both": runs, "with-gmm": [runs[0], "gmm-mono"]}
+    content["decoding"] |= {"gmm": True, "ensembles": ensembles, "gmm_share": 0.3}
     content |= {"results": str(results), "tracking": {"uri": uri}}
     file.write_text(yaml.safe_dump(content))
     return file
@@ -66,8 +73,9 @@ def test_in_a_finished_workflow_nothing_is_trained_for_it(small: Small, tmp_path
     said = planned.stdout + planned.stderr
     found = {rule: int(n) for rule, n in re.findall(r"^(\w+) +(\d+)$", said, re.MULTILINE)}
     assert found.pop("total") == sum(found.values()) and found.pop("all") == 1
-    assert found == {"decode": 3, "tune": 1, "score": 3, "report": 1, "error_analysis": 1,
-                     "compare_errors": 1, "index": 1, "track": 1, "track_beside": 1}  # fmt: skip
+    assert found == {"features": 2, "decode": 6, "decode_gmm": 3, "tune": 3, "score": 9, "report": 1,
+                     "error_analysis": 2, "compare_errors": 2, "index": 1, "track": 1,
+                     "track_beside": 3}  # fmt: skip
 
 
 def test_scores_are_the_mean_of_the_networks(both: Small) -> None:
@@ -98,6 +106,95 @@ def test_scores_are_the_mean_of_the_networks(both: Small) -> None:
     found = scorer()(name)[:]
     assert np.abs(alone[0] - alone[1]).max() > 0.1
     np.testing.assert_allclose(found, (alone[0] + alone[1]) / 2, atol=1e-4)
+
+
+def by_numpy(folder: Path, features: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Log-likelihoods [frames, pdfs] of diagonal mixtures, Gaussian by Gaussian."""
+    mixtures = gmm_model.read(folder / "final.mdl").mixtures
+    found = np.full((len(features), mixtures.num_pdfs), -np.inf)
+    for n, pdf in enumerate(mixtures.pdf_of):
+        spread = np.sqrt(mixtures.variances[n])
+        each = norm.logpdf(features, mixtures.means[n], spread).sum(1) + np.log(mixtures.weights[n])
+        found[:, pdf] = np.logaddexp(found[:, pdf], each)
+    return found
+
+
+def test_scores_with_the_gmm_are_shares_of_both(both: Small) -> None:
+    """Against densities of SciPy."""
+    config, out = load(both.config), both.out
+    name, (run, _) = "swb", [run_key(config, r.id) for r in config.training.members]
+    data, ali = out / "corpus/data" / name, out / "ali/train"
+    networks = NetworkScorer(
+        config=config,
+        models=(out / "runs" / run / "final.pt",),
+        data=data,
+        streams=out / "feats",
+    )
+    gmm = GmmScorer(folder=ali, data=data, feats=out / "feats/mfcc" / name)
+    scorer = WithGmm(networks=networks, gmm=gmm, gmm_share=0.3)
+    assert scorer.utterances() == networks.utterances()
+    utterance = scorer.utterances()[0]
+    dense = by_numpy(ali, gmm.features(39)[utterance].astype(np.float64))
+    alone = networks()(utterance)[:].astype(np.float64)
+    found = scorer()(utterance)[:]
+    np.testing.assert_allclose(found, 0.7 * alone + 0.3 * dense, atol=2e-3)
+    assert np.abs(found - alone).max() > 1
+
+
+def test_the_gmm_of_other_states_is_refused(both: Small, tmp_path: Path) -> None:
+    config, out = load(both.config), both.out
+    run = out / "runs" / run_key(config, config.training.members[0].id) / "final.pt"
+    _, meta = load_model(run)
+    more = BLSTM(config.model, input_dim=meta.input_dim, num_pdfs=meta.num_pdfs + 1)
+    priors = torch.full((meta.num_pdfs + 1,), 1 / (meta.num_pdfs + 1)).log()
+    other = replace(meta, num_pdfs=meta.num_pdfs + 1, log_priors=priors)
+    save_model(tmp_path / "o.pt", more, other)
+    told = {
+        ("--model", str(tmp_path / "o.pt"), "--gmm", str(out / "ali/train"),
+         "--gmm-feats", str(out / "feats/mfcc")): "pdf-ids, and the networks have",
+        ("--model", str(run), "--gmm", str(out / "ali/train")): "--gmm needs --gmm-feats",
+        ("--model", str(run), "--gmm-feats", str(out / "feats/mfcc")): "are of --gmm",
+        ("--model", str(run), "--gmm", str(tmp_path), "--gmm-feats",
+         str(out / "feats/mfcc")): "final.mdl",
+    }  # fmt: skip
+    for arguments, what in told.items():
+        ran = both.command(
+            *("hadpsgd", "decode", *arguments, "--graph", str(out / "graph")),
+            *("--data", str(out / "corpus/data/swb"), "--config", str(both.config)),
+            *("--streams", str(out / "feats"), "--out", str(tmp_path / "d")),
+        )
+        assert ran.returncode == 2 and what in ran.stderr, ran.stderr
+        assert "Traceback" not in ran.stderr
+
+
+def test_the_gmm_is_in_what_the_workflow_decoded(both: Small, tmp_path: Path) -> None:
+    """Its lattices are those of the command by hand with the share of the config, to the byte."""
+    config, out = load(both.config), both.out
+    key = beside_rows(config)["with-gmm"]
+    [run] = models_together(config)[key]
+    ran = both.command(
+        *("hadpsgd", "decode", "--config", str(both.config), "--graph", str(out / "graph")),
+        *("--model", str(out / "runs" / run / "final.pt"), "--data", str(out / "corpus/data/ch")),
+        *("--streams", str(out / "feats"), "--out", str(tmp_path / "d")),
+        *("--gmm", str(out / "ali/train"), "--gmm-feats", str(out / "feats/mfcc")),
+    )
+    assert ran.returncode == 0, ran.stderr
+    made = gzip.decompress((out / "decode" / key / "ch/lat.1.gz").read_bytes())
+    assert gzip.decompress((tmp_path / "d/lat.1.gz").read_bytes()) == made
+    assert gzip.decompress((out / "decode" / run / "ch/lat.1.gz").read_bytes()) != made
+    assert re.search(
+        r"^\| with-gmm +\| 1 run and GMM together ", (out / "wer.md").read_text(), re.M
+    )
+    assert (out / "errors" / key / "index.html").is_file()
+
+
+def test_an_ensemble_with_the_gmm_is_not_exported(
+    both: Small, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = beside_rows(load(both.config))["with-gmm"]
+    assert cli.main(["export", key, "--results", str(both.results),
+                     "--out", str(tmp_path / "bundle")]) == 2  # fmt: skip
+    assert "has the GMM-HMM among its models, which no bundle holds" in capsys.readouterr().err
 
 
 def test_networks_of_other_alignments_are_refused(both: Small, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hadpsgd.config import (
     examples_of,
     ivector_transform,
     label_folder,
+    keys_with_gmm,
     models_together,
     neural_gpus,
     one_gpu,
@@ -64,6 +65,7 @@ PERTURBED = ["train_perturbed"] if CONFIG.corpus.versions > 1 else []
 RUNS = [run_key(CONFIG, run.id) for run in CONFIG.training.members]
 DECODED = [run_key(CONFIG, run.id) for run in CONFIG.training.members if run.decode]
 TOGETHER = models_together(CONFIG)  # ensembles by key, and the keys of their runs
+WITH_GMM = keys_with_gmm(CONFIG)  # those of them that have the GMM-HMM, too
 BESIDE = [*beside_rows(CONFIG).values()]  # scored beside the runs: these, the GMM-HMM
 ANALYSED = [*DECODED, *TOGETHER]  # decoded by networks; there are pages of their errors
 # What reports of all runs have in rows, in order: another grouping changes neither runs nor keys.
@@ -119,6 +121,32 @@ def models_of(wildcards) -> list[str]:
     """The network of a run, or those of an ensemble."""
     runs = TOGETHER.get(wildcards.run, [wildcards.run])
     return [f"{OUT}/runs/{run}/final.pt" for run in runs]
+
+
+def gmm_of(*sets: str):
+    """What an ensemble that has the GMM-HMM needs of it for these sets."""
+
+    def paths(wildcards) -> list[str]:
+        if wildcards.run not in WITH_GMM:
+            return []
+        names = [name.format(**wildcards) for name in sets]
+        adapted = names if CONFIG.alignment.kind == "sat" else []
+        return [
+            f"{OUT}/ali/train",
+            *(f"{OUT}/feats/mfcc/{name}" for name in names),
+            *(f"{OUT}/fmllr/{name}/trans" for name in adapted),
+        ]
+
+    return paths
+
+
+def gmm_option(wildcards: object, output: object) -> str:
+    # a function of `output`, as `config_file`: an ensemble's name says whether it has the GMM-HMM
+    if wildcards.run not in WITH_GMM:
+        return ""
+    trans = ["--gmm-trans", f"{OUT}/fmllr"] if CONFIG.alignment.kind == "sat" else []
+    words = ["--gmm", f"{OUT}/ali/train", "--gmm-feats", f"{OUT}/feats/mfcc", *trans]
+    return " ".join(map(quote, words))
 
 
 def models_before(run: str) -> list[str]:

@@ -6,6 +6,7 @@ rule decode:
         streams=expand(
             f"{OUT}/feats/{{stream}}/{{{{set}}}}", stream=CONFIG.features.input
         ),
+        gmm=gmm_of("{set}"),
     output:
         directory(f"{OUT}/decode/{{run}}/{{set}}"),
     log:
@@ -26,9 +27,10 @@ rule decode:
         config=config_file,
         depends=DEPENDS["decode"],
         streams=lambda wildcards, input: Path(input.streams[0]).parents[1],
+        gmm=gmm_option,
     shell:
         "hadpsgd decode --config {params.config:q} --model {input.model:q} --graph {input.graph:q}"
-        " --data {input.data:q} --streams {params.streams:q} --out {output:q} --jobs {threads} 2> {log:q}"
+        " --data {input.data:q} --streams {params.streams:q} {params.gmm} --out {output:q} --jobs {threads} 2> {log:q}"
 
 
 # The GMM-HMM beside the runs, on features of its own; adapted ones where it is trained on them.

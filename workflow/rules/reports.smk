@@ -54,6 +54,7 @@ rule error_analysis:
             stream=CONFIG.features.input,
             set=CONFIG.tests,
         ),
+        gmm=gmm_of(*CONFIG.tests),
         decode=expand(f"{OUT}/decode/{{{{run}}}}/{{set}}", set=CONFIG.tests),
         tuned=f"{OUT}/score/{{run}}/tuned.json",
         score=expand(f"{OUT}/score/{{{{run}}}}/{{set}}", set=CONFIG.tests),
@@ -78,11 +79,12 @@ rule error_analysis:
         streams=lambda wildcards, input: Path(input.streams[0]).parents[1],
         decode=lambda wildcards, input: Path(input.decode[0]).parent,
         score=subpath(input.tuned, parent=True),
+        gmm=gmm_option,
     shell:
         "hadpsgd error-analysis --config {params.config:q} --model {input.model:q}"
         " --graph {input.graph:q} --data {params.data:q} --streams {params.streams:q}"
-        " --decode {params.decode:q} --score {params.score:q} --out {output:q} --jobs {threads}"
-        " 2> {log:q}"
+        " --decode {params.decode:q} --score {params.score:q} {params.gmm} --out {output:q}"
+        " --jobs {threads} 2> {log:q}"
 
 
 # Every run's errors beside those of the first one.

@@ -3,6 +3,7 @@
 from hadpsgd.config.beside import (
     beside_rows,
     ensemble_keys,
+    keys_with_gmm,
     models_together,
     start_fingerprint,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "examples_of",
     "fingerprint",
     "ivector_transform",
+    "keys_with_gmm",
     "label_folder",
     "load",
     "models_together",

@@ -10,14 +10,22 @@ from hadpsgd.config.stages import KEY_DIGITS, run_key
 def models_together(config: Config) -> dict[str, list[str]]:
     """By key of an ensemble the keys of its runs, in the order in which their scores are added.
 
-    A hash of what decides its runs' weights is in its key, not their names or order.
+    A hash of what decides its runs' weights is in its key, not their names or order; and the share
+    of the GMM-HMM, where that is one of them.
     """
     found = {}
     for row in config.decoding.ensembles:
         runs = sorted((run_key(config, run) for run in config.together(row)), key=_weights)
-        weights = [_weights(run) for run in runs]
-        found[f"{row}-{fingerprint(weights)[:KEY_DIGITS]}"] = runs
+        decide: list[object] = [_weights(run) for run in runs]
+        if config.has_gmm(row):
+            decide.append({"gmm": config.decoding.gmm_share})
+        found[f"{row}-{fingerprint(decide)[:KEY_DIGITS]}"] = runs
     return found
+
+
+def keys_with_gmm(config: Config) -> list[str]:
+    """Keys of the ensembles that have the GMM-HMM among them."""
+    return [key for row, key in ensemble_keys(config).items() if config.has_gmm(row)]
 
 
 def ensemble_keys(config: Config) -> dict[str, str]:

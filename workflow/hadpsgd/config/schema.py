@@ -96,20 +96,24 @@ class Config(Section):
     @model_validator(mode="after")
     def _ensembles_of_runs(self) -> Config:
         runs_and_rows = dict.fromkeys([*self.training.rows, *self.training.by_id])
+        beside = dict.fromkeys([*runs_and_rows, *filter(None, [self.gmm_row])])
         for name, listed in self.decoding.ensembles.items():
             where = f"decoding.ensembles.{name}"
             if name in (*runs_and_rows, self.gmm_row):
                 raise ValueError(f"{where}: there is a row of that name; give it another one")
             for each in listed:
-                if each not in runs_and_rows:
+                if each not in beside:
                     raise ValueError(
-                        f"{where}: no run or row '{each}'; there are {', '.join(runs_and_rows)}"
+                        f"{where}: no run or row '{each}'; there are {', '.join(beside)}"
                     )
             runs = self.together(name)
-            if twice := next((run for run in runs if runs.count(run) > 1), ""):
-                raise ValueError(f"{where}: run '{twice}' is there twice; once is enough")
-            if len(runs) < 2:
-                raise ValueError(f"{where}: an ensemble has two or more runs, not {len(runs)}")
+            members = [*runs, *(each for each in listed if each == self.gmm_row)]
+            if twice := next((each for each in members if members.count(each) > 1), ""):
+                raise ValueError(f"{where}: '{twice}' is there twice; once is enough")
+            if len(members) < 2:
+                raise ValueError(f"{where}: an ensemble has two or more runs, not {len(members)}")
+            if not runs:
+                raise ValueError(f"{where}: an ensemble has a network; add a run")
         return self
 
     @model_validator(mode="after")
@@ -201,8 +205,13 @@ class Config(Section):
         return [
             run
             for name in self.decoding.ensembles[ensemble]
+            if name != self.gmm_row
             for run in ([each.id for each in rows[name]] if name in rows else [name])
         ]
+
+    def has_gmm(self, ensemble: str) -> bool:
+        """Whether the GMM-HMM is one of `decoding.ensembles`."""
+        return self.gmm_row in self.decoding.ensembles[ensemble]
 
     @property
     def adapts_speakers(self) -> bool:

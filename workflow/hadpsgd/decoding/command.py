@@ -1,4 +1,5 @@
-"""`hadpsgd decode`: lattices of a data set from a trained network, or several together."""
+"""`hadpsgd decode`: lattices of a data set from a trained network, or several together; with
+--gmm from the GMM-HMM, too."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from hadpsgd.decoding.network import (
     why_any_diverged,
 )
 from hadpsgd.decoding.search import Searcher
+from hadpsgd.decoding.with_gmm import add_gmm, with_gmm
 from hadpsgd.parallel import add_jobs
 
 
@@ -25,6 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, required=True, help="Kaldi data directory of the set")
     parser.add_argument("--streams", type=Path, required=True, help="folder of <stream>/<set>/")
     parser.add_argument("--out", type=Path, required=True, help="folder of lattices to write")
+    add_gmm(parser)
     add_jobs(parser)
     add_device(parser)
 
@@ -36,13 +39,14 @@ def run(args: argparse.Namespace) -> int:
     settings = config.load(args.config)
     options = settings.decoding
     searcher = Searcher(args.graph, options)
-    scorer = NetworkScorer(
+    networks = NetworkScorer(
         config=settings,
         models=tuple(args.model),
         data=args.data,
         streams=args.streams,
         device=args.device,
     )
+    scorer = with_gmm(networks, args, settings)
     scorer.share()
     work = Work(searcher=searcher, make_scorer=scorer)
     limit = options.max_failed.of(args.data.name)

@@ -265,7 +265,7 @@ def _check(tally: Tally, max_failed: float, out: Path) -> None:
 
 
 def _report(searcher: Searcher, tally: Tally, seconds: float, jobs: int) -> dict[str, Any]:
-    options = searcher.options.model_dump(mode="json", exclude={"ensembles"})
+    options = searcher.options.model_dump(mode="json", exclude={"ensembles", "gmm_share"})
     speech = max(tally.frames * FRAME_SHIFT, 1e-9)
     return {
         "utterances": tally.utterances,

@@ -18,6 +18,7 @@ from hadpsgd.decoding.network import (
     why_any_diverged,
 )
 from hadpsgd.decoding.reference import ReferenceGraph
+from hadpsgd.decoding.with_gmm import add_gmm, with_gmm
 from hadpsgd.files import atomic_folder
 from hadpsgd.numeric import real, whole
 from hadpsgd.parallel import add_jobs
@@ -56,6 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=MINUTES,
         help="audio of each set that the page has: of confusions, then of the worst sentences",
     )
+    add_gmm(parser)
     add_jobs(parser)
     add_device(parser)
     parser.add_argument("--out", type=Path, required=True, help="folder of the page to write")
@@ -108,13 +110,14 @@ def _set(
     scaling = read_tuned(args.score / "tuned.json").scaling(words)
     utterances = utterances_of(scored, data)
     wrong = [utterances[s.name] for s in scored if s.counts.errors and s.name in utterances]
-    scorer = NetworkScorer(
+    networks = NetworkScorer(
         config=config,
         models=tuple(args.model),
         data=args.data / name,
         streams=args.streams,
         device=args.device,
     )
+    scorer = with_gmm(networks, args, config)
     scorer.share()
     there = set(scorer.utterances())
     decode = args.decode / name

@@ -42,8 +42,8 @@ class ResultRow:
     """Of its training; of several runs their mean, None where nothing is known."""
     name: str = ""
     """Of a row of several and of what is decoded beside the runs; a run is called by its id."""
-    together: int = 0
-    """Runs of an ensemble."""
+    together: str = ""
+    """Of an ensemble, what is decoded together: `3 runs`, `3 runs and GMM`."""
     members: tuple[ResultRow, ...] = ()
     """The runs of a row that has seeds."""
     rates: dict[str, list[float]] = field(default_factory=dict)
@@ -56,9 +56,9 @@ class ResultRow:
 
     @property
     def strategy(self) -> str:
-        """Its strategy, and whether its time is virtual; of an ensemble how many runs it has."""
+        """Its strategy, and whether its time is virtual; of an ensemble what it is made of."""
         if self.together:
-            return f"{self.together} runs together"
+            return f"{self.together} together"
         return self.run.strategy + ", virtual time" * self.simulated if self.run else MISSING
 
     @property
@@ -134,10 +134,18 @@ def of_beside(results: Sequence[Beside], tracked: Sequence[Tracked]) -> list[Res
             penalty=number(result.tuned.get("word_penalty")),
             mlflow=ids.get(result.name) or NOT_UPLOADED,
             name=result.name,
-            together=len(result.runs),
+            together=_together(result),
         )
         for result in results
     ]
+
+
+def _together(result: Beside) -> str:
+    """Of the GMM-HMM alone nothing."""
+    if not result.runs:
+        return ""
+    runs = f"{len(result.runs)} run{'s' * (len(result.runs) > 1)}"
+    return f"{runs} and GMM" if result.gmm else runs
 
 
 def fold(config: Config, rows: Sequence[ResultRow]) -> list[ResultRow]:

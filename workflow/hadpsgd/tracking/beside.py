@@ -25,7 +25,20 @@ class Beside(Result):
     """The GMM-HMM, or an ensemble of runs."""
 
     runs: tuple[str, ...] = ()
-    """Ids of the runs that are decoded together; none of the GMM-HMM."""
+    """Ids of the runs that are decoded together; none of the GMM-HMM alone."""
+    gmm: str = ""
+    """Name of the GMM-HMM's row, where it is this one or one of them."""
+
+    @property
+    def members(self) -> list[str]:
+        """The runs, and the GMM-HMM, by the names of their rows."""
+        return [*self.runs, *filter(None, [self.gmm])]
+
+    @property
+    def together(self) -> str:
+        """Of an ensemble: `runs a, b together`, `run a and gmm-sat together`."""
+        runs = f"run{'s' * (len(self.runs) > 1)} {', '.join(self.runs)}"
+        return f"{runs}{' and ' * bool(self.gmm)}{self.gmm} together"
 
     @property
     def kind(self) -> str:
@@ -40,9 +53,11 @@ def read_beside(config: Config, unfinished: Collection[str] = ()) -> list[Beside
     found = []
     for row, key in beside_rows(config).items():
         runs = config.together(row) if row in ensembles else []
+        gmm = config.gmm_row if not runs or config.has_gmm(row) else ""
         folders = {run: base / "runs" / run_key(config, run) for run in runs}
         trained, failed = _ended(folders) if runs else (_gmm(base), {})
-        models = [folder / SUMMARY for folder in folders.values()] or [base / "ali" / "train"]
+        models = [folder / SUMMARY for folder in folders.values()]
+        models += [base / "ali" / "train"] if gmm else []
         scores = (
             scores_of(base, key, sets(config), models=models, unfinished=unfinished)
             if trained and "diverged" not in trained
@@ -63,6 +78,7 @@ def read_beside(config: Config, unfinished: Collection[str] = ()) -> list[Beside
                 state=state,
                 why=why,
                 runs=tuple(runs),
+                gmm=gmm,
             )
         )
     return found

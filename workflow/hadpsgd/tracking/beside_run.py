@@ -28,7 +28,9 @@ def events(config: Config, result: Beside, who: Identity) -> Iterator[Event]:
     del settings["decoding"]["ensembles"]  # of all: this one's runs are below
     settings["tuned"] = scoring_run.chosen(result)
     if result.runs:
-        settings["together"] = sorted(result.runs)
+        settings["together"] = sorted(result.members)
+    if not (result.runs and result.gmm):
+        del settings["decoding"]["gmm_share"]
     yield Params(values=dict(training_run.flatten(settings)))
     found = _provenance(config, result, time_ms)
     yield from datasets.trained_on(config, found["data"])
@@ -51,7 +53,7 @@ def without_scores(config: Config, result: Beside, who: Identity) -> Iterator[Ev
 
 def description(config: Config, result: Beside, *, table: str) -> str:
     """What MLflow shows above its page."""
-    what = f"runs {', '.join(result.runs)} together, of" if result.runs else "the GMM-HMM of"
+    what = f"{result.together}, of" if result.runs else "the GMM-HMM of"
     return f"`{result.name}`: {what} config `{config.name}`.\n\n{table}"
 
 

@@ -53,7 +53,8 @@ def events(config: Config, training_key: str, result: RunResult) -> Iterator[Eve
         user=training_run.user(),
     )
     settings = config.model_dump(mode="json", include=set(_SECTIONS)) | {"tuned": chosen(result)}
-    del settings["decoding"]["ensembles"]
+    for name in ("ensembles", "gmm_share"):  # in which it may be: that decides nothing of it
+        del settings["decoding"][name]
     yield Params(values=dict(training_run.flatten(settings)))
     hashes = {f"{name}_hash": fingerprint([getattr(config, name)]) for name in _SECTIONS}
     base = training_run.tags(config, result.run.id)

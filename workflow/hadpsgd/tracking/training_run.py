@@ -34,7 +34,8 @@ def parameters(config: Config, run_id: str) -> dict[str, str]:
     learners work together under `run.`."""
     settings = settings_of(config, run_id)
     values = config.model_dump(mode="json", exclude={"results", "tracking", "site"})
-    del values["decoding"]["ensembles"]  # in which it may be: that decides nothing of it
+    for name in ("ensembles", "gmm_share"):  # in which it may be: that decides nothing of it
+        del values["decoding"][name]
     values["model"] = settings.model.model_dump(mode="json")
     values["training"] = settings.training.model_dump(mode="json")
     values["run"] = settings.run.together.model_dump(mode="json", exclude={"name"})

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hadpsgd import config as configs
 from hadpsgd import run_folder
-from hadpsgd.config import Config, models_together
+from hadpsgd.config import Config, keys_with_gmm, models_together
 from hadpsgd.errors import UserError
 from hadpsgd.scoring.bundle.export import Run
 
@@ -50,6 +50,11 @@ def _ensembles(name: str, results: Path) -> Iterator[Run]:
         if scored.parent.name == "score":
             out, key = scored.parents[1], scored.name
             if config := _config_of(out, key):
+                if key in keys_with_gmm(config):
+                    raise UserError(
+                        f"'{key}' has the GMM-HMM among its models, which no bundle holds",
+                        fix="Export an ensemble of networks alone, or one run",
+                    )
                 runs = models_together(config)[key]
                 folders = tuple(out / "runs" / run for run in runs)
                 yield Run(out=out, key=key, config=config, folders=folders)

@@ -115,7 +115,7 @@ def recognition(config: Config) -> dict[str, Any]:
         "corpus": {"kind": "builtin"},
         "features": features,
         "decoding": config.decoding.model_dump(
-            mode="json", exclude={"max_failed", "gmm", "ensembles"}
+            mode="json", exclude={"max_failed", "gmm", "gmm_share", "ensembles"}
         ),
         "scoring": config.scoring.model_dump(mode="json", exclude={"acronym_map"}),
     }
