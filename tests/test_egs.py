@@ -340,7 +340,7 @@ def test_another_tempo_follows_curves(length: int, tempo: float, seed: int) -> N
     found = Tempo(frames=length, tempo=tempo).stretched(features)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, features if tempo == 1.0 else exact, atol=1e-5)
-    parabola = (np.arange(length, dtype=np.float32)[:, None] / length) ** 2
+    parabola = np.square(np.arange(length)[:, None] / length).astype(np.float32)
     inside = (places >= 1) & (places <= length - 2)
     bent = Tempo(frames=length, tempo=tempo).stretched(parabola)[:, 0]
     np.testing.assert_allclose(bent[inside], (places[inside] / length) ** 2, atol=1e-6)
