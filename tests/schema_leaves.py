@@ -61,6 +61,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "features": {"input": _ALL},
         "training": {"stages": [{"criterion": "lfmmi"}]},
         "lm": {"neural": {}},
+        "decoding": {"gmm": True, "ensembles": {"both": ["single", "gmm-sat"]}},
     },
     "kaldi": {
         "corpus": _KALDI | _PARTS | {"case": "lower"},

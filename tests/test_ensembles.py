@@ -54,7 +54,7 @@ def together(*names: str, **changes: Any) -> Config:
         ),
         ({"a": ["gmm-tri", "alone"]}, "single-s3, gmm-mono"),
         ({"a": ["gmm-mono", "alone", "gmm-mono"]}, "a: 'gmm-mono' is there twice; once is enough"),
-        ({"a": ["gmm-mono"]}, "decoding.ensembles.a: an ensemble has two or more runs, not 1"),
+        ({"a": ["gmm-mono"]}, "decoding.ensembles.a: the GMM-HMM alone is no ensemble; add a run"),
         ({"a": ["alone"]}, "decoding.ensembles.a: an ensemble has two or more runs, not 1"),
         ({"a": []}, "decoding.ensembles.a: an ensemble has two or more runs, not 0"),
         ({"a": ["single", "single-s2"]}, "decoding.ensembles.a: 'single-s2' is there twice"),
@@ -68,6 +68,25 @@ def test_what_is_no_ensemble_is_refused(ensembles: dict[str, list[str]], told: s
     content = {"training": SEEDS, "decoding": {"gmm": True, "ensembles": ensembles}}
     with pytest.raises(UserError, match=re.escape(told)):
         check(BASE | content, "x")
+
+
+@pytest.mark.parametrize(
+    ("decoding", "told"),
+    [
+        (
+            {"ensembles": {"a": ["alone", "gmm-mono"]}},
+            "single-s3; with decoding.gmm: true that one, too",
+        ),
+        ({"gmm": True, "gmm_share": 0.3}, "decoding.gmm_share: no ensemble has the GMM-HMM"),
+        (
+            {"gmm_share": 0.3, "ensembles": {"a": ["single"]}},
+            "decoding.gmm_share: no ensemble has the GMM-HMM; leave it out",
+        ),
+    ],
+)
+def test_a_gmm_that_is_not_there_is_refused(decoding: dict[str, Any], told: str) -> None:
+    with pytest.raises(UserError, match=re.escape(told)):
+        check(BASE | {"training": SEEDS, "decoding": decoding}, "x")
 
 
 def test_a_row_of_seeds_stands_for_its_runs() -> None:
@@ -104,8 +123,7 @@ def test_the_share_of_the_gmm_is_in_the_key() -> None:
     heard = key("single-s1", "single-s2", "gmm-mono")
     assert heard == key("gmm-mono", "single-s2", "single-s1")
     assert heard != key("single-s1", "single-s2", "gmm-mono", gmm_share=0.5)
-    alone = ensemble_keys(together("single-s1", "single-s2"))["all"]
-    assert alone == key("single-s1", "single-s2", gmm_share=0.5) != heard
+    assert heard != ensemble_keys(together("single-s1", "single-s2"))["all"]
     content = {"gmm": True, "ensembles": {"all": ["alone", "gmm-mono"]}}
     config = check(BASE | {"training": SEEDS, "decoding": content}, "x")
     assert config.together("all") == ["alone"] and config.has_gmm("all")
@@ -219,6 +237,16 @@ def test_no_setting_is_compared_with_those_that_an_ensemble_lacks(tmp_path: Path
     shown = compare.page([*runs, *compare.find("both", config)])
     assert shown.startswith(f"{settings}\n\n")
     assert "No setting differs." in compare.page([runs[0], *compare.find("both", config)])
+
+
+def test_the_gmm_and_its_share_are_in_the_comparison(tmp_path: Path) -> None:
+    heard = {"gmm": True, "gmm_share": 0.3, "ensembles": {"both": ["single", "gmm-mono"]}}
+    config = finished(tmp_path, heard)
+    (tmp_path / "demo/ali/train").mkdir(parents=True)
+    shown = compare.page([*compare.find("single", config), *compare.find("both", config)])
+    assert "single, gmm-mono" in shown and re.search(r"gmm_share .* 0\.3 ", shown)
+    write(Findings.of(config), tmp_path / "demo/wer.md")
+    assert "| 1 run and GMM together " in (tmp_path / "demo/wer.md").read_text()
 
 
 def write_file(config: Config, folder: Path) -> Path:

@@ -167,6 +167,25 @@ def test_the_gmm_of_other_states_is_refused(both: Small, tmp_path: Path) -> None
         assert "Traceback" not in ran.stderr
 
 
+def test_the_gmm_of_another_tree_is_refused(both: Small, tmp_path: Path) -> None:
+    """With as many states: two of them have changed places."""
+    config, out = load(both.config), both.out
+    shutil.copytree(out / "ali/train", tmp_path / "ali")
+    found = gmm_model.read(tmp_path / "ali/final.mdl")
+    tuples = found.transitions.tuples.copy()
+    tuples[[0, 1], 2:] = tuples[[1, 0], 2:]
+    other = replace(found, transitions=replace(found.transitions, tuples=tuples))
+    (tmp_path / "ali/final.mdl").write_bytes(gmm_model.content(other))
+    run = out / "runs" / run_key(config, config.training.members[0].id) / "final.pt"
+    ran = both.command(
+        *("hadpsgd", "decode", "--config", str(both.config), "--model", str(run)),
+        *("--graph", str(out / "graph"), "--data", str(out / "corpus/data/swb")),
+        *("--streams", str(out / "feats"), "--out", str(tmp_path / "d")),
+        *("--gmm", str(tmp_path / "ali"), "--gmm-feats", str(out / "feats/mfcc")),
+    )
+    assert ran.returncode == 2 and "other states than those of" in ran.stderr, ran.stderr
+
+
 def test_the_gmm_is_in_what_the_workflow_decoded(both: Small, tmp_path: Path) -> None:
     """Its lattices are those of the command by hand with the share of the config, to the byte."""
     config, out = load(both.config), both.out
@@ -185,6 +204,8 @@ def test_the_gmm_is_in_what_the_workflow_decoded(both: Small, tmp_path: Path) ->
     assert re.search(
         r"^\| with-gmm +\| 1 run and GMM together ", (out / "wer.md").read_text(), re.M
     )
+    assert json.loads((tmp_path / "d/decode.json").read_text())["gmm_share"] == 0.3
+    assert "gmm_share" not in (out / "decode" / run / "ch/decode.json").read_text()
     assert (out / "errors" / key / "index.html").is_file()
 
 

@@ -160,8 +160,8 @@ class Decoding(Section):
     GMM-HMM's count, too. Nothing is trained for it. Each is a row of the tables beside the runs
     (docs/decoding.md)."""
     gmm_share: float = Field(0.2, gt=0, lt=1, json_schema_extra=DECIDES_NOTHING)
-    """Share of the GMM-HMM's log-likelihoods in those of an ensemble that has it; the rest is the
-    networks' mean."""
+    """Share of the GMM-HMM's log-likelihoods in those of an ensemble that has it, which it gives
+    another folder; the rest is the networks' mean."""
     max_failed: Limits = Field(Limits({"default": 0.05}), json_schema_extra=DECIDES_NOTHING)
     """Share of utterances that may have no path at all; more stops the run. By set:
     {default: 0.05, ch: 0.2}."""

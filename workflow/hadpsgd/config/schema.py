@@ -103,17 +103,22 @@ class Config(Section):
                 raise ValueError(f"{where}: there is a row of that name; give it another one")
             for each in listed:
                 if each not in beside:
+                    off = each == f"gmm-{self.alignment.kind}" and not self.decoding.gmm
                     raise ValueError(
                         f"{where}: no run or row '{each}'; there are {', '.join(beside)}"
+                        + "; with decoding.gmm: true that one, too" * off
                     )
             runs = self.together(name)
             members = [*runs, *(each for each in listed if each == self.gmm_row)]
             if twice := next((each for each in members if members.count(each) > 1), ""):
                 raise ValueError(f"{where}: '{twice}' is there twice; once is enough")
+            if members and not runs:
+                raise ValueError(f"{where}: the GMM-HMM alone is no ensemble; add a run")
             if len(members) < 2:
                 raise ValueError(f"{where}: an ensemble has two or more runs, not {len(members)}")
-            if not runs:
-                raise ValueError(f"{where}: an ensemble has a network; add a run")
+        if not any(map(self.has_gmm, self.decoding.ensembles)):
+            for key in off_default(self.decoding, "gmm_share"):
+                raise ValueError(f"decoding.{key}: no ensemble has the GMM-HMM; leave it out")
         return self
 
     @model_validator(mode="after")

@@ -15,7 +15,7 @@ from hadpsgd.decoding.network import (
     why_any_diverged,
 )
 from hadpsgd.decoding.search import Searcher
-from hadpsgd.decoding.with_gmm import add_gmm, with_gmm
+from hadpsgd.decoding.with_gmm import WithGmm, add_gmm, with_gmm
 from hadpsgd.parallel import add_jobs
 
 
@@ -48,7 +48,8 @@ def run(args: argparse.Namespace) -> int:
     )
     scorer = with_gmm(networks, args, settings)
     scorer.share()
-    work = Work(searcher=searcher, make_scorer=scorer)
+    noted = {"gmm_share": scorer.gmm_share} if isinstance(scorer, WithGmm) else {}
+    work = Work(searcher=searcher, make_scorer=scorer, noted=noted)
     limit = options.max_failed.of(args.data.name)
     decode(work, scorer.utterances(), args.out, jobs=args.jobs, max_failed=limit)
     return 0

@@ -63,6 +63,8 @@ class Work:
     """Utterances that each process searches at a time."""
     room: int = _SCORES
     """Bytes of scores in each process at a time; those of one utterance may be more."""
+    noted: Mapping[str, Any] = field(default_factory=dict)
+    """What else decode.json says of the models."""
 
     def __call__(self) -> Callable[[Sequence[str]], Batch]:
         """The function that decodes utterances."""
@@ -188,7 +190,7 @@ def decode(
                 progress.add(sum(map(len, dealt_out)))
                 if told is not None:
                     told(sum(map(len, dealt_out)))
-        report = _report(work.searcher, tally, time.monotonic() - began, jobs)
+        report = _report(work, tally, time.monotonic() - began, jobs)
         _check(tally, max_failed, out)
         (folder / "num_jobs").write_text("1\n")
         (folder / "decode.json").write_text(json.dumps(report, indent=2) + "\n")
@@ -264,8 +266,8 @@ def _check(tally: Tally, max_failed: float, out: Path) -> None:
     )
 
 
-def _report(searcher: Searcher, tally: Tally, seconds: float, jobs: int) -> dict[str, Any]:
-    options = searcher.options.model_dump(mode="json", exclude={"ensembles", "gmm_share"})
+def _report(work: Work, tally: Tally, seconds: float, jobs: int) -> dict[str, Any]:
+    options = work.searcher.options.model_dump(mode="json", exclude={"ensembles", "gmm_share"})
     speech = max(tally.frames * FRAME_SHIFT, 1e-9)
     return {
         "utterances": tally.utterances,
@@ -278,6 +280,7 @@ def _report(searcher: Searcher, tally: Tally, seconds: float, jobs: int) -> dict
         "real_time_factor": round(seconds * jobs / speech, 5),
         "search_real_time_factor": round(tally.search / speech, 5),
         "scoring_real_time_factor": round(tally.scoring / speech, 5),
+        **work.noted,
         "options": options,
     }
 

@@ -20,6 +20,8 @@ from hadpsgd.decoding.gmm import GmmScorer
 from hadpsgd.decoding.network import NetworkScorer
 from hadpsgd.decoding.scores import Scores, scores_of
 from hadpsgd.errors import UserError
+from hadpsgd.gmm import model as gmm_model
+from hadpsgd.graph.transitions import Transitions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +104,7 @@ def with_gmm(
         return networks
     if args.gmm_feats is None:
         raise UserError("--gmm needs --gmm-feats, the folder of its MFCC")
+    _check_states(args.gmm / "final.mdl", args.graph)
     name = networks.data.name
     gmm = GmmScorer(
         folder=args.gmm,
@@ -111,3 +114,18 @@ def with_gmm(
         max_skipped=config.features.max_skipped.of(name),
     )
     return WithGmm(networks=networks, gmm=gmm, gmm_share=config.decoding.gmm_share)
+
+
+def _check_states(model: Path, graph: Path) -> None:
+    """The graph's transitions and the model's lead to the same pdf-ids.
+
+    Raises:
+        UserError: they do not.
+    """
+    ours = Transitions.of(gmm_model.read(model).transitions)
+    if not np.array_equal(ours.pdf, Transitions.read(graph / "transitions.npz").pdf):
+        raise UserError(
+            f"other states than those of {graph}",
+            where=model,
+            fix="Take the GMM-HMM whose alignments the networks have learned",
+        )

@@ -36,10 +36,10 @@ class Tempo:
         return np.clip(places, 0, self.frames - 1)
 
     def stretched(self, features: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Features [frames, dim] between frames, by cubics through the four nearest ones.
+        """Features [frames, dim] between frames, by cubics whose slopes are those of neighbours.
 
-        Catmull and Rom's cubics ("A class of local interpolating splines", 1974); beyond the ends
-        the first and the last frame go on. Straight lines would blur what changes fast.
+        Catmull and Rom's ("A class of local interpolating splines", 1974); beyond the ends the
+        first and the last frame go on. Straight lines would blur what changes fast.
         """
         if self.tempo == 1.0:
             return features

@@ -99,7 +99,9 @@ def each_run(rows: Sequence[Compared]) -> Iterator[Compared]:
 def _beside(config: Config, result: Beside, prefix: str) -> Compared:
     """What is decoded beside the runs, which has no settings of a training to compare."""
     known = _known(config, result.scored)
-    of_runs = {"runs": ", ".join(result.runs)} if result.runs else {}
+    of_runs = {"runs": ", ".join(result.members)} if result.runs else {}
+    if result.runs and result.gmm:
+        of_runs["gmm_share"] = str(config.decoding.gmm_share)
     return Compared(
         label=prefix + result.name,
         key=result.key,

@@ -25,6 +25,7 @@ from hadpsgd.config import (
     settings_of,
     write_resolved,
 )
+from hadpsgd.config.decoding import Decoding
 from hadpsgd.config.stage import StageRun
 from hadpsgd.config.tracking import Tracking
 from hadpsgd.config.training import Run
@@ -44,6 +45,9 @@ from hadpsgd.training.job import checkpoint_folder, identity
 DIFFERENT = 1
 NAMED = 3
 """Differing files of data that an error names."""
+
+_ALONE = {key: getattr(Decoding(), key) for key in ("ensembles", "gmm_share")}
+"""Of decoding, what is of other runs."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -128,7 +132,7 @@ def alone(config: Config, run: Run) -> Config:
         update={
             "training": config.training.model_copy(update=training),
             "realign": config.realign.model_copy(update={"run": aligner}),
-            "decoding": config.decoding.model_copy(update={"ensembles": {}}),
+            "decoding": config.decoding.model_copy(update=_ALONE),
         }
     )
 
