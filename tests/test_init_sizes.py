@@ -128,7 +128,6 @@ def test_every_config_is_one(hours: float, cluster: str) -> None:
     assert (config.training.spec_augment.frequency_masks > 0) is whole
     assert [stage.criterion for stage in config.training.stages] == ["lfmmi"] * whole
     assert (config.lm.neural is not None) is whole and config.decoding.gmm is whole
-    assert [config.has_gmm(name) for name in config.decoding.ensembles] == [True] * whole
     assert ("fmllr" in config.features.input) is whole
     last = config.training.learning_rate
     left = last.anneal_factor ** (config.training.epochs - last.anneal_after)
@@ -169,8 +168,7 @@ def test_real_corpora_have_what_it_writes(
     config = check(yaml.safe_load(file.read_text()), name).model_dump(mode="json")
     wanted = of(0.97, 20).model_dump(mode="json")
     for found in (config, wanted):
-        for key in ("gmm", "ensembles"):  # of Kaldi's there is none
-            found["decoding"].pop(key)
+        found["decoding"].pop("gmm")  # of Kaldi's there is none
         found["training"].pop("runs")
         found["features"].pop("sample_rate")
         for section in ("alignment", "decoding"):  # they follow the number of utterances

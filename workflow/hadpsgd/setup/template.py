@@ -202,9 +202,7 @@ def _decoding(corpus: Corpus, size: Size) -> Iterator[str]:
     yield "  beam: 13  # smaller: faster, at times more errors"
     yield "  lattice_beam: 8"
     if size.whole:
-        gmm = f"gmm-{'sat' if _adapted(corpus, size) else 'tri'}"
         yield "  gmm: true  # a row for the GMM-HMM: what the network gains"
-        yield f"  ensembles: {{with-gmm: [single-lfmmi, {gmm}]}}  # both together: docs/decoding.md"
     if few := one_of_each(held_out, _MOST_FAILED):
         yield f"  max_failed: {_shares(few, _MOST_FAILED)}  # one utterance may fail"
     yield ""
