@@ -10,7 +10,7 @@ from hadpsgd.config.base import Section
 class Realign(Section):
     """Train a network, align train and dev with it, train the runs on those labels."""
 
-    passes: int = Field(0, ge=0)
+    passes: int = Field(0, ge=0, le=20)
     """How often: each pass trains a network on the labels before it. 0: the labels of `alignment`
     are trained on."""
     run: str = ""
