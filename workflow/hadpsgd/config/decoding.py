@@ -133,6 +133,10 @@ class Graph(Section):
 EnsembleName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")]
 
 
+OF_ENSEMBLES = ("ensembles", "gmm_share")
+"""Keys of `decoding` that decide nothing of a run, only of what is decoded beside the runs."""
+
+
 class Decoding(Section):
     """Search."""
 

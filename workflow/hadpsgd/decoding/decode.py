@@ -12,6 +12,7 @@ from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hadpsgd.config.decoding import OF_ENSEMBLES
 from hadpsgd.corpus.lang.directory import read_symbols
 from hadpsgd.decoding import lattice_io
 from hadpsgd.decoding.scores import Scores
@@ -267,7 +268,7 @@ def _check(tally: Tally, max_failed: float, out: Path) -> None:
 
 
 def _report(work: Work, tally: Tally, seconds: float, jobs: int) -> dict[str, Any]:
-    options = work.searcher.options.model_dump(mode="json", exclude={"ensembles", "gmm_share"})
+    options = work.searcher.options.model_dump(mode="json", exclude={*OF_ENSEMBLES})
     speech = max(tally.frames * FRAME_SHIFT, 1e-9)
     return {
         "utterances": tally.utterances,

@@ -25,7 +25,7 @@ from hadpsgd.config import (
     settings_of,
     write_resolved,
 )
-from hadpsgd.config.decoding import Decoding
+from hadpsgd.config.decoding import OF_ENSEMBLES, Decoding
 from hadpsgd.config.stage import StageRun
 from hadpsgd.config.tracking import Tracking
 from hadpsgd.config.training import Run
@@ -46,8 +46,8 @@ DIFFERENT = 1
 NAMED = 3
 """Differing files of data that an error names."""
 
-_ALONE = {key: getattr(Decoding(), key) for key in ("ensembles", "gmm_share")}
-"""Of decoding, what is of other runs."""
+_ALONE = {key: getattr(Decoding(), key) for key in OF_ENSEMBLES}
+"""Of decoding, without what is decoded beside the runs."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from hadpsgd.config import Config, fingerprint
+from hadpsgd.config.decoding import OF_ENSEMBLES
 from hadpsgd.tracking import datasets, training_run
 from hadpsgd.tracking.events import (
     Artifact,
@@ -53,7 +54,7 @@ def events(config: Config, training_key: str, result: RunResult) -> Iterator[Eve
         user=training_run.user(),
     )
     settings = config.model_dump(mode="json", include=set(_SECTIONS)) | {"tuned": chosen(result)}
-    for name in ("ensembles", "gmm_share"):  # in which it may be: that decides nothing of it
+    for name in OF_ENSEMBLES:
         del settings["decoding"][name]
     yield Params(values=dict(training_run.flatten(settings)))
     hashes = {f"{name}_hash": fingerprint([getattr(config, name)]) for name in _SECTIONS}

@@ -10,6 +10,7 @@ from typing import Any
 
 from hadpsgd.config import Config, fingerprint, row_of, run_fingerprint, run_key, settings_of
 from hadpsgd.config.command import resolved
+from hadpsgd.config.decoding import OF_ENSEMBLES
 from hadpsgd.files import write_text
 from hadpsgd.tracking import datasets, provenance
 from hadpsgd.tracking.events import Artifact, Begin, Event, Metrics, Params, Point, Tags
@@ -34,7 +35,7 @@ def parameters(config: Config, run_id: str) -> dict[str, str]:
     learners work together under `run.`."""
     settings = settings_of(config, run_id)
     values = config.model_dump(mode="json", exclude={"results", "tracking", "site"})
-    for name in ("ensembles", "gmm_share"):  # in which it may be: that decides nothing of it
+    for name in OF_ENSEMBLES:
         del values["decoding"][name]
     values["model"] = settings.model.model_dump(mode="json")
     values["training"] = settings.training.model_dump(mode="json")

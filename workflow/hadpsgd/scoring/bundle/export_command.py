@@ -70,8 +70,8 @@ def _former(run: Run) -> str:
     except (UserError, OSError):  # of another version, or not there
         return ""
     runs = [config.run_key(now, each.id) for each in now.training.members]
-    ours = set(config.ensemble_keys(now).values()) - set(config.keys_with_gmm(now))
-    keys = [*runs, *sorted(ours)]
+    not_held = config.keys_with_gmm(now)
+    keys = [*runs, *(key for key in config.ensemble_keys(now).values() if key not in not_held)]
     if run.key in keys:
         return ""
     return f"{run.key} is of other settings than the runs of the last start: {_some(keys)}"
