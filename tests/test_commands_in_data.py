@@ -365,7 +365,7 @@ class TestShell:
         """`{input.data}` would be several words, or a command; `{input.data:q}` is one word."""
         options = (
             "lists|launch|held_out|perturbed|stage|initial|first_pass|spelling|transform|trans|"
-            "ivectors"
+            "ivectors|gmm"
         )
         bare = re.compile(
             r"\{(?:input|output|log|wildcards|params(?!\.(?:" + options + r")\}))[^:{}]*\}"

@@ -25,6 +25,7 @@ from hadpsgd.errors import UserError
 from hadpsgd.graph.denominator import FILE, Denominator
 from hadpsgd.models.build import load_model, save_diverged
 from hadpsgd.training.launch import FAILED
+from hadpsgd.training.saved import complete
 
 STAGE: dict[str, Any] = {
     "criterion": "lfmmi",
@@ -109,10 +110,10 @@ def test_a_run_goes_on_with_sequences_and_is_replayed(
 
 
 def killed(lines: list[str], folder: Path, run: str) -> None:
-    """`kill -9` of the launcher and its learners, once there is a checkpoint."""
+    """`kill -9` of the launcher and its learners, once all have written a checkpoint."""
     process = subprocess.Popen([sys.executable, "-m", "hadpsgd", *lines], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
-    while not list(folder.glob(f"results/checkpoints/tiny/{run}-*/*/*.pt")):
+    while not any(map(complete, folder.glob(f"results/checkpoints/tiny/{run}-*"))):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
     learners = psutil.Process(process.pid).children(recursive=True)
