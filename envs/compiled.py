@@ -12,7 +12,8 @@ import sys
 
 STAGES = "[importlib.import_module(module) for module, *_ in hadpsgd.cli.STAGES.values()]"
 PARTS = (
-    f"import importlib, hadpsgd.cli; {STAGES}",
+    # an optimiser, as it is made, loads torch's compiler, which has 800 modules
+    f"import importlib, torch._dynamo, hadpsgd.cli; {STAGES}",
     "import snakemake.cli, mlflow.pyfunc, mlflow.store.tracking.sqlalchemy_store, pandas, "
     "matplotlib.figure, matplotlib.backends.backend_agg",
 )

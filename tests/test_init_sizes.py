@@ -204,7 +204,7 @@ def test_sizes_grow_with_hours() -> None:
 
 def test_the_neural_model_reads_a_short_text_more_often() -> None:
     epochs = [neural_epochs(words) for words in (0, 5_000, 100_000, 10**9)]
-    assert epochs == [60, 60, 10, 4]
+    assert epochs == [20, 20, 10, 4]
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,12 @@ class NeuralLm(Section):
     """One matrix for embedding and output."""
     dropout: float = Field(0.3, ge=0, lt=1)
     """Dropout of embedded words, between layers, and before the output."""
-    epochs: int = Field(10, ge=1)
+    epochs: int = Field(5, ge=1)
     """Passes over the text. One learner keeps the epoch with the least perplexity on the
     development text; several learners give the mean of their last weights."""
-    batch: int = Field(64, ge=1)
+    batch: int = Field(16, ge=1)
     """Sentences of a learner's step, of about equal length; fewer where they are long."""
-    learning_rate: float = Field(0.002, gt=0)
+    learning_rate: float = Field(0.004, gt=0)
     """Adam's at the beginning; it falls to 0 over the epochs as half a cosine."""
     clip_norm: float = Field(1.0, ge=0)
     """Limit to the gradient's norm; 0: none."""

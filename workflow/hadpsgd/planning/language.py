@@ -18,6 +18,8 @@ LSTM_SPEED, OUTPUT_SPEED = 62e9, 46e9
 vocabulary of 1,800 words, and 293 with 100,000."""
 FORWARD = 0.45
 """Of a gradient's time, to score a word: 0.37 and 0.47 were measured there."""
+ADAM = 2.6e-9
+"""Seconds of a core for a weight in a step of Adam: 0.068 were measured with 25.7 million."""
 OPERATIONS = 6
 WORDS_AN_HOUR = 10_000
 """Of conversations (Switchboard: 3.1 million words in some 300 hours)."""
@@ -59,7 +61,9 @@ def text_words(config: Config, train: float) -> float:
 def training_seconds(config: Config, neural: NeuralLm, train: float) -> float:
     """Of cores."""
     words = text_words(config, train) * neural.epochs
-    return words * word_seconds(neural, vocabulary_of(config))
+    steps = words / (WORDS_A_SENTENCE * neural.batch)
+    gradients = words * word_seconds(neural, vocabulary_of(config))
+    return gradients + steps * ADAM * _parameters(config, neural)
 
 
 def list_seconds(config: Config, neural: NeuralLm, hours: float) -> float:
@@ -70,8 +74,11 @@ def list_seconds(config: Config, neural: NeuralLm, hours: float) -> float:
 
 def training_gib(config: Config, neural: NeuralLm) -> float:
     """Of a learner: weights with gradient and Adam's two means, and a piece of the scores."""
-    parameters = neural.layers * 8 * neural.cells**2 + neural.cells * vocabulary_of(config)
-    return (16 * parameters / 2**20 + 2 * PIECE_MIB) / 1024
+    return (16 * _parameters(config, neural) / 2**20 + 2 * PIECE_MIB) / 1024
+
+
+def _parameters(config: Config, neural: NeuralLm) -> int:
+    return neural.layers * 8 * neural.cells**2 + neural.cells * vocabulary_of(config)
 
 
 def _words_of(path: str) -> float:

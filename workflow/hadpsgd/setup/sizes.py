@@ -111,7 +111,7 @@ def size_for(hours: float) -> Size:
 
 
 _WORDS_READ = 1_000_000
-_NEURAL_EPOCHS = (4, 60)
+_NEURAL_EPOCHS = (4, 20)
 
 
 def neural_epochs(words: int) -> int:

@@ -84,7 +84,8 @@ class Job:
         torch.manual_seed(self.seed)  # the same first weights on every rank
         allow_tf32(False)
         model = LstmLm(self.words, shape).to(device)
-        optimizer = torch.optim.Adam(model.parameters(), lr=self.settings.learning_rate)
+        rate = self.settings.learning_rate
+        optimizer = torch.optim.Adam(model.parameters(), lr=rate, fused=True)
         trainer = decentralize(
             model,
             optimizer,
