@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hadpsgd.config import Config
 from hadpsgd.config.load import check
 from hadpsgd.setup.prepared import Corpus, Dictionary, Speech
-from hadpsgd.setup.sizes import ROWS, neural_epochs, size_for
+from hadpsgd.setup.sizes import ROWS, neural_dropout, neural_epochs, size_for
 from hadpsgd.setup.split import HELD_OUT, Piece, split
 from hadpsgd.setup.start import PROFILES
 from hadpsgd.setup.template import written
@@ -202,9 +202,10 @@ def test_sizes_grow_with_hours() -> None:
     )
 
 
-def test_the_neural_model_reads_a_short_text_more_often() -> None:
-    epochs = [neural_epochs(words) for words in (0, 5_000, 100_000, 10**9)]
-    assert epochs == [20, 20, 10, 4]
+def test_the_neural_model_reads_a_short_text_more_often_and_with_more_dropout() -> None:
+    words = (0, 5_000, 100_000, 10**9)
+    assert [neural_epochs(count) for count in words] == [20, 20, 10, 4]
+    assert [neural_dropout(count) for count in words] == [0.5, 0.5, 0.3, 0.3]
 
 
 @pytest.mark.parametrize(

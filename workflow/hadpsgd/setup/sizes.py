@@ -112,9 +112,15 @@ def size_for(hours: float) -> Size:
 
 _WORDS_READ = 1_000_000
 _NEURAL_EPOCHS = (4, 20)
+_SHORT_TEXT = 100_000
 
 
 def neural_epochs(words: int) -> int:
     """Passes of the neural language model over a text of so many words."""
     fewest, most = _NEURAL_EPOCHS
     return min(max(round(_WORDS_READ / max(words, 1)), fewest), most)
+
+
+def neural_dropout(words: int) -> float:
+    """Its dropout: a short text is learnt by heart with less (docs/benchmarks/neural-lm.md)."""
+    return 0.5 if words < _SHORT_TEXT else 0.3

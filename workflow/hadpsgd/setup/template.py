@@ -10,7 +10,7 @@ import yaml
 
 from hadpsgd.config.yaml_text import parsed
 from hadpsgd.setup.prepared import MOST_UNKNOWN, Corpus, Dictionary, limits, one_of_each
-from hadpsgd.setup.sizes import REPEATED_FRAMES, Size, neural_epochs, size_for
+from hadpsgd.setup.sizes import REPEATED_FRAMES, Size, neural_dropout, neural_epochs, size_for
 from hadpsgd.setup.start import command
 
 _MANY_HOURS = 10
@@ -190,10 +190,11 @@ def _graph(dictionary: Dictionary) -> Iterator[str]:
 def _lm(corpus: Corpus, size: Size) -> Iterator[str]:
     if size.whole:
         text = corpus.lm_sentences or corpus.sets["train"].sentences
-        epochs = neural_epochs(sum(len(sentence.split()) for sentence in text))
+        words = sum(len(sentence.split()) for sentence in text)
+        epochs, dropout = neural_epochs(words), neural_dropout(words)
         yield "lm:  # a neural model rescores what the n-gram finds: docs/neural-lm.md"
         yield "  neural:"
-        yield f"    {{epochs: {epochs}, dropout: 0.5, weights: [0.0, 0.25, 0.5, 0.75, 0.9]}}"
+        yield f"    {{epochs: {epochs}, dropout: {dropout}, weights: [0.0, 0.25, 0.5, 0.75, 0.9]}}"
 
 
 def _decoding(corpus: Corpus, size: Size) -> Iterator[str]:
