@@ -203,9 +203,9 @@ def test_sizes_grow_with_hours() -> None:
 
 
 def test_the_neural_model_reads_a_short_text_more_often_and_with_more_dropout() -> None:
-    words = (0, 5_000, 100_000, 10**9)
-    assert [neural_epochs(count) for count in words] == [20, 20, 10, 4]
-    assert [neural_dropout(count) for count in words] == [0.5, 0.5, 0.3, 0.3]
+    words = (0, 5_000, 56_000, 100_000, 10**9)
+    assert [neural_epochs(count) for count in words] == [20, 20, 18, 10, 4]
+    assert [neural_dropout(count) for count in words] == [0.5, 0.5, 0.3, 0.3, 0.3]
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def size_for(hours: float) -> Size:
 
 _WORDS_READ = 1_000_000
 _NEURAL_EPOCHS = (4, 20)
-_SHORT_TEXT = 100_000
+_SHORT_TEXT = 50_000
 
 
 def neural_epochs(words: int) -> int:

@@ -84,8 +84,7 @@ class Job:
         torch.manual_seed(self.seed)  # the same first weights on every rank
         allow_tf32(False)
         model = LstmLm(self.words, shape).to(device)
-        rate = self.settings.learning_rate
-        optimizer = torch.optim.Adam(model.parameters(), lr=rate, fused=True)
+        optimizer = torch.optim.Adam(model.parameters(), lr=wanted.learning_rate, fused=True)
         trainer = decentralize(
             model,
             optimizer,
