@@ -22,7 +22,7 @@ from hadpsgd.models.build import ModelMeta, SavedShape, load_model, save_model
 from hadpsgd.models.long_input import hidden
 from hadpsgd.models.loss import IGNORE
 
-SMALL = SimpleNamespace(layers=2, cells=8, projection=6, dropout=0.0)
+SMALL = SimpleNamespace(layers=2, cells=8, projection=6, dropout=0.0, frames_per_step=1)
 
 
 def small(**changes: float) -> BLSTM:
@@ -150,9 +150,9 @@ def test_inputs_and_outputs_are_left_out_of_whole_examples(where: str) -> None:
     assert torch.equal(model(x), plain(x))
 
 
-def meta_of() -> ModelMeta:
+def meta_of(**changes: float) -> ModelMeta:
     return ModelMeta(
-        model_config=SavedShape.of(SMALL),
+        model_config=SavedShape.of(SimpleNamespace(**{**vars(SMALL), **changes})),
         input_dim=5,
         streams=("ivector", "logmel"),
         num_pdfs=11,

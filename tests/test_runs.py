@@ -66,6 +66,7 @@ OTHER: dict[str, Any] = {
     "model.dropout": 0.25,
     "model.input_dropout": 0.125,
     "model.output_dropout": 0.375,
+    "model.frames_per_step": 3,
 }
 """A value that is not the default, of every key that a run may have of its own."""
 
@@ -190,7 +191,8 @@ def test_the_seed_of_training_is_apart_from_the_datas() -> None:
         (
             {"runs": [{}, {"name": "wide", "model": {"layer": 2}}]},
             "unknown key 'training.runs.1.model.layer': did you mean 'layers'? allowed here: "
-            "cells, dropout, input_dropout, layers, output_dropout, projection (run 2, 'wide')",
+            "cells, dropout, frames_per_step, input_dropout, layers, output_dropout, projection "
+            "(run 2, 'wide')",
         ),
         (
             {"runs": [{"strategy": "ssgd", "learners": 2, "learning_rate": {"base": -1}}]},

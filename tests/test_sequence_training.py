@@ -80,8 +80,9 @@ def trained(folder: Path, egs: Path, run: dict[str, Any], **training: Any) -> tu
         {"strategy": "ssgd", "learners": 2},
         PAIR,
         {"strategy": "hadpsgd", "learners": 4, "super_learner": 2},
+        {**PAIR, "name": "pairs", "model": {"frames_per_step": 2}},
     ],
-    ids=["ssgd", "adpsgd", "hadpsgd"],
+    ids=["ssgd", "adpsgd", "hadpsgd", "frames-in-pairs"],
 )
 def test_a_run_goes_on_with_sequences_and_is_replayed(
     run: dict[str, Any], egs: Path, tmp_path: Path
@@ -294,21 +295,24 @@ def test_what_goes_on_from_a_diverged_run_has_diverged(
 
 @pytest.mark.slow
 def test_from_audio_to_the_table(small: Small, tmp_path: Path) -> None:
-    """The workflow makes examples and denominator, goes on training, decodes, and has both rows."""
+    """The workflow makes examples and denominator, goes on training, decodes, and has both rows:
+    of a network whose steps have three frames."""
     shutil.copytree(small.results, tmp_path / "results", symlinks=True)
     training = yaml.safe_load(small.config.read_text())["training"]
     stage = {"criterion": "lfmmi", "epochs": 1, "batch": 4, "frames": 80}
     (tmp_path / "results/small/wer.md").unlink()
-    file = write(tmp_path, training={**training, "runs": [ASYNCHRONOUS], "stages": [stage]})
+    three = {**ASYNCHRONOUS, "name": "three", "model": {"frames_per_step": 3}}
+    file = write(tmp_path, training={**training, "runs": [three], "stages": [stage]})
     table = tmp_path / "results/small/wer.md"
     ran = small.command(
         *("snakemake", "--profile", "local", "--cores", "2", "--configfile", str(file)),
         *("--", str(table)),
     )
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
-    assert "| hadpsgd-2x2-lfmmi " in table.read_text()
-    key = run_key(load(file), "hadpsgd-2x2-lfmmi")
+    assert "| three " in table.read_text() and "| three-lfmmi " in table.read_text()
+    key = run_key(load(file), "three-lfmmi")
     model, meta = load_model(tmp_path / "results/small/runs" / key / "final.pt")
     made = json.loads((tmp_path / "results/small/sequence/lfmmi/train/meta.json").read_text())
     assert (made["frames"], meta.num_pdfs) == (80, model.num_pdfs)
+    assert meta.model_config.frames_per_step == 3
     assert made["counts"]["padded_frames"] and not made["counts"]["dropped_frames"]

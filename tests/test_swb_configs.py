@@ -28,7 +28,7 @@ def test_the_recipe_of_the_papers(name: str, learners: int, batch: int) -> None:
     assert config.features.input == ["fmllr", "ivector", "logmel"]
     assert config.model.model_dump() == {
         "layers": 6, "cells": 512, "projection": 256,
-        "dropout": 0.0, "input_dropout": 0.0, "output_dropout": 0.0,
+        "dropout": 0.0, "input_dropout": 0.0, "output_dropout": 0.0, "frames_per_step": 1,
     }  # fmt: skip
     assert isinstance(config.alignment, Ladder)
     assert config.alignment.sat.leaves == 32_000 and config.egs.frames == 21

@@ -25,6 +25,9 @@ class Model(Section):
     """Share of the input's values left out of an example, the same in all its frames."""
     output_dropout: float = Field(0.0, ge=0, lt=1, json_schema_extra=DECIDES_IF_GIVEN)
     """Share of the last layer's outputs left out of an example, the same in all its frames."""
+    frames_per_step: int = Field(1, ge=1, le=10, json_schema_extra=DECIDES_IF_GIVEN)
+    """Frames that a step of the LSTM reads and labels: with 3 it makes a third of the steps in half
+    the time (docs/sequence-training.md#three-frames-a-step)."""
 
 
 class LearningRate(Section):

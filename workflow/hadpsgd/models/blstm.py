@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from hadpsgd.models import bf16_lstm, fast
 from hadpsgd.models.loss import IGNORE, FrameScore, linear_cross_entropy, score_frames
+from hadpsgd.models.steps import apart, joined
 
 
 class Shape(Protocol):
@@ -28,6 +29,8 @@ class Shape(Protocol):
     def projection(self) -> int: ...
     @property
     def dropout(self) -> float: ...
+    @property
+    def frames_per_step(self) -> int: ...
 
 
 class TrainedShape(Shape, Protocol):
@@ -48,7 +51,8 @@ class BLSTM(nn.Module):
     the first step.
 
     Args:
-        shape: layers, cells per direction, projection units and dropout between layers.
+        shape: layers, cells per direction, projection units, dropout between layers, and the
+            frames that a step of the LSTM reads and labels (`hadpsgd.models.steps`).
         input_dim: values of an input frame.
         num_pdfs: outputs (pdf-ids).
         seed: seed of the initial weights.
@@ -73,13 +77,14 @@ class BLSTM(nn.Module):
         super().__init__()
         self.input_dim = input_dim
         self.num_pdfs = num_pdfs
+        self.frames_per_step = shape.frames_per_step
         self.input_dropout = input_dropout
         self.output_dropout = output_dropout
         self.own_layers = False
         """Under autocast, hadpsgd.models.bf16_lstm computes what `lstm` has the weights of; on a
         GPU hadpsgd.models.fast does."""
         self.lstm = nn.LSTM(
-            input_dim,
+            input_dim * shape.frames_per_step,
             shape.cells,
             num_layers=shape.layers,
             dropout=shape.dropout if shape.layers > 1 else 0.0,
@@ -87,7 +92,8 @@ class BLSTM(nn.Module):
             batch_first=True,
             device=device,
         )
-        self.projection = nn.Linear(2 * shape.cells, shape.projection, device=device)
+        units = shape.projection * shape.frames_per_step
+        self.projection = nn.Linear(2 * shape.cells, units, device=device)
         self.output = nn.Linear(shape.projection, num_pdfs, device=device)
         self.initialise(seed)
 
@@ -129,7 +135,9 @@ class BLSTM(nn.Module):
         `lengths` (frames of each utterance, any order) makes utterances of different lengths,
         padded to one length, come out as each would alone; no frame of padding is seen.
         """
+        frames = x.shape[1]
         x = self._without(x, self.input_dropout)
+        x, lengths = joined(x, lengths, self.frames_per_step)
         own = self.own_layers and torch.is_autocast_enabled(x.device.type)
         if not x.is_cuda and (own or lengths is not None):  # packed, nn.LSTM takes 3 times as long
             states = bf16_lstm.blstm(self.lstm, x, lengths, torch.bfloat16 if own else x.dtype)
@@ -144,7 +152,8 @@ class BLSTM(nn.Module):
             states, _ = nn.utils.rnn.pad_packed_sequence(
                 self.lstm(packed)[0], batch_first=True, total_length=x.shape[1]
             )
-        return self.projection(self._without(states, self.output_dropout))
+        found = self.projection(self._without(states, self.output_dropout))
+        return apart(found, frames, self.frames_per_step)
 
     def _without(self, x: Tensor, share: float) -> Tensor:
         """In training, x [batch, frames, dim] without a share of its dimensions, in all frames."""

@@ -28,6 +28,8 @@ class SavedShape:
     cells: int
     projection: int
     dropout: float
+    frames_per_step: int = 1
+    """Files written before there were more do not say it."""
 
     @classmethod
     def of(cls, shape: Shape) -> SavedShape:
@@ -37,6 +39,7 @@ class SavedShape:
             cells=shape.cells,
             projection=shape.projection,
             dropout=shape.dropout,
+            frames_per_step=shape.frames_per_step,
         )
 
 

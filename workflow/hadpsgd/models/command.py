@@ -54,6 +54,8 @@ def table(model: BLSTM) -> str:
         rows.append((name, shape, sum(p.numel() for p in module.parameters())))
     total = sum(count for _, _, count in rows)
     lines = [f"{'input':<12}{model.input_dim}"]
+    if model.frames_per_step > 1:
+        lines += [f"{'step':<12}{model.frames_per_step} frames"]
     lines += [f"{name:<12}{shape:<20}{count:>12,}" for name, shape, count in rows]
     lines.append(f"{'parameters':<32}{total:>12,}  ({total * 4 / 2**20:.1f} MiB in fp32)")
     return "\n".join(lines)

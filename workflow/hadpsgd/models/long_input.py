@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from hadpsgd.models.blstm import BLSTM
+from hadpsgd.models.steps import apart, joined
 
 CHUNK = 4096
 """Frames of a chunk; an utterance that has no more is computed at once."""
@@ -21,10 +22,12 @@ def hidden(model: BLSTM, x: Tensor, chunk: int = CHUNK) -> Tensor:
     """
     if len(x) <= chunk:
         return model.hidden(x[None])[0]
-    starts = range(0, len(x), chunk)
+    frames, count = len(x), model.frames_per_step
+    x = joined(x[None], None, count)[0][0]
     for layer in range(model.lstm.num_layers):
         x = _layer(model.lstm, layer, x, chunk)
-    return torch.cat([model.projection(x[at : at + chunk]) for at in starts])
+    found = [model.projection(part) for part in x.split(chunk)]
+    return apart(torch.cat(found)[None], frames, count)[0]
 
 
 def _layer(lstm: torch.nn.LSTM, layer: int, x: Tensor, chunk: int) -> Tensor:

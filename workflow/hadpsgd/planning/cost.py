@@ -18,7 +18,7 @@ from hadpsgd.planning.cluster import LATENCY_BETWEEN, LATENCY_INSIDE, Cluster, L
 from hadpsgd.planning.model import STRATEGIES, Team, Work, hours
 from hadpsgd.planning.pieces import measured
 from hadpsgd.planning.stages import GROUPS, stage_hours, stage_seconds, stages_of, sums_mib
-from hadpsgd.setup.need import bytes_needed, network_parameters, repeats
+from hadpsgd.setup.need import bytes_needed, network_parameters, network_work, repeats
 
 SEARCH = 0.3
 """Processor seconds of search a second of speech, 85,000 words; assumed: no such graph was here."""
@@ -114,12 +114,12 @@ def _before_training(config: Config, machines: Machines, train: float) -> Iterat
 def _training(config: Config, run_id: str, machines: Machines, train: float) -> Row:
     settings = settings_of(config, run_id)
     run, training = settings.run, settings.training
-    parameters = network_parameters(config, run_id)
+    network = network_work(config, run_id)
     egs = run.stage.examples(config.egs) if isinstance(run, StageRun) else config.egs
     amount = train * repeats(config, egs)
     name = f"train {run_id}"
     if not machines.gpus:
-        work = FORWARD_AND_BACKWARD * MULTIPLY_AND_ADD * parameters * FRAMES_AN_HOUR * amount
+        work = FORWARD_AND_BACKWARD * MULTIPLY_AND_ADD * network * FRAMES_AN_HOUR * amount
         core_hours = training.epochs * work / (measured().gflops * 1e9) / 3600
         return Row(
             stage=name,
@@ -133,8 +133,8 @@ def _training(config: Config, run_id: str, machines: Machines, train: float) -> 
             fix="Name another run with --run-id",
         )
     fitted = papers.fit()
-    model_bytes = 4.0 * parameters
-    share = model_bytes / papers.MODEL_BYTES / machines.speed  # of the time of the papers' network
+    # of the time of the papers' network, which works on all of its parameters in every frame
+    share = 4.0 * network / papers.MODEL_BYTES / machines.speed
     compute = replace(fitted.compute, each=fitted.compute.each * share)
     cluster = Cluster(
         nodes=machines.nodes,
@@ -152,7 +152,7 @@ def _training(config: Config, run_id: str, machines: Machines, train: float) -> 
         schedule=run.schedule,
     )
     work_ = Work(
-        model_bytes=model_bytes,
+        model_bytes=4.0 * network_parameters(config, run_id),
         hours_of_speech=amount,
         epochs=training.epochs,
         frames=egs.frames,
@@ -170,7 +170,7 @@ def _decoding(
     config: Config, machines: Machines, test: float, decoded: Sequence[Sequence[str]]
 ) -> Row:
     """Each of `decoded` are ids of runs that are decoded together: one search of all scores."""
-    network = max(network_parameters(config, run.id) for run in config.training.members)
+    network = max(network_work(config, run.id) for run in config.training.members)
     forward = MULTIPLY_AND_ADD * network * FRAMES_AN_HOUR / (measured().gflops * 1e9)
     core_hours = sum(test * (len(runs) * forward / 3600 + SEARCH) for runs in decoded)
     return Row(

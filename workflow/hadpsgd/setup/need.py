@@ -30,9 +30,20 @@ _IMPORTED_PDFS = 32_000
 
 def network_parameters(config: Config, run_id: str) -> int:
     """Of a run's network, as far as its outputs are known before alignment."""
-    streams = config.features.input
-    inputs = sum(_dims(config)[stream] for stream in streams)
-    return _parameters(settings_of(config, run_id).model, inputs=inputs, outputs=_pdfs(config))
+    model = settings_of(config, run_id).model
+    return sum(_parts(model, inputs=_inputs(config), outputs=_pdfs(config)))
+
+
+def network_work(config: Config, run_id: str) -> int:
+    """Multiplications of a run's network for a frame: one of each parameter, but those that work
+    once a step of several frames."""
+    model = settings_of(config, run_id).model
+    once_a_step, of_frames = _parts(model, inputs=_inputs(config), outputs=_pdfs(config))
+    return once_a_step // model.frames_per_step + of_frames
+
+
+def _inputs(config: Config) -> int:
+    return sum(_dims(config)[stream] for stream in config.features.input)
 
 
 def _dims(config: Config) -> dict[str, int]:
@@ -100,19 +111,21 @@ def _checkpoints(config: Config, *, inputs: int) -> int:
     for run in config.training.members:
         settings = settings_of(config, run.id)
         number = 8 if settings.training.precision == "fp64" else 4
-        one = 2 * number * _parameters(settings.model, inputs=inputs, outputs=_pdfs(config))
+        one = 2 * number * sum(_parts(settings.model, inputs=inputs, outputs=_pdfs(config)))
         nodes = run.learners // run.shared_gradients
         total += one * nodes * (settings.training.keep_checkpoints + 1)
     return total
 
 
-def _parameters(model: Model, *, inputs: int, outputs: int) -> int:
-    """Of hadpsgd.models.blstm, without loading torch: of an LSTM layer in each direction four
-    gates, each with weights of input and state and two biases; then projection and softmax."""
+def _parts(model: Model, *, inputs: int, outputs: int) -> tuple[int, int]:
+    """Parameters of hadpsgd.models.blstm, without loading torch: of LSTM and projection, and of the
+    softmax. An LSTM layer has in each direction four gates, each with weights of input and state
+    and two biases."""
     cells, units = model.cells, model.projection
-    widths = [inputs] + [2 * cells] * (model.layers - 1)
+    widths = [inputs * model.frames_per_step] + [2 * cells] * (model.layers - 1)
     layers = sum(2 * 4 * cells * (width + cells + 2) for width in widths)
-    return layers + (2 * cells + 1) * units + (units + 1) * outputs
+    projection = (2 * cells + 1) * units * model.frames_per_step
+    return layers + projection, (units + 1) * outputs
 
 
 def _pdfs(config: Config) -> int:
