@@ -178,7 +178,11 @@ def model_and_data(rank: int, case: Case) -> tuple[BLSTM, torch.Tensor, torch.Te
     """The same model in all processes; a minibatch of random numbers, on the device."""
     size = case.size
     shape = SimpleNamespace(
-        layers=size.layers, cells=size.cells, projection=size.projection, dropout=0.0
+        layers=size.layers,
+        cells=size.cells,
+        projection=size.projection,
+        dropout=0.0,
+        frames_per_step=1,
     )
     model = BLSTM(shape, input_dim=size.dim, num_pdfs=size.pdfs, seed=1).to(case.device).train()
     draws = torch.Generator().manual_seed(rank)

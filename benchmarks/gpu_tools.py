@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-PAPER = SimpleNamespace(layers=6, cells=512, projection=256, dropout=0.0)
+PAPER = SimpleNamespace(layers=6, cells=512, projection=256, dropout=0.0, frames_per_step=1)
 INPUT, PDFS, FRAMES = 260, 32_000, 21
 
 

@@ -91,7 +91,11 @@ def look_at(task: Task, seconds: float) -> Host:
 def measured_task(task: Task) -> measure.Task:
     """The races' model for `measure`."""
     shape = SimpleNamespace(
-        layers=task.layers, cells=task.cells, projection=task.projection, dropout=0.0
+        layers=task.layers,
+        cells=task.cells,
+        projection=task.projection,
+        dropout=0.0,
+        frames_per_step=1,
     )
     return measure.Task(shape=shape, input_dim=task.dim, num_pdfs=task.pdfs, frames=task.frames)
 

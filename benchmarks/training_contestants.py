@@ -50,7 +50,11 @@ class Task:
     def model(self) -> CrossEntropy:
         """The same in every process."""
         shape = SimpleNamespace(
-            layers=self.layers, cells=self.cells, projection=self.projection, dropout=0.0
+            layers=self.layers,
+            cells=self.cells,
+            projection=self.projection,
+            dropout=0.0,
+            frames_per_step=1,
         )
         return CrossEntropy(BLSTM(shape, input_dim=self.dim, num_pdfs=self.pdfs, seed=1))
 

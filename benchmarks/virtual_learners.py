@@ -37,7 +37,11 @@ class Random:
 
     def __init__(self, args: argparse.Namespace) -> None:
         shape = SimpleNamespace(
-            layers=args.layers, cells=args.cells, projection=args.projection, dropout=0.0
+            layers=args.layers,
+            cells=args.cells,
+            projection=args.projection,
+            dropout=0.0,
+            frames_per_step=1,
         )
         self.model = BLSTM(shape, input_dim=args.dim, num_pdfs=args.pdfs, seed=1).to(args.device)
         self.module: nn.Module = self.model

@@ -35,7 +35,7 @@ from hadpsgd.decentralized.strategies.registry import Choice, create
 from hadpsgd.decentralized.topology.schedules import create as create_schedule
 from hadpsgd.models.blstm import BLSTM
 
-SHAPE = SimpleNamespace(layers=6, cells=512, projection=256, dropout=0.0)
+SHAPE = SimpleNamespace(layers=6, cells=512, projection=256, dropout=0.0, frames_per_step=1)
 DIM, PDFS, FRAMES = 260, 32_000, 21
 """The papers' model: 43,154,944 parameters, 164.6 MiB."""
 

@@ -27,7 +27,7 @@ from hadpsgd.decentralized.strategies.mixing_engine import DecentralizedEngine
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.training.criterion import CrossEntropy
 
-SHAPE = SimpleNamespace(layers=1, cells=4, projection=4, dropout=0.0)
+SHAPE = SimpleNamespace(layers=1, cells=4, projection=4, dropout=0.0, frames_per_step=1)
 DIM, PDFS, FRAMES, BATCH = 3, 5, 4, 3
 
 

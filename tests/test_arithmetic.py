@@ -35,7 +35,7 @@ from hadpsgd.training.saved import complete
 SIZE = arithmetic.Size(subsequences=2, frames=4)
 
 
-SHAPE = SimpleNamespace(layers=2, cells=8, projection=4, dropout=0.5)
+SHAPE = SimpleNamespace(layers=2, cells=8, projection=4, dropout=0.5, frames_per_step=1)
 
 
 def model() -> BLSTM:

@@ -193,7 +193,7 @@ def test_a_second_backward_is_refused() -> None:
 
 
 def model(*, own: bool) -> BLSTM:
-    shape = SimpleNamespace(layers=2, cells=16, projection=8, dropout=0.0)
+    shape = SimpleNamespace(layers=2, cells=16, projection=8, dropout=0.0, frames_per_step=1)
     made = BLSTM(shape, input_dim=6, num_pdfs=5)
     made.own_layers = own
     return made

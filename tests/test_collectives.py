@@ -85,7 +85,9 @@ def test_an_average_among_super_learners_takes_what_an_allreduce_does(among: str
 @given(size=st.integers(1, 9), layers=st.integers(1, 2), cells=st.integers(1, 300))
 @settings(max_examples=25, deadline=None)
 def test_buckets_cover_the_gradient(size: int, layers: int, cells: int) -> None:
-    shape = SimpleNamespace(layers=layers, cells=cells, projection=8, dropout=0.0)
+    shape = SimpleNamespace(
+        layers=layers, cells=cells, projection=8, dropout=0.0, frames_per_step=1
+    )
     flat = flatten(BLSTM(shape, input_dim=20, num_pdfs=30, seed=0), shards=size)
     near, far = (bucket_edges(flat, size, apart=apart) for apart in (False, True))
     for edges in (near, far):
