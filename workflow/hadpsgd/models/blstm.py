@@ -153,7 +153,7 @@ class BLSTM(nn.Module):
                 self.lstm(packed)[0], batch_first=True, total_length=x.shape[1]
             )
         found = self.projection(self._without(states, self.output_dropout))
-        return apart(found, frames, self.frames_per_step)
+        return apart(found, frames=frames, count=self.frames_per_step)
 
     def _without(self, x: Tensor, share: float) -> Tensor:
         """In training, x [batch, frames, dim] without a share of its dimensions, in all frames."""

@@ -27,7 +27,7 @@ def hidden(model: BLSTM, x: Tensor, chunk: int = CHUNK) -> Tensor:
     for layer in range(model.lstm.num_layers):
         x = _layer(model.lstm, layer, x, chunk)
     found = [model.projection(part) for part in x.split(chunk)]
-    return apart(torch.cat(found)[None], frames, count)[0]
+    return apart(torch.cat(found)[None], frames=frames, count=count)[0]
 
 
 def _layer(lstm: torch.nn.LSTM, layer: int, x: Tensor, chunk: int) -> Tensor:

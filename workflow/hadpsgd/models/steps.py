@@ -31,7 +31,7 @@ def joined(x: Tensor, lengths: Tensor | None, count: int) -> tuple[Tensor, Tenso
     return x.reshape(batch, steps, count * dim), lengths
 
 
-def apart(x: Tensor, frames: int, count: int) -> Tensor:
+def apart(x: Tensor, *, frames: int, count: int) -> Tensor:
     """Steps [batch, steps, count dim] → frames [batch, frames, dim]."""
     if count == 1:
         return x
