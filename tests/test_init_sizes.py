@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from hadpsgd.config import Config
 from hadpsgd.config.load import check
+from hadpsgd.config.sizes import ROWS, neural_dropout, neural_epochs, size_for
 from hadpsgd.setup.prepared import Corpus, Dictionary, Speech
-from hadpsgd.setup.sizes import ROWS, neural_dropout, neural_epochs, size_for
 from hadpsgd.setup.split import HELD_OUT, Piece, split
 from hadpsgd.setup.start import PROFILES
 from hadpsgd.setup.template import written

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Any, Literal
+
 from pydantic import Field, field_validator, model_validator
 
 from hadpsgd.config.alignment import Alignment, Egs, Mono
 from hadpsgd.config.base import DECIDES_NOTHING, PathText, Section, off_default
+from hadpsgd.config.by_hours import filled
 from hadpsgd.config.corpus import Corpus
 from hadpsgd.config.decoding import Decoding, Graph, Lm, Scoring
 from hadpsgd.config.effective import effective
@@ -30,6 +33,12 @@ class Config(Section):
     `training.seed` does not say otherwise."""
     results: PathText = Field("results", json_schema_extra=DECIDES_NOTHING)
     """Folder under which `<name>/` is written."""
+    speech_hours: Annotated[float, Field(gt=0)] | Literal["auto"] | None = Field(
+        None, json_schema_extra=DECIDES_NOTHING
+    )
+    """Hours of training speech: keys that are left out of alignment, examples, network and training
+    get the sizes that fit them (docs/small-data.md#sizes-by-hours) in place of the defaults below.
+    `auto` measures them. Only these keys decide what is made again."""
     corpus: Corpus
     lang: Lang = Lang()
     features: Features = Features()
@@ -45,6 +54,11 @@ class Config(Section):
     tracking: Tracking = Field(Tracking(), json_schema_extra=DECIDES_NOTHING)
     site: SiteOrFile = Field(Site(), json_schema_extra=DECIDES_NOTHING)
     """Facts of the machines, or the file that holds them; profiles name one."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sizes(cls, given: Any) -> Any:
+        return filled(given) if isinstance(given, dict) else given
 
     @field_validator("results")
     @classmethod

@@ -54,6 +54,9 @@ def _known(config: Config) -> Amounts | None:
             train = SWITCHBOARD + FISHER * (corpus.fisher is not None)
             return Amounts(train=train, test=HUB5 + DEV, source="the LDC's, as the papers count")
     both = hours_known(config)
+    if both is None and config.speech_hours:
+        train = float(config.speech_hours)
+        return Amounts(train=train, test=TEST_SHARE * train, source="the config")
     if both is None:
         return None
     test = TEST_SHARE * both

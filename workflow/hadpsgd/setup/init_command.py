@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from hadpsgd.config import load
+from hadpsgd.config.sizes import size_for
 from hadpsgd.corpus.validate import Checks, validate_or_fail
 from hadpsgd.errors import UserError, raise_all
 from hadpsgd.files import LONGEST_NAME, atomic_folder, sha256, write_text
@@ -23,7 +24,6 @@ from hadpsgd.setup.need import MADE
 from hadpsgd.setup.others import ANOTHER_NAME, check_others
 from hadpsgd.setup.prepared import Corpus, make_dictionary, told
 from hadpsgd.setup.questions import ask
-from hadpsgd.setup.sizes import size_for
 from hadpsgd.setup.start import PROFILES, command
 from hadpsgd.setup.template import written
 from hadpsgd.setup.words import ENGLISH, LETTERS

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import yaml
 
+from hadpsgd.config.sizes import REPEATED_FRAMES, Size, neural_dropout, neural_epochs, size_for
 from hadpsgd.config.yaml_text import parsed
 from hadpsgd.setup.prepared import MOST_UNKNOWN, Corpus, Dictionary, limits, one_of_each
-from hadpsgd.setup.sizes import REPEATED_FRAMES, Size, neural_dropout, neural_epochs, size_for
 from hadpsgd.setup.start import command
 
 _MANY_HOURS = 10
@@ -154,7 +154,7 @@ def _training(corpus: Corpus, size: Size, cluster: str) -> Iterator[str]:
     if _adapted(corpus, size):
         yield "  ivector_dropout: 0.5  # against learning few speakers by heart"
     yield "  learning_rate:"
-    yield "    base: 0.1"
+    yield f"    base: {size.rate}"
     yield f"    base_batch: {size.batch}"
     yield f"    anneal_after: {size.anneal_after}  # epochs; then times this factor every epoch"
     yield f"    anneal_factor: {size.anneal_factor}"

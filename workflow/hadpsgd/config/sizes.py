@@ -27,6 +27,9 @@ class Size:
     dropout: float
     epochs: int
     batch: int
+    rate: float
+    """Of learning, at first; where examples are few, epochs at a higher one are worth two
+    (docs/benchmarks/small-data.md)."""
     anneal_after: int
     anneal_factor: float
     mono: int
@@ -57,25 +60,25 @@ class Size:
 ROWS = (
     Size(
         hours=0.25, layers=2, cells=64, projection=64, dropout=0.5, epochs=6, batch=16,
-        anneal_after=3, anneal_factor=0.5, mono=500, weight_decay=0.003, repeats=True,
+        rate=0.1, anneal_after=3, anneal_factor=0.5, mono=500, weight_decay=0.003, repeats=True,
         speeds=(0.8, 0.9, 1.0, 1.1, 1.2), retry_beam=1000,
     ),
     Size(
         hours=2, layers=2, cells=128, projection=128, dropout=0.3, epochs=9, batch=32,
-        anneal_after=4, anneal_factor=0.5, mono=1000, leaves=500, gaussians=5000, repeats=True,
-        tempos=(0.9, 1.0, 1.1), whole=True,
+        rate=0.1, anneal_after=4, anneal_factor=0.5, mono=1000, leaves=500, gaussians=5000,
+        repeats=True, tempos=(0.9, 1.0, 1.1), whole=True,
     ),
     Size(
         hours=10, layers=3, cells=192, projection=192, dropout=0.2, epochs=10, batch=64,
-        anneal_after=5, anneal_factor=0.5, mono=1000, leaves=1200, gaussians=12000,
+        rate=0.1, anneal_after=5, anneal_factor=0.5, mono=1000, leaves=1200, gaussians=12000,
     ),
     Size(
         hours=100, layers=4, cells=384, projection=256, dropout=0.1, epochs=14, batch=128,
-        anneal_after=8, anneal_factor=0.6, mono=1000, leaves=3000, gaussians=40000,
+        rate=0.1, anneal_after=8, anneal_factor=0.6, mono=1000, leaves=3000, gaussians=40000,
     ),
     Size(
         hours=math.inf, layers=6, cells=512, projection=256, dropout=0.0, epochs=16, batch=256,
-        anneal_after=10, anneal_factor=0.7071, mono=1000, leaves=8000, gaussians=140000,
+        rate=0.1, anneal_after=10, anneal_factor=0.7071, mono=1000, leaves=8000, gaussians=140000,
     ),
 )  # fmt: skip
 
