@@ -48,7 +48,7 @@ def test_they_are_those_that_init_writes(hours: float) -> None:
 
 
 @given(
-    hours=st.floats(0.01, 1000),
+    hours=st.sampled_from([0.05, 0.2, 1.0, 5.0, 50.0, 500.0]),
     cells=st.none() | st.integers(1, 99),
     epochs=st.none() | st.integers(1, 99),
     frames=st.none() | st.integers(2, 99),
