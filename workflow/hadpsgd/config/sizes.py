@@ -64,8 +64,8 @@ ROWS = (
         speeds=(0.8, 0.9, 1.0, 1.1, 1.2), retry_beam=1000,
     ),
     Size(
-        hours=2, layers=2, cells=128, projection=128, dropout=0.3, epochs=9, batch=32,
-        rate=0.1, anneal_after=4, anneal_factor=0.5, mono=1000, leaves=500, gaussians=5000,
+        hours=2, layers=2, cells=128, projection=128, dropout=0.3, epochs=5, batch=32,
+        rate=0.2, anneal_after=2, anneal_factor=0.5, mono=1000, leaves=500, gaussians=5000,
         repeats=True, tempos=(0.9, 1.0, 1.1), whole=True,
     ),
     Size(
