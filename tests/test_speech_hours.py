@@ -92,8 +92,17 @@ def test_kaldis_alignments_have_their_size() -> None:
 
 
 def directory(folder: Path, **files: str) -> dict[str, Any]:
-    """A corpus whose training directory has these files."""
+    """A corpus whose training directory has these files besides those that it must have: the
+    utterances a, b, and c in recordings of their names or, with segments, in r."""
     folder.mkdir(exist_ok=True)
+    here = [name for name in "abc" if f"{name} " in files.get("segments", "a b c ")]
+    recordings = "r" if "segments" in files else here
+    files = {
+        "utt2spk": "".join(f"{name} s\n" for name in here),
+        "text": "".join(f"{name} word\n" for name in here),
+        "wav_scp": "".join(f"{name} sph2pipe {name}.sph |\n" for name in recordings),
+        **files,
+    }
     for name, text in files.items():
         (folder / name.replace("_", ".")).write_text(text)
     data = str(folder)
@@ -102,42 +111,51 @@ def directory(folder: Path, **files: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("files", "hours"),
+    ("files", "seconds"),
     [
-        ({"segments": "a r 0 1800\nb r 1800 9000.5\n", "utt2dur": "a 1\n"}, 2.5001),
-        ({"utt2dur": "a 3600\nb 1800\n", "reco2dur": "r 1\n"}, 1.5),
-        ({"reco2dur": "r 7200\n"}, 2.0),
+        ({"utt2dur": "a 3600\nb 1800\n", "segments": "a r 0 1\n"}, 5400),
+        ({"segments": "a r 0 1800\nb r 1800 9000.5\n"}, 9000.5),
+        ({"segments": "a r 10 1800 1\nb r 20 1800 2\n"}, 3570),  # with channels
+        ({"segments": "a r 100 -1\n", "reco2dur": "r 3600\n"}, 3500),  # to the end
+        ({"reco2dur": "a 7200\nb 1\nc 2\n"}, 7203),
     ],
 )
 def test_auto_measures_a_data_directory(
-    files: dict[str, str], hours: float, tmp_path: Path
+    files: dict[str, str], seconds: float, tmp_path: Path
 ) -> None:
     config = made(speech_hours="auto", corpus=directory(tmp_path / "train", **files))
-    assert config.speech_hours == hours and config.model.layers == size_for(hours).layers
+    assert config.speech_hours == pytest.approx(seconds / 3600, abs=1e-6)
+    assert config.model.layers == size_for(seconds / 3600).layers
 
 
-def test_auto_reads_headers_where_no_file_tells_durations(tmp_path: Path) -> None:
-    for name, seconds in {"a": 90, "b": 30}.items():
+def test_auto_reads_what_files_say_where_no_table_does(tmp_path: Path) -> None:
+    for name, seconds in {"a": 90, "b": 30, "c": 5}.items():
         soundfile.write(tmp_path / f"{name}.wav", np.zeros(8000 * seconds, np.int16), 8000)
-    places = "".join(f"{name} {tmp_path}/{name}.wav\n" for name in "ab")
+    places = "".join(f"{name} {tmp_path}/{name}.wav\n" for name in "abc")
     config = made(speech_hours="auto", corpus=directory(tmp_path / "train", wav_scp=places))
-    assert config.speech_hours == pytest.approx(120 / 3600, abs=1e-4)
-    assert config.training.epochs == size_for(120 / 3600).epochs
+    assert config.speech_hours == pytest.approx(125 / 3600, abs=1e-6)
+    assert config.training.epochs == size_for(125 / 3600).epochs
 
 
 @pytest.mark.parametrize(
     ("files", "hours", "told"),
     [
-        ({"segments": "a r 0 x\n"}, "auto", "speech_hours: no seconds of a in "),
-        ({"utt2dur": "a\n"}, "auto", "speech_hours: no seconds of a in "),
-        ({"utt2dur": ""}, "auto", "speech_hours: a number above 0, or auto; not 0"),
-        ({"wav_scp": "a sph2pipe a.sph |\n"}, "auto", "speech_hours: a in "),
-        ({}, "auto", "wav.scp: cannot be read"),
-        ({}, 0, "speech_hours: a number above 0, or auto; not 0"),
-        ({}, True, "speech_hours: a number above 0, or auto; not True"),
-        ({}, "many", "speech_hours: a number above 0, or auto; not 'many'"),
-        ({}, float("nan"), "speech_hours: a number above 0, or auto; not nan"),
-        ({}, float("inf"), "speech_hours: a number above 0, or auto; not inf"),
+        ({"segments": "a r 0 x\n"}, "auto", "segments: utterance 'a': "),
+        ({"segments": "a r 10 5\n"}, "auto", "segments: utterance 'a': "),
+        ({"utt2dur": "a\n"}, "auto", "utt2dur: a: '' is no number of seconds"),
+        ({"utt2dur": "a 1 5\n"}, "auto", "utt2dur: a: '1 5' is no number of seconds"),
+        ({"utt2dur": "a -5\nb 3605\n"}, "auto", "utt2dur: a: '-5' is no number of seconds"),
+        ({"utt2dur": "a nan\n"}, "auto", "utt2dur: a: 'nan' is no number of seconds"),
+        ({"reco2dur": "a inf\n"}, "auto", "reco2dur: a: 'inf' is no number of seconds"),
+        ({"utt2dur": "a 0\n"}, "auto", "no speech in"),
+        ({}, "auto", "has commands; make utt2dur or reco2dur, or give the number"),
+        ({"reco2dur": "b 7200\n"}, "auto", "has commands"),
+        ({"wav_scp": "a no.wav\nb no.wav\nc no.wav\n"}, "auto", "no.wav"),
+        *(
+            ({}, hours, f"a number above 0, or auto; not {hours}")
+            for hours in (0, True, "many", float("nan"), float("inf"), [1])
+        ),
+        ({}, 10**400, "a number above 0, or auto; not 1000"),
     ],
 )
 def test_what_cannot_be_is_told_in_a_line(
@@ -148,23 +166,52 @@ def test_what_cannot_be_is_told_in_a_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     content = {**BUILTIN, "speech_hours": hours, "corpus": directory(tmp_path / "train", **files)}
-    file = tmp_path / "x.yaml"
+    assert_told(content, [f"{tmp_path}/x.yaml: speech_hours: ", told], tmp_path, capsys)
+
+
+@pytest.mark.parametrize("folder", ["nowhere", "x" * 300])
+def test_no_such_directory(folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    corpus = {**directory(tmp_path / "train"), "train": str(tmp_path / folder)}
+    content = {**BUILTIN, "speech_hours": "auto", "corpus": corpus}
+    assert_told(content, [f"x.yaml: speech_hours: {tmp_path}/{folder}"], tmp_path, capsys)
+
+
+def assert_told(
+    content: dict[str, Any], told: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line, and exit status 2."""
+    file = folder / "x.yaml"
     file.write_text(yaml.safe_dump(content))
     assert cli.main(["config", str(file)]) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert told in line
+    assert [text for text in told if text not in line] == [] and len(line) < 1000
+
+
+@pytest.mark.parametrize("given_", ["1e1", "10", 10, 10.0])
+def test_numbers_may_be_text(given_: Any) -> None:
+    config = made(speech_hours=given_, egs={"frames": "100"}, training={"epochs": "4"})
+    assert config.speech_hours == 10 and config.model.layers == size_for(10).layers
+    assert config.training.learning_rate.anneal_after == 2
+    little = made(speech_hours=1, egs={"frames": "100"})
+    assert little.egs.shift == 50
+
+
+def test_features_of_kaldi_have_one_speed() -> None:
+    features = {"input": ["fmllr"], "imports": {"fmllr": {"feats": "a"}}}
+    assert made(speech_hours=0.1, features=features).corpus.speeds == [1.0]
+    assert len(made(speech_hours=0.1).corpus.speeds) == 5
 
 
 def test_faults_elsewhere_are_told_as_without_hours(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "x.yaml"
     for section in ("corpus", "alignment", "egs", "model", "training"):
         content = {**BUILTIN, "speech_hours": "auto", section: 3}
-        file.write_text(yaml.safe_dump(content))
-        assert cli.main(["config", str(file)]) == 2
-        [line] = capsys.readouterr().err.splitlines()
-        assert section in line
-    file.write_text(yaml.safe_dump({**BUILTIN, "speech_hours": 1, "egs": {"frames": "x"}}))
-    assert cli.main(["config", str(file)]) == 2
-    assert "egs.frames" in capsys.readouterr().err
+        assert_told(content, [section], tmp_path, capsys)
+    for section, key, value in (
+        ("egs", "frames", "x"),
+        ("egs", "frames", -5),
+        ("training", "epochs", -3),
+    ):
+        content = {**BUILTIN, "speech_hours": 1, section: {key: value}}
+        assert_told(content, [f"'{section}.{key}'"], tmp_path, capsys)

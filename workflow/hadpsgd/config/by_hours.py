@@ -11,12 +11,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from hadpsgd.config.corpus import Builtin, Corpus, Kaldi
 from hadpsgd.config.sizes import REPEATED_FRAMES, Size, size_for
-from hadpsgd.corpus.tables import read_table
-from hadpsgd.files import plain_or_gzipped
+from hadpsgd.errors import UserError
 
 KEY, AUTO = "speech_hours", "auto"
-_DURATIONS = ("segments", "utt2dur", "reco2dur")
-"""Files of a data directory, the first of which that is there tells seconds."""
 
 
 def filled(content: dict[str, Any]) -> dict[str, Any]:
@@ -27,18 +24,25 @@ def filled(content: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: nothing tells the hours, or they are no number above 0.
     """
-    hours = content.get(KEY)
-    if hours is None:
+    given = content.get(KEY)
+    if given is None:
         return content
-    if hours == AUTO:
-        hours = _measured(content.get("corpus"))
-    number = isinstance(hours, int | float) and not isinstance(hours, bool)
-    if not (number and 0 < hours < math.inf):
-        raise ValueError(f"{KEY}: a number above 0, or {AUTO}; not {hours!r}")
+    hours = _measured(content.get("corpus")) if given == AUTO else _number(given)
+    if not hours:
+        raise ValueError(f"{KEY}: a number above 0, or {AUTO}; not {given!s:.40}")
     made = {**content, KEY: hours}
     for path, value in _sizes(size_for(hours), content):
         _put(made, path, value)
     return made
+
+
+def _number(given: Any) -> float | None:
+    """A number above 0, also where it is given as text, as pydantic takes it."""
+    try:
+        number = 0.0 if isinstance(given, bool) else float(given)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if 0 < number < math.inf else None
 
 
 def _measured(corpus: Any) -> float:
@@ -50,56 +54,48 @@ def _measured(corpus: Any) -> float:
     if isinstance(found, Builtin):
         return found.train_minutes / 60
     if isinstance(found, Kaldi) and found.train.recordings == ["*"]:
-        folder = Path(found.train.data)
-        for name in _DURATIONS:
-            if (file := plain_or_gzipped(folder / name)).is_file():
-                return round(sum(_seconds(file)) / 3600, 4)
-        return round(sum(_of_files(folder / "wav.scp")) / 3600, 4)
-    raise ValueError(
-        f"{KEY}: {AUTO} is for built-in speech and whole data directories; give the number"
-    )
+        return _of_directory(Path(found.train.data))
+    what = "built-in speech and whole data directories"
+    raise ValueError(f"{KEY}: {AUTO} is for {what}; give the number")
 
 
-def _seconds(file: Path) -> Iterator[float]:
-    for key, told in read_table(file).items():
-        try:
-            *_, begin, end = map(float, ["0", *told.split()[-2:]])
-        except ValueError:
-            raise ValueError(f"{KEY}: no seconds of {key} in {file}") from None
-        yield end - begin
+def _of_directory(folder: Path) -> float:
+    from hadpsgd.corpus.durations import speech_seconds  # libraries for sound: seldom needed
 
-
-def _of_files(recordings: Path) -> Iterator[float]:
-    from hadpsgd.corpus import audio, datadir  # libraries for sound: no other config needs them
-
-    for name, place in datadir.locate(recordings.parent, read_table(recordings)).items():
-        if audio.is_pipe(place):
-            raise ValueError(
-                f"{KEY}: {name} in {recordings} is a command; make utt2dur or give the number"
-            )
-        yield audio.info(place).seconds
+    try:
+        seconds = speech_seconds(folder, headers=True)
+    except UserError as error:
+        raise ValueError(f"{KEY}: {error}") from None
+    except OSError as error:
+        raise ValueError(f"{KEY}: {folder}: {error.strerror}") from None
+    if seconds is None:
+        what = f"wav.scp of {folder} has commands"
+        raise ValueError(f"{KEY}: {what}; make utt2dur or reco2dur, or give the number")
+    if not seconds:
+        raise ValueError(f"{KEY}: no speech in {folder}")
+    return round(seconds / 3600, 6)
 
 
 def _sizes(size: Size, content: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Paths of keys, and what they are where the config does not have them."""
-    if len(size.speeds) > 1:
+    copied = "imports" not in _section(content, "features")  # Kaldi's features are of one speed
+    if len(size.speeds) > 1 and copied:
         yield ("corpus", "speeds"), list(size.speeds)
     yield from _alignment(size, _section(content, "alignment"))
     if size.repeats:
-        frames = _section(content, "egs").get("frames", REPEATED_FRAMES)
-        yield ("egs", "frames"), frames
-        yield ("egs", "shift"), frames // 2 if isinstance(frames, int) else REPEATED_FRAMES // 2
+        frames = _number(_section(content, "egs").get("frames")) or REPEATED_FRAMES
+        yield ("egs", "frames"), REPEATED_FRAMES
+        yield ("egs", "shift"), int(frames // 2)
         yield ("egs", "tempos"), list(size.tempos)
     for name in ("layers", "cells", "projection", "dropout"):
         yield ("model", name), getattr(size, name)
     for name in ("epochs", "batch", "weight_decay"):
         yield ("training", name), getattr(size, name)
-    epochs = _section(content, "training").get("epochs")
-    half = epochs // 2 if isinstance(epochs, int) else size.anneal_after
+    epochs = _number(_section(content, "training").get("epochs"))
     rate = {
         "base": size.rate,
         "base_batch": size.batch,
-        "anneal_after": min(size.anneal_after, half),
+        "anneal_after": min(size.anneal_after, epochs // 2) if epochs else size.anneal_after,
         "anneal_factor": size.anneal_factor,
     }
     yield from ((("training", "learning_rate", name), value) for name, value in rate.items())

@@ -36,8 +36,9 @@ class Config(Section):
     speech_hours: Annotated[float, Field(gt=0)] | Literal["auto"] | None = Field(
         None, json_schema_extra=DECIDES_NOTHING
     )
-    """Hours of training speech: keys that are left out of alignment, examples, network and training
-    get the sizes that fit them (docs/small-data.md#sizes-by-hours) in place of the defaults below.
+    """Hours of training speech: keys that are left out of alignment, examples, network and
+    training, and `corpus.speeds`, get the sizes that fit them in place of the defaults below
+    (docs/small-data.md#sizes-by-hours).
     `auto` measures them. Only these keys decide what is made again."""
     corpus: Corpus
     lang: Lang = Lang()

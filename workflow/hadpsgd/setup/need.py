@@ -9,11 +9,9 @@ from hadpsgd.config import Config, settings_of
 from hadpsgd.config.alignment import Egs, Ladder, Mono, TreeStage
 from hadpsgd.config.corpus import Builtin, Kaldi
 from hadpsgd.config.settings import Model
-from hadpsgd.corpus.datadir import DataDir
-from hadpsgd.corpus.tables import read_table
+from hadpsgd.corpus.durations import speech_seconds
 from hadpsgd.egs.layout import Layout, Part
 from hadpsgd.errors import UserError
-from hadpsgd.files import plain_or_gzipped
 
 MADE = "init.json"
 """What `hadpsgd init` leaves in a folder that it made: source, hours, SHA-256 of the config."""
@@ -167,10 +165,5 @@ def _recorded(made: Path) -> float:
 
 
 def _hours(data: Path) -> float | None:
-    """By segments, or by utt2dur, which Kaldi makes."""
-    durations = plain_or_gzipped(data / "utt2dur")
-    if durations.is_file():
-        return sum(map(float, read_table(durations).values())) / 3600
-    utterances = DataDir.read(data, lambda _: None)
-    spans = [u.end - u.start for u in utterances if u.end is not None]
-    return sum(spans) / 3600 if len(spans) == len(utterances) else None
+    seconds = speech_seconds(data, lambda _: None, headers=False)
+    return None if seconds is None else seconds / 3600
