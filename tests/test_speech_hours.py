@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hadpsgd import cli
 from hadpsgd.config import Config, check, run_key
 from hadpsgd.config.command import resolved
 from hadpsgd.config.sizes import size_for
+from hadpsgd.planning.amounts import amounts
 
 BUILTIN = {"name": "x", "corpus": {"kind": "builtin"}}
 SIZES = {
@@ -215,3 +217,15 @@ def test_faults_elsewhere_are_told_as_without_hours(
     ):
         content = {**BUILTIN, "speech_hours": 1, section: {key: value}}
         assert_told(content, [f"'{section}.{key}'"], tmp_path, capsys)
+
+
+def test_cost_and_doctor_take_them_where_the_data_do_not_tell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = {**BUILTIN, "speech_hours": 50, "corpus": directory(tmp_path / "train")}
+    known = amounts(check(content, "x.yaml"))
+    assert known and known.train == 50 and known.source == "the config"
+    file = tmp_path / "x.yaml"
+    file.write_text(yaml.safe_dump(content))
+    cli.main(["doctor", "--config", str(file)])
+    assert re.search(r"disk: .* about [0-9.,]+ GB needed", capsys.readouterr().out)

@@ -54,7 +54,8 @@ def _findings(config: Config | None, kind: str, hours: float | None) -> Iterator
     if writing.level == "ok":
         yield from places.locks(results)
     try:
-        hours = hours or (hours_known(config) if config else None)
+        if config and not hours:
+            hours = hours_known(config) or float(config.speech_hours or 0) or None
     except UserError as error:
         fix = "Give --hours HOURS, or remove the folder and run `hadpsgd init` again"
         yield Finding(level="warn", what="hours", found=str(error), fix=fix)
