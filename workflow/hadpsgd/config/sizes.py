@@ -28,8 +28,8 @@ class Size:
     epochs: int
     batch: int
     rate: float
-    """Of learning, at first; where examples are few, epochs at a higher one are worth two
-    (docs/benchmarks/small-data.md)."""
+    """Learning rate at first; a higher one needs fewer epochs
+    (docs/benchmarks/small-data.md#learning-rate)."""
     anneal_after: int
     anneal_factor: float
     mono: int

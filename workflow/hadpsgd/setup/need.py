@@ -151,7 +151,7 @@ def hours_known(config: Config) -> float | None:
                 return _recorded(made)
             try:
                 parts = [_hours(Path(part.data)) for part in corpus.sets.values()]
-            except (UserError, ValueError):
+            except UserError:
                 return None  # `hadpsgd validate` says what is wrong
             return None if None in parts else sum(part for part in parts if part)
     return None
