@@ -14,8 +14,10 @@ STAGES = "[importlib.import_module(module) for module, *_ in hadpsgd.cli.STAGES.
 PARTS = (
     # an optimiser, as it is made, loads torch's compiler, which has 800 modules
     f"import importlib, torch._dynamo, hadpsgd.cli; {STAGES}",
-    "import snakemake.cli, mlflow.pyfunc, mlflow.store.tracking.sqlalchemy_store, pandas, "
-    "matplotlib.figure, matplotlib.backends.backend_agg",
+    # and what stages load late: an MLflow file, copies of recordings, tests of seeds
+    "import snakemake.cli, mlflow.pyfunc, mlflow.store.tracking.sqlalchemy_workspace_store, "
+    "alembic.command, sqlalchemy.dialects.sqlite, pandas, matplotlib.figure, "
+    "matplotlib.backends.backend_agg, scipy.signal, scipy.stats, soundfile",
 )
 
 

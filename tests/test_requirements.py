@@ -129,6 +129,7 @@ def test_what_stages_load_is_compiled_beforehand(tmp_path: Path) -> None:
     assert ran.returncode == 0 and not ran.stdout, ran.stderr
     packages = {path.parent.name for path in tmp_path.rglob("__init__.*.pyc")}
     loaded = {"torch", "_dynamo", "mlflow", "snakemake", "pandas", "hadpsgd", "decoding"}
+    loaded |= {"signal", "stats", "sqlite"}  # late, by what a stage then does
     assert loaded <= packages
 
 

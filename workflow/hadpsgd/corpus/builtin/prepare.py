@@ -40,6 +40,8 @@ _FREQUENT = 200
 _FREQUENT_SENTENCES = 5000
 # every third sentence of the language model's text is as spontaneous as `ch`
 _SPONTANEOUS = 3
+# loaded once for the processes of all recordings: scipy.signal takes seconds
+_PRELOADED = ["hadpsgd.corpus.builtin.conversation", "scipy.signal"]
 
 
 def dictionary(config: Config, layout: Layout) -> None:
@@ -171,7 +173,7 @@ def _record(name: str, planned: list[Plan], layout: Layout, processes: int) -> D
     """Speak all recordings of a set, each in a fresh process."""
     jobs = [(layout.audio(name), plan) for plan in planned]
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["hadpsgd.corpus.builtin.conversation"])
+    context.set_forkserver_preload(_PRELOADED)
     with context.Pool(processes, maxtasksperchild=1) as pool:
         work = pool.imap(_record_job, jobs, chunksize=1)
         segments = list(tracked(work, jobs, what=name, unit="recordings"))
