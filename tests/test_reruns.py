@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -291,6 +292,22 @@ def test_another_run_costs_itself(mono: StandIn) -> None:
     own = scored("dev", "eval", "other", runs=("ssgd-4",))
     own |= {"train.ssgd-4", "tune.ssgd-4", "track_training.ssgd-4"}
     assert mono.planned(training=training) == own
+
+
+def test_a_run_is_added_to_results_that_came_without_snakemakes_records(mono: StandIn) -> None:
+    """As where somebody copies `results/` to another machine, or removes `.snakemake`."""
+    records, aside = mono.folder / ".snakemake", mono.folder / "aside"
+    training = runs()
+    training["runs"].append({"strategy": "ssgd", "learners": 4})
+    records.rename(aside)
+    try:
+        assert mono.planned() == set()
+        planned = mono.planned(training=training)
+    finally:
+        shutil.rmtree(records, ignore_errors=True)
+        aside.rename(records)
+    assert {"train.ssgd-4", "score.ssgd-4.eval", *LAST} <= planned
+    assert not {"train.single", "mono", "features"} & (planned | rules(planned))
 
 
 @pytest.mark.parametrize(
