@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from slurm_cluster import slurm  # noqa: F401  the fixture
+from small_bundle import bundle, sides  # noqa: F401  the fixtures
 from small_workflow import small  # noqa: F401  the fixture
 from tracking_store import empty_mlflow, mlflow_folder, no_tracking_uri  # noqa: F401
 from xdist.scheduler import LoadScopeScheduling
@@ -28,7 +29,7 @@ settings.load_profile("repeatable")
 class ByFixture(LoadScopeScheduling):
     """Tests side by side (`pytest -n 2`): the tests of a file in one process.
 
-    All files with the workflow `small` too, which takes a minute or two to make.
+    All files with the workflow `small`, or a bundle of it, too: it takes a minute or two to make.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -38,9 +39,8 @@ class ByFixture(LoadScopeScheduling):
 
 @cache
 def _group(file: Path) -> str:
-    return (
-        "small" if re.search(r"\bsmall: Small\b", file.read_text(encoding="utf-8")) else file.stem
-    )
+    made = re.search(r"\b(small: Small|bundle: Path)\b", file.read_text(encoding="utf-8"))
+    return "small" if made else file.stem
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFixture:

@@ -13,18 +13,8 @@ from typing import Any
 import dense
 import numpy as np
 import pytest
-from crews import (
-    DOOMS,
-    LOSE_CONNECTIONS,
-    Crew,
-    Plan,
-    check,
-    check_bits,
-    nothing,
-    records,
-    replayed,
-    starts,
-)
+from crew_learner import DOOMS, LOSE_CONNECTIONS, Plan
+from crews import Crew, check, check_bits, nothing, records, replayed, starts
 
 from hadpsgd.decentralized.core.events import Join, Mix
 

@@ -10,18 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch.distributed as dist
-from crews import (
-    PATIENCE,
-    Crew,
-    Done,
-    Plan,
-    check,
-    check_bits,
-    file_of,
-    of_nodes,
-    records,
-    replayed,
-)
+from crew_learner import PATIENCE, Done, Plan, file_of
+from crews import Crew, check, check_bits, of_nodes, records, replayed
 from test_members_alone import crews, helped, leave_alone, lose_connections
 from test_reunion import make_whole, updates
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from crews import Crew, Plan, check, check_bits, of_nodes, records, replayed
+from crew_learner import Plan
+from crews import Crew, check, check_bits, of_nodes, records, replayed
 from many_open import many_open
 from test_members_alone import crews, helped, leave_alone, lose_connections
 from test_reunion import make_whole, updates

@@ -15,19 +15,8 @@ from typing import Any
 
 import pytest
 import torch
-from crews import (
-    DOOMS,
-    LOSE_CONNECTIONS,
-    PATIENCE,
-    Crew,
-    Plan,
-    check,
-    check_bits,
-    file_of,
-    of_nodes,
-    records,
-    replayed,
-)
+from crew_learner import DOOMS, LOSE_CONNECTIONS, PATIENCE, Plan, file_of
+from crews import Crew, check, check_bits, of_nodes, records, replayed
 from engine_task import make_model
 
 from hadpsgd.decentralized import assembly

@@ -14,7 +14,8 @@ import crews
 import dense
 import numpy as np
 import pytest
-from crews import Crew, Done, Plan, check, check_bits, records, replayed
+from crew_learner import Done, Plan
+from crews import Crew, check, check_bits, records, replayed
 from engine_task import Setup, dense_gradient, run_setup
 
 from hadpsgd.decentralized import assembly

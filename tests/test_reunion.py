@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 import torch.distributed as dist
-from crews import PATIENCE, Crew, Plan, check, check_bits, of_nodes, records, replayed
+from crew_learner import PATIENCE, Plan
+from crews import Crew, check, check_bits, of_nodes, records, replayed
 from test_members_alone import crews, leave_alone
 
 from hadpsgd.decentralized.core.events import Join, Update

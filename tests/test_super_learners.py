@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crews import DOOMS, Crew, Plan, check, check_bits, of_nodes, records, replayed
+from crew_learner import DOOMS, Plan
+from crews import Crew, check, check_bits, of_nodes, records, replayed
 
 from hadpsgd.decentralized.core.events import Join
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_ranks import DIES
+from rank_scripts import DIES
 
 from hadpsgd.training import vigil
 from hadpsgd.training.pulse import FAR_LONGER, LEAVES, STUCK, WELL, Pulse

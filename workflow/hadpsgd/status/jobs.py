@@ -112,7 +112,8 @@ class Jobs:
 def read(out: Path) -> Jobs | None:
     """Of a results folder; None where no workflow has recorded any.
 
-    Lines that are damaged are left out, as a disk leaves them that was full for a moment.
+    Lines that are damaged are left out, as a disk leaves them that was full for a moment, and one
+    that is being written.
 
     Raises:
         UserError: the first line, of the start, is damaged.
@@ -122,8 +123,7 @@ def read(out: Path) -> Jobs | None:
         content = path.read_bytes()
     except FileNotFoundError:
         return None
-    # without a line that is being written
-    first, *lines = content[: content.rfind(b"\n") + 1].splitlines() or [b""]
+    first, *lines = content.splitlines() or [b""]
     try:
         jobs = Jobs(Start(**json.loads(first)), {})
     except (ValueError, TypeError):
