@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import re
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
+import yaml
 
 from hadpsgd.cli import main
 from hadpsgd.config import Config
@@ -63,6 +67,22 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Layout:
 def test_same_seed_same_bits_with_any_number_of_processes(small: Layout, tmp_path: Path) -> None:
     prepare(config(), tmp_path, 1)
     assert fingerprints(tmp_path) == fingerprints(small.root)
+
+
+def test_recordings_share_what_is_slow_to_load(tmp_path: Path) -> None:
+    """Each is spoken by a fresh process; scipy.signal takes a second or more."""
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(config().model_dump(mode="json", exclude_unset=True)))
+    part = ["--only", "data", "--set", "ch", "--out", str(tmp_path / "corpus")]
+    ran = subprocess.run(
+        [sys.executable, "-m", "hadpsgd", "corpus", "--config", file, *part],
+        env={**os.environ, "PYTHONPROFILEIMPORTTIME": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert len(list((tmp_path / "corpus/audio/ch").glob("*.wav"))) > 1
+    assert len(re.findall(r"\| +scipy\.signal$", ran.stderr, re.MULTILINE)) == 1
 
 
 def test_other_seed_other_audio_and_text(small: Layout, tmp_path: Path) -> None:
