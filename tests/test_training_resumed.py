@@ -142,7 +142,8 @@ def test_replay_is_bit_for_bit(run_id: str, processes: int, egs: Path, tmp_path:
 
 def replay_again(folder: Path, egs: Path, run_id: str, processes: int = 1) -> list[int]:
     """Exit codes of `hadpsgd replay`."""
-    return run(processes, replay_rank, folder / "config.yaml", run_id, egs / "train")
+    # a hundred epochs of four learners one after another: a minute is not enough on a busy machine
+    return run(processes, replay_rank, folder / "config.yaml", run_id, egs / "train", seconds=300.0)
 
 
 def replay_rank(_: int, config: Path, run_id: str, egs: Path) -> int:
