@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rank_scripts import KILL, PATIENCE, ranks
+from rank_scripts import HEARS, KILL, PATIENCE, ranks
 
 from hadpsgd.training.ranks import Ranks
 
@@ -105,13 +105,9 @@ def test_another_rank_takes_the_place_of_the_first(
     """Of 3, 4, 5 the first one dies: 4 hears that it is rank 3 now, 5 that there is another first
     one, and a new rank 4 comes to it.
     """
-    script = f"""
-import os, socket, time
-rank, life = int(os.environ['RANK']), int(os.environ.get('HADPSGD_JOIN', '0'))
-print('life', life, flush=True)
-def said(rank, word):
-    log = os.path.join({str(tmp_path)!r}, f'rank-{{rank}}.log')
-    return os.path.exists(log) and word in open(log).read()
+    script = (
+        HEARS.format(folder=str(tmp_path))
+        + f"""
 if rank == 3:
     while not (said(4, 'life 0') and said(5, 'life 0')): time.sleep(0.02)
     {KILL}
@@ -124,6 +120,7 @@ elif rank in (4, 5):
     print(socket.socket(fileno=int(os.environ['HADPSGD_ORDERS'])).recv(4096).decode(), flush=True)
 while not said(4, 'its turn 2'): time.sleep(0.02)
 """
+    )
     started = ranks(tmp_path, script, 6, alone=True, replacements=3, size=3, reduces=True)
     assert started.run() == 0 and started.succession.replacements == 2 and not started.crew.waiting
     said = capsys.readouterr().err
@@ -139,13 +136,9 @@ while not said(4, 'its turn 2'): time.sleep(0.02)
 
 
 # rank 3 dies, and the one that comes then says that it is ready; rank 2 is there
-COMES = """
-import os, socket, time
-rank, life = int(os.environ['RANK']), int(os.environ.get('HADPSGD_JOIN', '0'))
-print('life', life, flush=True)
-def said(rank, word):
-    log = os.path.join({folder!r}, f'rank-{{rank}}.log')
-    return os.path.exists(log) and word in open(log).read()
+COMES = (
+    HEARS
+    + """
 if 'HADPSGD_TURN' in os.environ:
     launcher = socket.socket(fileno=int(os.environ['HADPSGD_TURN']))
     {before}
@@ -159,6 +152,7 @@ elif rank == 3 and not life:
 elif not life:
     while not ({until}): time.sleep(0.02)
 """
+)
 
 
 def who_comes(
@@ -223,13 +217,9 @@ def test_nobody_is_waited_for_if_nobody_comes(
     replacements: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """There are none left, or all of them crash alike: the super-learner leaves, and joins."""
-    script = f"""
-import os, time
-rank, life = int(os.environ['RANK']), int(os.environ.get('HADPSGD_JOIN', '0'))
-print('life', life, flush=True)
-def said(rank, word):
-    log = os.path.join({str(tmp_path)!r}, f'rank-{{rank}}.log')
-    return os.path.exists(log) and word in open(log).read()
+    script = (
+        HEARS.format(folder=str(tmp_path))
+        + f"""
 if rank == 3 and not life:
     while not said(2, 'life 0'): time.sleep(0.02)
 if rank == 3:
@@ -241,6 +231,7 @@ while not (said(2, 'pid') and said(2, ' .')): time.sleep(0.02)
 pid = open(os.path.join({str(tmp_path)!r}, 'rank-2.log')).read().split('pid ')[1].split()[0]
 while os.path.exists('/proc/' + pid): time.sleep(0.02)
 """
+    )
     how = {"reduces": True, "waits": True, "replacements": replacements}
     started = ranks(tmp_path, script, 4, alone=True, size=2, **how)
     assert started.run() == 1
