@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
+from hadpsgd.collecting import end_quickly, uncollected
 from hadpsgd.errors import UserError
 
 # stage: (module, one line of help), in the order in which data passes them
@@ -178,7 +179,8 @@ def load(stage: str) -> ModuleType:
 def _imported(module: str) -> ModuleType:
     """A module of ours; UserError if a package that it needs is not installed."""
     try:
-        return importlib.import_module(module)
+        with uncollected():
+            return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] == "hadpsgd":
             raise  # a fault of our own
@@ -199,6 +201,7 @@ def main(argv: list[str] | None = None) -> int:
 
         print(f"hadpsgd {metadata.version('hadpsgd')}")
         return 0
+    end_quickly()
     stage, *rest = arguments
     script = stage == "launch" and "".join(rest[:1]).partition("=")[0] == "--learners"
     if stage in STOPPABLE and not script:

@@ -5,6 +5,7 @@ from shlex import quote
 from snakemake.utils import validate
 
 from hadpsgd import guard, origin
+from hadpsgd.collecting import end_quickly
 from hadpsgd.config import (
     asked,
     before,
@@ -40,6 +41,7 @@ from hadpsgd.starting import (
 )
 
 guard.announce()  # stages end with this process
+end_quickly()
 origin.announce()  # conda environments get the package that runs here
 with one_line():  # names the wrong key, which the JSON Schema does not
     SNAPSHOT = snapshot(workflow, with_site(workflow, config))

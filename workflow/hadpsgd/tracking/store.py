@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from hadpsgd.collecting import uncollected
 from hadpsgd.tracking.events import Begin, Event
 from hadpsgd.tracking.failures import NotStoredError, explained
 from hadpsgd.tracking.run_ids import known_run, remember_run
@@ -44,7 +45,7 @@ class Store:
         self._experiments: dict[str, str] = {}
         self._runs: dict[str, str] = {}
         set_environment()
-        with explained(uri):
+        with explained(uri), uncollected():
             knock(uri)
             from mlflow import MlflowClient  # seconds: only here
 
