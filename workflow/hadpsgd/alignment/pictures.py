@@ -27,12 +27,15 @@ def durations(found: Durations) -> Figure:
         counts = found.counts[name]
         bars = np.append(counts[1:_SHOWN_FRAMES], counts[_SHOWN_FRAMES:].sum())
         times = np.arange(1, _SHOWN_FRAMES + 1) * FRAME_SECONDS
-        axis.bar(times, bars / max(bars.sum(), 1), width=FRAME_SECONDS, color=_BLUE)
+        edges = np.append(times, times[-1] + FRAME_SECONDS) - FRAME_SECONDS / 2
+        # one shape, where axis.bar draws forty: half the time of the command
+        axis.stairs(bars / max(bars.sum(), 1), edges, fill=True, color=_BLUE)
         middle = found.median(name)
         axis.axvline(min(middle, times[-1]), color=_RED, linewidth=1)
         axis.set_title(f"{name}  n={counts.sum():,}, {middle * 1000:.0f} ms", fontsize=7,
                        loc="left", color=_INK, pad=2)  # fmt: skip
         axis.set_yticks([])
+        axis.set_ylim(bottom=0)
         axis.set_xlim(0, times[-1] + FRAME_SECONDS)
     for axis in axes.flat[len(names) :]:
         axis.set_visible(False)
