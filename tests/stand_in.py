@@ -53,7 +53,9 @@ pages.append("significance.json")
 places = [out / file for file in files.get(command, [""])]
 if command == "report" and "--out" in options:
     places = [out, *(out.parent / page for page in pages)]
-for place, text in zip(places, files.get(command, [str(out)])):
+if "--pictures" in options:
+    places.append(Path(options["--pictures"]))
+for place, text in zip(places, files.get(command, [str(place) for place in places])):
     folder = text.endswith("/") or (command not in files and not place.suffix)
     if folder:
         place.mkdir(parents=True, exist_ok=True)
@@ -95,14 +97,14 @@ class StandIn:
         assert bool(ran.returncode) == fails, ran.stdout[-3000:] + ran.stderr[-3000:]
         return ran.stdout + ran.stderr
 
-    def made(self) -> StandIn:
+    def made(self, *targets: str) -> StandIn:
         """Run to the end."""
-        self.snakemake()
+        self.snakemake("--", *targets)
         return self
 
-    def planned(self, **changes: Any) -> set[str]:
+    def planned(self, *targets: str, **changes: Any) -> set[str]:
         """What would be made again: rules, with the set or run of those that have one."""
-        said = self.snakemake("-n", **changes)
+        said = self.snakemake("-n", "--", *targets, **changes)
         jobs = re.split(r"^(?= *(?:local)?rule \w+:)", said, flags=re.MULTILINE)[1:]
         found = set()
         for job in jobs:
@@ -111,4 +113,4 @@ class StandIn:
             values = re.findall(r"(?:set|run)=([\w-]+)", wildcards[1]) if wildcards else []
             assert rule is not None
             found.add(".".join([rule[1], *(re.sub("-[0-9a-f]{8}$", "", v) for v in values)]))
-        return found - {"all", "checked"}  # these make nothing
+        return found - {"all", "paper", "checked"}  # these make nothing

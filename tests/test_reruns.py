@@ -294,19 +294,25 @@ def test_another_run_costs_itself(mono: StandIn) -> None:
     assert mono.planned(training=training) == own
 
 
-def test_a_run_is_added_to_results_that_came_without_snakemakes_records(mono: StandIn) -> None:
+@pytest.mark.parametrize(
+    ("targets", "made"), [([], LAST), (["paper"], {"paper_page"})], ids=["all", "paper"]
+)
+def test_a_run_is_added_to_results_that_came_without_snakemakes_records(
+    mono: StandIn, targets: list[str], made: set[str]
+) -> None:
     """As where somebody copies `results/` to another machine, or removes `.snakemake`."""
     records, aside = mono.folder / ".snakemake", mono.folder / "aside"
     training = runs()
     training["runs"].append({"strategy": "ssgd", "learners": 4})
+    mono.made(*targets)
     records.rename(aside)
     try:
-        assert mono.planned() == set()
-        planned = mono.planned(training=training)
+        assert mono.planned(*targets) == set()
+        planned = mono.planned(*targets, training=training)
     finally:
         shutil.rmtree(records, ignore_errors=True)
         aside.rename(records)
-    assert {"train.ssgd-4", "score.ssgd-4.eval", *LAST} <= planned
+    assert {"train.ssgd-4", "score.ssgd-4.eval"} | made <= planned
     assert not {"train.single", "mono", "features"} & (planned | rules(planned))
 
 

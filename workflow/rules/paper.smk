@@ -1,5 +1,5 @@
 # The page of the papers' claims, from the runs of `training.grids`, as MLflow has them.
-rule paper:
+rule paper_page:
     input:
         training=expand(f"{OUT}/tracked/{{run}}.training.json", run=RUNS),
         scores=expand(f"{OUT}/tracked/{{run}}.scores.json", run=DECODED),
@@ -23,3 +23,11 @@ rule paper:
     shell:
         "hadpsgd paper --config {params.config:q} --out {output.page:q} --pictures {output.pictures:q}"
         " 2> {log:q}"
+
+
+# `snakemake -- paper`
+rule paper:
+    input:
+        # without Snakemake's records (results copied from elsewhere) a new run shows here alone
+        rules.paper_page.input,
+        rules.paper_page.output,
