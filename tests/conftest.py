@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 from functools import cache
@@ -46,6 +47,15 @@ def _group(file: Path) -> str:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFixture:
     """What hands out the tests."""
     return ByFixture(config, log)
+
+
+gc.disable()  # until all tests are loaded, which takes half the time without
+
+
+def pytest_collection_finish() -> None:
+    """What was loaded stays; the collector need not go through it again and again."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
