@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+from collections.abc import Generator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from small_bundle import bundle, sides  # noqa: F401  the fixtures
 from small_workflow import small  # noqa: F401  the fixture
 from tracking_store import empty_mlflow, mlflow_folder, no_tracking_uri  # noqa: F401
 from xdist.scheduler import LoadScopeScheduling
+
+from hadpsgd.collecting import uncollected
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -49,13 +52,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFixture:
     return ByFixture(config, log)
 
 
-gc.disable()  # until all tests are loaded, which takes half the time without
-
-
-def pytest_collection_finish() -> None:
-    """What was loaded stays; the collector need not go through it again and again."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """What the tests load stays; the garbage collector need not go through it again and again."""
+    with uncollected():
+        found = yield
     gc.freeze()
-    gc.enable()
+    return found
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -62,8 +62,6 @@ for place, text in zip(places, files.get(command, [str(place) for place in place
         place = place / "made"
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text(command)
-for place in places[1:] if command == "report" else []:
-    place.write_text(command)
 """
 
 

@@ -2,7 +2,7 @@
 
 Loading allocates hundreds of thousands of objects that stay, and the collector goes through them
 again and again; once more when the process ends. Of `hadpsgd track`, which loads MLflow, that was
-a third of the processor time.
+more than a quarter of the processor time.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def durations(found: Durations) -> Figure:
         bars = np.append(counts[1:_SHOWN_FRAMES], counts[_SHOWN_FRAMES:].sum())
         times = np.arange(1, _SHOWN_FRAMES + 1) * FRAME_SECONDS
         edges = np.append(times, times[-1] + FRAME_SECONDS) - FRAME_SECONDS / 2
-        # one shape, where axis.bar draws forty: half the time of the command
+        # one shape, where axis.bar draws forty: two thirds of the time of the command
         axis.stairs(bars / max(bars.sum(), 1), edges, fill=True, color=_BLUE)
         middle = found.median(name)
         axis.axvline(min(middle, times[-1]), color=_RED, linewidth=1)
