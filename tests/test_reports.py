@@ -6,20 +6,17 @@ import json
 import os
 import re
 import shutil
-from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 from tracking_data import (
     ERRORS,
     RUNS,
     WORDS,
     make_config,
-    scored,
     write_config,
     write_results,
     write_rows,
@@ -31,19 +28,14 @@ from hadpsgd.errors import UserError
 from hadpsgd.reports import (
     compare,
     curves,
-    differences,
     rows,
     significance,
     stages,
-    staleness,
     table,
 )
 from hadpsgd.reports.command import FILES, INDEX, write
 from hadpsgd.reports.findings import Findings
-from hadpsgd.scoring import sentences
-from hadpsgd.scoring.significance import mapsswe
-from hadpsgd.scoring.significance_command import compare as compare_scored
-from hadpsgd.tracking import edges, training_run
+from hadpsgd.tracking import training_run
 from hadpsgd.tracking.arithmetic import arithmetic
 from hadpsgd.tracking.results import Score, State, read_results
 from hadpsgd.tracking.sync import Tracked
@@ -198,45 +190,6 @@ def test_same_results_same_page(config: Config, tmp_path: Path) -> None:
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes(), file
 
 
-def test_curves_are_the_recorded_ones(config: Config) -> None:
-    results = read_results(config)
-    axis, _ = curves.losses(results).axes
-    lines = {line.get_label(): line for line in axis.lines}
-    heldout = [row for row in results[2].metrics if "heldout_loss" in row]
-    wanted = [[row["epoch"], row["heldout_loss"]] for row in heldout]
-    assert np.asarray(lines["hadpsgd-2x2"].get_xydata(), float).tolist() == wanted
-    [axis] = curves.learning_rates(config, results).axes
-    assert (
-        axis.lines[0].get_label() == "rule"
-        and float(np.asarray(axis.lines[0].get_ydata(), float)[0]) == 0.025
-    )
-
-
-@given(st.lists(st.floats(-10, 10), min_size=1, max_size=200))
-@example([float(i) for i in range(61)])  # lists of that many are hardly ever drawn
-@example([1.0] * 120)
-def test_thinned_curve_keeps_the_mean(ys: list[float]) -> None:
-    xs = [float(i) for i in range(len(ys))]
-    few_x, few_y = curves.thinned(xs, ys)
-    size = -(-len(ys) // 30)
-    assert len(few_x) == len(few_y) <= 30
-    weights = [min(size, len(ys) - i) for i in range(0, len(ys), size)]
-    total = sum(w * y for w, y in zip(weights, few_y, strict=True))
-    assert total == pytest.approx(sum(ys), abs=1e-9)
-
-
-def test_training_without_curves_still_has_a_page(config: Config) -> None:
-    for run in RUNS:
-        Path(config.results, f"demo/runs/{run_key(config, run)}/metrics.jsonl").unlink()
-    write(Findings.of(config), Path(config.results) / "demo/wer.md")
-    assert "<svg" not in Path(config.results, "demo/report.html").read_text()
-
-
-def test_differences() -> None:
-    found = differences.differing({"a": {"x": "1", "y": "2"}, "b": {"x": "1", "z": "3"}})
-    assert found == {"y": ["2", "-"], "z": ["-", "3"]}
-
-
 def test_command_shows_the_table(config: Config, capsys: pytest.CaptureFixture[str]) -> None:
     file = Path(config.results) / "demo/config.yaml"
     assert cli.main(["report", "--config", str(file), "--show"]) == 0
@@ -305,46 +258,6 @@ def test_stages_are_those_of_the_configs_runs_and_sets(config: Config) -> None:
     }
 
 
-def test_differences_have_their_significance(config: Config) -> None:
-    """Signs, and agreement with the scorer's own comparison."""
-    results = read_results(config)
-    tests = significance.of_config(config, results)
-    assert list(tests) == ["swb", "ch"] and len(tests["swb"]["pairs"]) == 3
-    lines = significance.table([result.run.id for result in results], tests).rows
-    value, low, high, p = map(float, re.findall(r"[-+.\d]+\d", lines[1][2]))
-    assert value == pytest.approx(100 * (153 - 150) / 800, abs=0.006)
-    assert low < value < high and 0 < p <= 1
-    folders = [result.scored / "ch" for result in results[:3:2]]
-    direct = mapsswe(*(sentences.read(folder) for folder in folders))
-    assert p == pytest.approx(direct.p, abs=0.0006)
-
-
-def test_differences_of_unlike_references_are_not_tested(config: Config) -> None:
-    folder = Path(config.results) / "demo/score" / run_key(config, "ssgd-4") / "ch"
-    sentences.write(folder / sentences.FILE, scored(10, 1, 0, 0)[:50])
-    with pytest.raises(UserError, match="single and ssgd-4: the runs were scored on different"):
-        significance.of_config(config, read_results(config))
-    text = compare.page(compare.from_results(config, "demo"))
-    assert "Differences are not tested: single and ssgd-4" in text
-
-
-def test_the_note_says_what_was_drawn() -> None:
-    few = {name: scored(20, 2, 0, 0)[:3] for name in ("a", "b")}
-    many = {name: scored(200, 2, 0, 0) for name in ("a", "b")}
-    by_sentence, by_speaker = compare_scored(few), compare_scored(many)
-    assert "over sentences;" in significance.note({"swb": by_sentence})
-    assert "over speakers;" in significance.note({"swb": by_speaker, "ch": by_speaker})
-    both = significance.note({"swb": by_speaker, "ch": by_sentence})
-    assert "over speakers (swb) and sentences (ch);" in both
-
-
-def test_leaders_are_the_best_and_those_like_it() -> None:
-    runs = {name: {"wer": wer} for name, wer in (("a", 6.0), ("b", 5.0), ("c", 5.5))}
-    values = (("a", "b", 0.01), ("a", "c", 0.3), ("b", "c", 0.05))
-    pairs = [{"first": one, "second": two, "p": p} for one, two, p in values]
-    assert significance.leaders({"runs": runs, "pairs": pairs}) == {"b", "c"}
-
-
 def test_a_run_of_former_settings_is_found_by_its_key(config: Config) -> None:
     """It has folders of its own, which a run of the same name with new settings leaves alone."""
     key = run_key(config, "ssgd-4")
@@ -359,30 +272,6 @@ def test_a_run_of_former_settings_is_found_by_its_key(config: Config) -> None:
     assert "WER swb" in former.metrics and now.metrics == {"status": "not finished"}
     with pytest.raises(UserError, match=f"'{key}' was trained with other settings"):
         run_of(changed, key)
-
-
-def test_staleness_of_every_edge_is_drawn(config: Config) -> None:
-    results = read_results(config)
-    assert staleness.figure(results) is None  # nobody has mixed
-    folder = results[2].folder
-    lines = {"": {1: {"-1": 2, "0": 1}}, ".rank1": {0: {"3": 4}}}
-    for rank, lags in lines.items():
-        for _ in range(2):  # two rows of a file add up
-            with (folder / f"metrics{rank}.jsonl").open("a") as stream:
-                print(json.dumps({"step": 1, "lag_counts": lags}), file=stream)
-    counts = {(0, 1): Counter({-1: 4, 0: 2}), (1, 0): Counter({3: 8})}
-    assert edges.read(folder) == counts
-    span, shares = staleness.table(counts)
-    assert span == [-1, 0, 1, 2, 3]
-    np.testing.assert_allclose(shares[0], [2 / 3, 1 / 3, 0, 0, 0])
-    assert shares[1].tolist() == [0, 0, 0, 0, 1]
-    figure = staleness.figure(read_results(config))
-    assert figure is not None
-    [axis] = figure.axes
-    assert axis.get_title(loc="left") == "hadpsgd-2x2"
-    assert [label.get_text() for label in axis.get_yticklabels()] == ["0 ← 1", "1 ← 0"]
-    write(Findings.of(config), Path(config.results) / "demo/wer.md")
-    assert Path(config.results, "demo/report.html").read_text().count("<svg") == 3
 
 
 def test_the_table_says_where_its_results_were_made(config: Config) -> None:
