@@ -16,7 +16,7 @@ from lattice_problems import lattices, two_words
 
 from hadpsgd.decoding import lattice_io
 from hadpsgd.decoding.confidence import confidences
-from hadpsgd.decoding.consensus import Edits
+from hadpsgd.decoding.consensus import Edits, consensus
 from hadpsgd.decoding.lattice import ARC, Lattice, Scaling, best_paths
 from hadpsgd.decoding.list_files import checksum_of, partial_of, read, read_of, write
 from hadpsgd.decoding.nbest_list import NbestList
@@ -25,7 +25,7 @@ from hadpsgd.decoding.word_lattice import WordArc, WordLattice
 from hadpsgd.errors import UserError
 from hadpsgd.lm.neural.events import Events
 from hadpsgd.lm.neural.mixture import Models
-from hadpsgd.scoring.rescoring import Rescoring, list_confidences, tree
+from hadpsgd.scoring.rescoring import Rescoring, list_confidences, list_consensus, tree
 
 NAMES = dict(enumerate(neural_toy.NAMES, 1))
 FIRST = Scaling(acoustic_scale=0.5)
@@ -181,6 +181,65 @@ def test_what_begins_alike_is_counted_as_if_it_stood_alone(
     _, gamma = edits.statistics(slots)
     expected = gamma[edits.number(slots), np.arange(len(slots))][1::2]
     assert list_confidences(found, FIRST, 0.0, best, ()) == pytest.approx(expected, abs=1e-9)
+
+
+def edits_of(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+    """Levenshtein's distance, by its definition."""
+    if not one or not other:
+        return len(one) + len(other)
+    here = edits_of(one[1:], other[1:]) + (one[0] != other[0])
+    return min(here, edits_of(one[1:], other) + 1, edits_of(one, other[1:]) + 1)
+
+
+@given(words=SEQUENCES, silent=st.sampled_from([(), (2,)]), seed=st.integers(0, 1000))
+@settings(max_examples=40, deadline=None)
+def test_the_words_of_least_expected_errors(
+    words: list[tuple[int, ...]], silent: tuple[int, ...], seed: int
+) -> None:
+    """The expectation over the list's sequences by the definition; no other word in a place, none
+    in its place, or one more has a smaller one."""
+    costs = np.random.default_rng(seed).uniform(0.0, 4.0, len(words))
+    first = np.cumsum([0, *(len(each) + 1 for each in words)])
+    nothing = np.zeros(first[-1])
+    events = Events(nothing, nothing, nothing == 0.0, first)
+    found = NbestList(tuple(words), costs, np.zeros(len(words)), events)
+    shares = np.exp(-costs) / np.exp(-costs).sum()
+    heard = [tuple(word for word in each if word not in silent) for each in words]
+
+    def risk(said: tuple[int, ...]) -> float:
+        return float(sum(p * edits_of(each, said) for p, each in zip(shares, heard, strict=True)))
+
+    agreed = list_consensus(found, FIRST, 0.0, silent)
+    assert not set(agreed.words) & set(silent)
+    assert agreed.risk == pytest.approx(risk(agreed.words), abs=1e-3)  # an insertion's 1e-5 more
+    best = tuple(word for word in found.best(FIRST, 0.0) if word not in silent)
+    assert agreed.risk <= risk(best) + 1e-3
+
+
+@given(lat=lattices())
+@settings(max_examples=20, deadline=None)
+def test_least_expected_errors_by_weight(lat: Lattice, models: Models) -> None:
+    """With a weight the list's, without one those of all paths; `path` says what `words` says."""
+    lists = maker(models)([("u", lat)])
+    ((_, found),) = lists
+    said = Rescoring([0.0, 0.75], iter(lists), risk=True).words("u", lat, [FIRST, FIRST], {2})
+    assert said[0] == consensus(lat, FIRST, {2}).words
+    assert said[1] == list_consensus(found, FIRST, 0.75, {2}).words
+    for weight, words in zip([0.0, 0.75], said, strict=True):
+        path, sure = Rescoring([weight], iter(lists), risk=True).path("u", lat, FIRST, {2})
+        assert tuple(word for word in path.words.tolist() if word != 2) == tuple(words)
+        assert sure is None or len(sure) == len(path.words)
+        assert (np.diff(path.word_frames) >= 0).all()
+
+
+def test_words_that_no_sequence_says() -> None:
+    """Each place has its own majority."""
+    words = ((1, 5, 3), (4, 2, 3), (1, 2, 6))
+    costs, nothing = np.zeros(3), np.zeros(12)
+    events = Events(nothing, nothing, nothing == 0.0, np.arange(0, 13, 4))
+    found = NbestList(words, costs, costs, events)
+    rescoring = Rescoring([1.0], iter([("u", found)]), risk=True)
+    assert rescoring.words("u", EMPTY, [FIRST]) == [(1, 2, 3)]
 
 
 def test_where_an_utterance_ends_within_a_sentence(models: Models) -> None:

@@ -148,7 +148,6 @@ def test_sentences_are_read_as_they_were_written(tmp_path: Path) -> None:
     ("sections", "said"),
     [
         ({"lm": {"neural": {}, "pieces": 40}}, "pieces"),
-        ({"lm": {"neural": {}}, "scoring": {"minimum_bayes_risk": True}}, "minimum_bayes_risk"),
         ({"lm": {"neural": {}}, "decoding": {"one_best": True}}, "one_best"),
         ({"lm": {"neural": {"weights": [1.5]}}}, "lm.neural.weights"),
     ],

@@ -34,20 +34,20 @@ class Rescored:
         for name in ("graph", "corpus", "decode", "lang", "lm/full.arpa.gz"):
             (self.out / name).symlink_to(small.out / name)
 
-    def config(self, weights: list[float]) -> Path:
+    def config(self, weights: list[float], *, risk: bool = False) -> Path:
         content = yaml.safe_load(self.small.config.read_text())
         content["lm"] = {"neural": {**TINY, "weights": weights}}
-        content["scoring"] |= {"lm_weights": [10]}
-        file = self.out / f"weights-{'-'.join(map(str, weights))}.yaml"
+        content["scoring"] |= {"lm_weights": [10], "minimum_bayes_risk": risk}
+        file = self.out / f"weights-{'-'.join(map(str, weights))}-{risk}.yaml"
         file.write_text(yaml.safe_dump(content))
         return file
 
     def command(self, stage: str, **given: Any) -> None:
         assert main([stage, *(p for k, v in given.items() for p in (f"--{k}", str(v)))]) == 0
 
-    def scored(self, weights: list[float]) -> Path:
+    def scored(self, weights: list[float], *, risk: bool = False) -> Path:
         """Train (once), list, tune and score; the folder of scores."""
-        config, out, lm = self.config(weights), self.out, self.out / "lm"
+        config, out, lm = self.config(weights, risk=risk), self.out, self.out / "lm"
         text = out / "corpus/lm"
         given = {"config": config, "arpa": lm / "full.arpa.gz"}
         self.command(
@@ -70,6 +70,18 @@ class Rescored:
                 self.command("tune", **common, out=tuned)
             self.command("score", **common, tuned=tuned, out=score / name)
         return score
+
+    def bundle_says_the_same(self, score: Path, folder: Path) -> Bundle:
+        """The bundle, made in a folder, that said the words of scores."""
+        made = folder / "bundle"
+        assert main(["export", str(self.out / "runs" / self.run), "--out", str(made)]) == 0
+        opened, data = Bundle.open(made), self.out / "corpus/data/swb"
+        found = [*Recogniser(bundle=opened)(data, folder / "work", lambda *_: None)]
+        texts = {line.split()[0]: line.split()[1:] for line in (score / "swb/hyp.txt").open()}
+        assert {each.utterance: each.text.split() for each in found} == texts
+        timed = {word.line() for each in found for word in each.words}
+        assert timed == set((score / "swb/ctm").read_text().splitlines())
+        return opened
 
 
 @pytest.fixture(scope="module")
@@ -118,17 +130,23 @@ def test_the_builtin_corpus_is_rescored(rescored: Rescored, tmp_path: Path) -> N
     meta = json.loads((rescored.out / "lm/neural/meta.json").read_text())
     assert meta["dev"]["perplexity"]["1"] < meta["words"]
 
-    bundle = tmp_path / "bundle"
-    folder = rescored.out / "runs" / rescored.run
-    assert main(["export", str(folder), "--out", str(bundle)]) == 0
-    opened = Bundle.open(bundle)
-    assert opened.setting.neural_weight == 1.0
-    data = rescored.out / "corpus/data/swb"
-    found = [*Recogniser(bundle=opened)(data, tmp_path / "work", lambda *_: None)]
-    texts = {line.split()[0]: line.split()[1:] for line in (score / "swb/hyp.txt").open()}
-    assert {each.utterance: each.text.split() for each in found} == texts
-    timed = {word.line() for each in found for word in each.words}
-    assert timed == set((score / "swb/ctm").read_text().splitlines())
+    setting = rescored.bundle_says_the_same(score, tmp_path).setting
+    assert (setting.neural_weight, setting.minimum_bayes_risk) == (1.0, False)
+
+
+def test_the_words_of_least_expected_errors(rescored: Rescored, tmp_path: Path) -> None:
+    """Minimum Bayes risk among what the neural model scored."""
+    plain = (rescored.scored([1.0]) / "swb/hyp.txt").read_text()
+    score = rescored.scored([1.0], risk=True)
+    chosen = json.loads((score / "tuned.json").read_text())
+    for name in ("dev", "swb"):
+        report = json.loads((score / name / "wer.json").read_text())
+        assert (report["neural_weight"], report["minimum_bayes_risk"]) == (1.0, True)
+        if name == "dev":
+            assert report["sub"] + report["del"] + report["ins"] == chosen["errors"]
+    assert (score / "swb/hyp.txt").read_text() != plain
+    setting = rescored.bundle_says_the_same(score, tmp_path).setting
+    assert (setting.neural_weight, setting.minimum_bayes_risk) == (1.0, True)
 
 
 def test_what_does_not_fit(

@@ -159,8 +159,6 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _neural_lm_has_lists(self) -> Config:
-        if self.lm.neural and self.scoring.minimum_bayes_risk:
-            raise ValueError("lm.neural: not with scoring.minimum_bayes_risk; leave one out")
         if self.lm.neural and self.decoding.one_best:
             raise ValueError(
                 "lm.neural: not with decoding.one_best, which leaves nothing to choose"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from hadpsgd.decoding.confidence import confidences
-from hadpsgd.decoding.consensus import consensus
+from hadpsgd.decoding.consensus import Consensus, consensus
 from hadpsgd.decoding.lattice import Lattice, Path, Scaling, best_paths
 from hadpsgd.decoding.nearest import nearest_path
 
@@ -21,7 +21,14 @@ def consensus_path(
     path = best_paths(lattice, [scaling])[0]
     if confidences(lattice, path, scaling) is None:
         return path, None
-    found = consensus(lattice, scaling, silent)
+    return with_times(lattice, path, consensus(lattice, scaling, silent), scaling, silent)
+
+
+def with_times(
+    lattice: Lattice, path: Path, found: Consensus, scaling: Scaling, silent: Collection[int]
+) -> tuple[Path, list[float]]:
+    """Words on the lattice's best path, if it has them, or on the one that comes nearest; and how
+    probable each is (1 for silent ones)."""
     if found.words != tuple(word for word in path.words.tolist() if word not in silent):
         path = nearest_path(lattice, found.words, scaling, silent)
     sure = iter(found.confidences)

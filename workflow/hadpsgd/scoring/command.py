@@ -91,15 +91,13 @@ def hypothesise(
     if setting.neural_weight and lists is None:
         what = f"neural_weight {setting.neural_weight:g} was chosen, and no n-best lists are given"
         raise UserError(what, fix="`hadpsgd score` takes them as --lists; beam-curve cannot")
-    neural = (
-        Rescoring([setting.neural_weight], list_files.read_of(lists, decode=folder))
-        if lists
-        else None
-    )
+    scaling, risk = setting.scaling(words), setting.minimum_bayes_risk
+    neural = None
+    if lists:
+        neural = Rescoring([setting.neural_weight], list_files.read_of(lists, decode=folder), risk)
     timer = Timer.read(folder, words, data)
     timed: list[TimedWord] = []
     texts, seconds = {}, {}
-    scaling, risk = setting.scaling(words), setting.minimum_bayes_risk
     for found in recognised(folder, timer, scaling, risk=risk, neural=neural):
         timed += found.words
         texts[found.utterance] = found.text

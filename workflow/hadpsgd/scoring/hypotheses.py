@@ -121,12 +121,13 @@ def texts(
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield (utterance, its text under each scaling); raises as `lattices`.
 
-    risk: of least expected errors, not of the best path. neural: by the neural language model.
+    risk: of least expected errors, not of the best path. neural: by the neural language model,
+    with its own `risk`.
     """
     for utterance, found in lattices(folder, data):
         said: list[Sequence[int]]
         if neural:
-            said = neural.words(utterance, found, scalings)
+            said = neural.words(utterance, found, scalings, words.silent)
         elif risk:
             said = [consensus(found, scaling, words.silent).words for scaling in scalings]
         else:
@@ -199,7 +200,8 @@ def recognised(
 ) -> Iterator[Recognised]:
     """Yield what each utterance of a decoding folder says by its best path under a scaling.
 
-    risk: by least expected errors instead. neural: by the neural language model.
+    risk: by least expected errors instead. neural: by the neural language model, with its own
+    `risk`.
     """
     for utterance, found in lattices(folder, timer.data):
         if neural:

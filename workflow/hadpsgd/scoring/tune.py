@@ -71,7 +71,8 @@ def tune(
         ref = rules.ref(data.utterances[utterance].text)
         return Counts.of(align_texts(ref, rules.hyp(hyp), rules.options, utterance))
 
-    neural = Rescoring([setting.neural_weight for setting in settings], lists) if lists else None
+    weights = [setting.neural_weight for setting in settings]
+    neural = Rescoring(weights, lists, risk) if lists else None
     for utterance, hyps in texts(folder, data, words, scalings, risk=risk, neural=neural):
         missing.discard(utterance)
         counts = {hyp: count(utterance, hyp) for hyp in sorted(set(hyps))}

@@ -127,7 +127,7 @@ class Recogniser:
         lists = neural.maker(self.bundle.neural, decoded=decoded).all(
             lattice_io.read(decoded), self.jobs
         )
-        return Rescoring([weight], lists)
+        return Rescoring([weight], lists, self.bundle.setting.minimum_bayes_risk)
 
     def _decoded(self, data: Path, work: Path, done: Done) -> Path:
         """The folder of lattices."""
