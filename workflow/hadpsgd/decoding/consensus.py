@@ -6,9 +6,10 @@ recursion for edit distance"; Kaldi's lattice-mbr-decode (sausages.cc), whose le
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +79,27 @@ def _slots(words: Sequence[int]) -> Ints:
     return slots
 
 
+class _Sums:
+    """Rows of values that are added to rows of a table, several to one."""
+
+    def __init__(self, rows: Ints) -> None:
+        self.order = np.argsort(rows, kind="stable")
+        self.begins, self.places, _ = _groups(rows[self.order])
+
+    def add_to(self, table: Floats, values: Floats) -> None:
+        """Add each row of values to the row of the table that is meant."""
+        table[self.places] += np.add.reduceat(values[self.order], self.begins, axis=0)
+
+
+class _Part(NamedTuple):
+    """Arcs of a level; where those into each node begin; how they add up by source and by word."""
+
+    arcs: slice
+    into: tuple[Ints, Ints, Ints]
+    sources: _Sums
+    said: _Sums
+
+
 class Edits:
     """Expected edits between the paths of a word lattice and words, and what stands for what."""
 
@@ -97,30 +119,30 @@ class Edits:
         self.words: Ints = np.unique(np.append(words, 0))
         """Of the lattice, and 0 for none; sorted."""
         self.arc_words: Ints = words[order]
-        self.levels = np.flatnonzero(
-            np.diff(level[self.targets], prepend=-1, append=self.nodes + 1)
-        ).tolist()
+        bounds = np.append(_groups(level[self.targets])[0], len(order)).tolist()
+        self.parts = [self._part(low, high) for low, high in pairwise(bounds)]
+        """Arcs level by level: those into a node stand side by side in one of them."""
         self.share: Floats = self._shares(-costs[order])
 
     def number(self, words: Ints) -> Ints:
         """Places of words in `words`."""
         return np.searchsorted(self.words, words)
 
-    def _parts(self) -> Iterator[slice]:
-        """Arcs level by level: those into a node stand side by side in one of them."""
-        for low, high in pairwise(self.levels):
-            yield slice(low, high)
+    def _part(self, low: int, high: int) -> _Part:
+        arcs = slice(low, high)
+        said = self.number(self.arc_words[arcs])
+        return _Part(arcs, _groups(self.targets[arcs]), _Sums(self.sources[arcs]), _Sums(said))
 
     def _shares(self, scores: Floats) -> Floats:
         """Of each arc how probable it is among those that lead to where it leads."""
         alpha = np.full(self.nodes, -np.inf)
         alpha[0] = 0.0
         share = np.empty(len(scores))
-        for part in self._parts():
-            begins, nodes, sizes = _groups(self.targets[part])
-            values = alpha[self.sources[part]] + scores[part]
+        for part in self.parts:
+            begins, nodes, sizes = part.into
+            values = alpha[self.sources[part.arcs]] + scores[part.arcs]
             alpha[nodes] = np.logaddexp.reduceat(values, begins)
-            share[part] = np.exp(values - alpha[nodes].repeat(sizes))
+            share[part.arcs] = np.exp(values - alpha[nodes].repeat(sizes))
         return share
 
     def risk(self, words: Sequence[int]) -> float:
@@ -131,9 +153,9 @@ class Edits:
         """alpha': float64 [nodes, slots + 1], expected edits of paths to a node (equation 17)."""
         alpha = np.zeros((self.nodes, len(slots) + 1))
         alpha[0, 1:] = np.cumsum(slots > 0)
-        for part in self._parts():
-            begins, nodes, _ = _groups(self.targets[part])
-            ways = self._ways(part, alpha, slots)[2] * self.share[part, None]
+        for part in self.parts:
+            begins, nodes, _ = part.into
+            ways = self._ways(part.arcs, alpha, slots)[2] * self.share[part.arcs, None]
             alpha[nodes] = np.add.reduceat(ways, begins, axis=0)
         return alpha
 
@@ -154,9 +176,9 @@ class Edits:
         beta = np.zeros_like(alpha)
         beta[-1, -1] = 1.0
         gamma = np.zeros((len(self.words), len(slots)))
-        for part in reversed(list(self._parts())):
-            replaced, inserted, least = self._ways(part, alpha, slots)
-            mass = beta[self.targets[part]] * self.share[part, None]
+        for part in reversed(self.parts):
+            replaced, inserted, least = self._ways(part.arcs, alpha, slots)
+            mass = beta[self.targets[part.arcs]] * self.share[part.arcs, None]
             # sums in `least` are rounded otherwise; words before none, as a slot's place says more
             takes = (replaced <= inserted) & (replaced <= least + _SURE)
             leaves = ~takes & (inserted <= least + _SURE)
@@ -166,10 +188,10 @@ class Edits:
                 gamma[0, slot - 1] += skips.sum()
                 mass[:, slot] -= skips
             taken = np.where(takes[:, 1:], mass[:, 1:], 0.0)
-            _add(gamma, self.number(self.arc_words[part]), taken)
+            part.said.add_to(gamma, taken)
             mass[:, 1:] -= taken
             mass[:, :-1] += taken
-            _add(beta, self.sources[part], mass)
+            part.sources.add_to(beta, mass)
         rest = np.cumsum(beta[0, :0:-1])[::-1]  # slots before the first word of all
         gamma[0] += rest
         return float(alpha[-1, -1]), gamma
@@ -177,12 +199,5 @@ class Edits:
 
 def _groups(keys: Ints) -> tuple[Ints, Ints, Ints]:
     """Of keys of which equal ones stand together: where each begins, which it is, how many."""
-    begins = np.flatnonzero(np.diff(keys, prepend=-1))
-    return begins, keys[begins], np.diff(begins, append=len(keys))
-
-
-def _add(table: Floats, rows: Ints, values: Floats) -> None:
-    """Add each row of values to the row of the table that is meant."""
-    order = np.argsort(rows, kind="stable")
-    begins, places, _ = _groups(rows[order])
-    table[places] += np.add.reduceat(values[order], begins, axis=0)
+    begins = np.append(0, np.flatnonzero(keys[1:] != keys[:-1]) + 1)
+    return begins, keys[begins], np.append(begins[1:], len(keys)) - begins
