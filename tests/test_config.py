@@ -85,6 +85,7 @@ def test_the_command_line_refuses_in_one_line(
         ("seed: 1\nname: x\nseed: 2\n", ":3: not YAML: the key 'seed' stands here a second time"),
         ("model:\n  cells: 1\n  cells: 2\n", ":3: not YAML: the key 'cells' stands here"),
         ("name: 2024-13-45\n", "a value that cannot be read (month must be in 1..12)"),
+        ("seed: !!timestamp x\n", "a value that cannot be read"),
         ("name: !!int abc\n", "a value that cannot be read"),
         ("name: " + "[" * 3000, "brackets within brackets"),
         ("seed: " + "9" * 5000, "a value that cannot be read"),

@@ -45,6 +45,13 @@ def test_healthy(data: Path) -> None:
     assert summary.seconds == pytest.approx(1.75 + 1.5 + 1 + 4.99)
 
 
+def test_a_folder_without_utterances(data: Path) -> None:
+    """Its files are all there, and empty."""
+    for file in data.iterdir():
+        file.write_text("")
+    assert faults(data) == [f"{data}: no utterances. Name a Kaldi data directory"]
+
+
 def truncate(data: Path) -> None:
     content = wav(data).read_bytes()
     wav(data).write_bytes(content[:-100])

@@ -200,7 +200,7 @@ class TestCopies:
         rows = (copies.path / "utt2uniq").read_text().splitlines()
         assert rows[0] == "noise1-ann-1 ann-1" and len(rows) == 4
         assert "noise1-call-A audio/call.wav" in (copies.path / "wav.scp").read_text()
-        files = {path.name for path in (tmp_path / "audio/train_perturbed").iterdir()}
+        files = {path.name for path in (tmp_path / "audio/train_perturbed").glob("*.wav")}
         drawn = {(m.room, m.noise) for m in copies.mixtures.values()}
         assert files == {Path(path).name for both in drawn for path in both if path}
         assert {name.split("-")[0] for name in files} <= {"room", "shaped", "babble"}

@@ -12,8 +12,9 @@ import pytest
 from status_data import config, jobs, planned, recorded, row, status
 
 from hadpsgd.cli import main
+from hadpsgd.files import WORKFLOW_LOCK
 from hadpsgd.locks import locked
-from hadpsgd.run_folder import LAUNCH_LOCK, WORKFLOW_LOCK
+from hadpsgd.run_folder import LAUNCH_LOCK
 from hadpsgd.status.jobs import FILE, Happened
 from hadpsgd.status.screen import Screen
 from hadpsgd.tracking import metrics_file

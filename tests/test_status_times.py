@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from status_data import config, jobs, planned, recorded, row, status
 
+from hadpsgd.files import WORKFLOW_LOCK
 from hadpsgd.locks import locked
 from hadpsgd.progress import counted, last_line, of_speech
-from hadpsgd.run_folder import WORKFLOW_LOCK
 from hadpsgd.status.estimate import Times, together
 from hadpsgd.status.jobs import Happened, Planned, Start
 from hadpsgd.status.screen import Screen

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from corpus_data import make_data
 from small_workflow import Small
 from tracking_data import write_results
 
@@ -207,6 +208,44 @@ def test_results_below_a_file_are_one_line(tmp_path: Path) -> None:
         with pytest.raises(UserError, match="file: `results` lies below a file"):
             plans(tmp_path / place / "tiny")
     plans(tmp_path / "new" / "tiny")
+
+
+def test_inputs_that_are_not_there(tmp_path: Path) -> None:
+    """A dry run tells; a start ends before its first job."""
+    make_data(tmp_path)
+    content = {
+        "name": "t",
+        "results": f"{tmp_path}/results",
+        "corpus": {
+            "kind": "kaldi",
+            "train": f"{tmp_path}/data/trian",
+            "dev": f"{tmp_path}/data/train",
+            "tests": {"test": f"{tmp_path}/data/train"},
+            "dict_dir": f"{tmp_path}/lexicon.txt",
+            "lm_text": f"{tmp_path}/data/train/text",
+        },
+    }
+    file = tmp_path / "t.yaml"
+    file.write_text(yaml.safe_dump(content))
+    said = f"corpus.train: {tmp_path}/data/trian: no such file or folder"
+    given = ["--profile", "local", "--cores", "1", "--configfile", str(file)]
+    planned = snakemake("-n", *given)
+    assert planned.returncode == 0 and f"This would fail: {said}" in planned.stdout + planned.stderr
+    ran = snakemake(*given)
+    assert ran.returncode != 0 and said in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert not (tmp_path / "results/t/corpus").exists()
+
+
+def test_a_page_of_claims_without_grids_is_refused_first() -> None:
+    """Before all runs are trained for it."""
+    for more in ([], ["tracking={uri: none}"]):
+        config = "config/paper_quick.yaml" if more else "config/tiny.yaml"
+        ran = snakemake("-n", "--configfile", config, "--config", "name=new", *more, "--", "paper")
+        assert ran.returncode == 1
+        told = ran.stderr.strip().splitlines()[-1]
+        assert told.startswith("hadpsgd: error: ")
+        assert ("tracking.uri is 'none'" if more else "no training.grids") in told
 
 
 def test_read_only_results_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -191,12 +192,41 @@ def _imported(module: str) -> ModuleType:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Entry point: returns the exit status (0 done, 2 bad input)."""
+    """Entry point: returns the exit status (0 done, 2 bad input).
+
+    What was printed is out by then, or the status says that it is not.
+    """
     arguments = sys.argv[1:] if argv is None else argv
+    name = " ".join(["hadpsgd", *arguments[:1]])
+    try:
+        try:
+            return _main(arguments)
+        finally:  # --help ends by SystemExit
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BrokenPipeError:  # its reader has enough
+        _forget_output()
+        return 1
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        _forget_output()
+        fix = "Free some space and run the same command again"
+        print(f"{name}: error: the disk is full. {fix}", file=sys.stderr)
+        return USER_ERROR
+
+
+def _forget_output() -> None:
+    """What cannot be written to standard output is not tried again as this process ends."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _main(arguments: Sequence[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(overview())
         return 0 if arguments else USER_ERROR
-    if arguments == ["--version"]:
+    if [*arguments] == ["--version"]:
         from importlib import metadata
 
         print(f"hadpsgd {metadata.version('hadpsgd')}")
@@ -221,10 +251,8 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         print(f"hadpsgd {stage}: error: {error}", file=sys.stderr)
         return USER_ERROR
-    except BrokenPipeError:
-        return 1
     except OSError as error:
-        if not (_of_a_path(error) and _given(error.filename, rest)):
+        if not (_of_a_path(error) and (_is_wrong(error) or _given(error.filename, rest))):
             raise
         print(f"hadpsgd {stage}: error: {error.filename}: {error.strerror}", file=sys.stderr)
         return USER_ERROR
@@ -236,7 +264,13 @@ def main(argv: list[str] | None = None) -> int:
 def _of_a_path(error: OSError) -> bool:
     """Whether a path is what is wrong."""
     kinds = (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
-    return isinstance(error, kinds) or error.errno == errno.ENAMETOOLONG
+    return isinstance(error, kinds) or error.errno in (errno.ENAMETOOLONG, errno.ELOOP)
+
+
+def _is_wrong(error: OSError) -> bool:
+    """Whether it is a path that no user means, as those of a config may be: below a file, or of
+    links that lead in a circle."""
+    return isinstance(error, NotADirectoryError) or error.errno == errno.ELOOP
 
 
 def _given(path: object, arguments: Sequence[str]) -> bool:

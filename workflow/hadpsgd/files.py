@@ -8,6 +8,8 @@ import hashlib
 import os
 import secrets
 import shutil
+import stat
+import tempfile
 import tokenize
 import zipfile
 import zlib
@@ -26,6 +28,10 @@ DAMAGED_ARRAYS = (
 """What NumPy raises where a file of arrays is damaged, or none at all."""
 LONGEST_NAME = 200
 """Bytes of a file's name that is made here of others; file systems take 255."""
+WORKFLOW_LOCK = ".workflow.lock"
+"""In a results folder: who runs a workflow there."""
+MADE = ".made-by-hadpsgd"
+"""In a folder that was written here as a whole: it may be replaced so."""
 
 
 @contextmanager
@@ -42,6 +48,7 @@ def explain_os_errors(path: Path) -> Iterator[None]:
             errno.EACCES: ("no permission to write here", "Choose another results folder"),
             errno.EROFS: ("the file system is read-only", "Choose another results folder"),
             errno.ENAMETOOLONG: ("the name is too long", "Choose a shorter one"),
+            errno.ELOOP: ("links lead in a circle", "Remove one of them"),
         }
         what, fix = reasons.get(_errno(error), ("", ""))
         if what:
@@ -60,9 +67,12 @@ def check_folder(path: Path) -> None:
     """Whether a folder is, or can be made, at `path`; stages that work for long ask first.
 
     Raises:
-        UserError: it, or what should be a folder above it, is a file.
+        UserError: it, or what should be a folder above it, is a file, or a link to nothing.
     """
-    nearest = next((each for each in (path, *path.parents) if each.exists()), None)
+    above = (path, *path.parents)
+    nearest = next((each for each in above if each.exists() or each.is_symlink()), None)
+    if nearest and not nearest.exists():
+        raise UserError("is a link that leads nowhere", where=nearest, fix="Remove it")
     if nearest and not nearest.is_dir():
         raise UserError("is a file, where a folder is needed", where=nearest, fix="Name another")
 
@@ -71,10 +81,18 @@ def check_folder(path: Path) -> None:
 def atomic_file(path: Path) -> Iterator[Path]:
     """Give a temporary path beside `path`; on success rename it there, on failure remove it.
 
-    No two have one name: processes of several hosts, or containers, share folders and pids.
+    No two have one name: processes of several hosts, or containers, share folders and pids. A link
+    stays, and the file that it leads to is replaced; into a device or a pipe the content goes.
     """
     path = Path(path)
+    if _takes_bytes(path):
+        with tempfile.TemporaryDirectory() as folder:
+            yield Path(folder, path.name)
+            with Path(folder, path.name).open("rb") as made, path.open("wb") as target:
+                shutil.copyfileobj(made, target)
+        return
     with explain_os_errors(path):
+        path = followed(path)
         check_folder(path.parent)
         if path.is_dir():
             raise UserError("is a folder, where a file is needed", where=path, fix="Name another")
@@ -89,19 +107,69 @@ def atomic_file(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def _takes_bytes(path: Path) -> bool:
+    """Whether `path` is a device or a pipe, such as /dev/stdout."""
+    try:
+        kind = path.stat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISCHR(kind) or stat.S_ISFIFO(kind)
+
+
+def followed(path: Path) -> Path:
+    """Where a link leads; any other path as it is."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
+
+
 @contextmanager
-def atomic_folder(path: Path) -> Iterator[Path]:
-    """Give a temporary folder beside `path`; on success it replaces `path` as a whole."""
+def atomic_folder(path: Path, *, own: bool = False) -> Iterator[Path]:
+    """Give a temporary folder beside `path`; on success it replaces `path` as a whole.
+
+    own: the caller has a mark of its own, and has seen to it that what is there may be replaced.
+    Else raises as `check_replaced`, before anything is made.
+    """
     path = Path(path)
     with explain_os_errors(path):
+        path = followed(path)
         check_folder(path)
+        if not own:
+            check_replaced(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with scratch_folder(path.parent, file_name(path.name)) as temporary:
-            temporary.chmod(0o755)
+            temporary.chmod(0o777 & ~_umask())
             yield temporary
+            if not own:
+                (temporary / MADE).touch()
             if path.exists():
                 shutil.rmtree(path)
             temporary.replace(path)
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def check_replaced(path: Path) -> None:
+    """Whether what is at `path` may be removed for a new folder: nothing, an empty folder, or one
+    that was written here, by its mark or within the results of a workflow (those of former versions
+    have no marks).
+
+    Raises:
+        UserError: it holds something else, or is where this process works.
+    """
+    whole = Path(os.path.realpath(path))
+    here = Path.cwd()
+    if whole == here or whole in here.parents:
+        what = "would be replaced with all that it holds, and you are in it"
+        raise UserError(what, where=path, fix="Name a new folder")
+    held = next(whole.iterdir(), None) if whole.is_dir() else None
+    if held is None or (whole / MADE).is_file():
+        return
+    if not any((folder / WORKFLOW_LOCK).is_file() for folder in whole.parents):
+        what = f"is there and was not made by hadpsgd: it holds '{held.name:.80}'"
+        raise UserError(what, where=path, fix="Name a new folder, or remove this one")
 
 
 def read_whole(path: Path) -> bytes:

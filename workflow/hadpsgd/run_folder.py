@@ -13,8 +13,6 @@ from hadpsgd.locks import locked, myself
 
 LAUNCH_LOCK = ".launch.lock"
 """In a run's folder, and in that of its checkpoints: who trains it."""
-WORKFLOW_LOCK = ".workflow.lock"
-"""In a results folder: who runs a workflow there."""
 
 
 @contextmanager

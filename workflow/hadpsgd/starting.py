@@ -8,17 +8,17 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from snakemake.exceptions import WorkflowError
 
-from hadpsgd.errors import UserError
-from hadpsgd.files import explain_os_errors
+from hadpsgd.config import Config
+from hadpsgd.errors import UserError, raise_all
+from hadpsgd.files import WORKFLOW_LOCK, explain_os_errors
 from hadpsgd.locks import Seen, ends, locked, look, myself
-from hadpsgd.run_folder import WORKFLOW_LOCK
 from hadpsgd.training.slurm import check_partition
 
 _held: dict[Path, ExitStack] = {}
@@ -117,6 +117,21 @@ def check_hosts(workflow: Any, rule: str) -> None:
         if job.rule.name == rule:
             where = job.resources.get("slurm_partition") or ""
             check_partition(job.resources.nodes, partition=where, run=job.wildcards.run)
+
+
+def check_inputs(workflow: Any, config: Config, rules: Collection[str]) -> None:
+    """Refuse a config whose paths lead nowhere, before the first job; data that nothing reads any
+    more may be elsewhere by now.
+
+    rules: names of those that read what the config names.
+
+    Raises:
+        UserError: a path is missing, or a recording.
+    """
+    from hadpsgd.setup.inputs import faults  # here, since every job reads the Snakefile, too
+
+    if any(job.rule.name in rules for job in workflow.dag.needrun_jobs()):
+        raise_all(faults(config), config.name)
 
 
 def expand_parameters(workflow: Any) -> None:

@@ -24,6 +24,7 @@ from hadpsgd.config import (
     stage_folders,
 )
 from hadpsgd.ending import unfinished
+from hadpsgd.paper.wanted import check_asked as check_paper
 from hadpsgd.planning.announce import announce as announce_cost
 from hadpsgd.planning.resources import StageNeeds
 from hadpsgd.sites import check_site, with_site
@@ -33,6 +34,7 @@ from hadpsgd.status import journal
 from hadpsgd.starting import (
     before_start,
     check_hosts,
+    check_inputs,
     expand_parameters,
     hold,
     look_behind_ancient,
@@ -50,9 +52,14 @@ validate(
     CONFIG.model_dump(mode="json"), "../schemas/config.schema.json", set_default=False
 )
 OUT = f"{CONFIG.results}/{CONFIG.name}"
+READERS = [  # of what the config names
+    workflow.modifier.modify_rulename(name)
+    for name in ("dictionary", "corpus", "words", "lm_text", "dev_text")
+]
 with one_line():
     plans(Path(OUT))
-    announce_cost(workflow, CONFIG)
+    check_paper(CONFIG)
+    announce_cost(workflow, CONFIG, READERS)
     # What a change makes again: of the settings, and of the files that stages read from outside.
     DEPENDS = stage_keys(CONFIG)
     DIGESTS = Digests(
@@ -107,6 +114,7 @@ def starts() -> None:
     check_site(workflow, config)
     hold(Path(OUT))
     check_hosts(workflow, TRAIN)
+    check_inputs(workflow, CONFIG, READERS)
     SNAPSHOT.write()
     DIGESTS.record()
     expand_parameters(workflow)

@@ -15,9 +15,9 @@ from hadpsgd.clean.claims import check_started, claims, keys, resumable
 from hadpsgd.clean.folders import Found, of_runs, remove, run_of_checkpoints, sweep
 from hadpsgd.config import Config, load
 from hadpsgd.errors import UserError
+from hadpsgd.files import WORKFLOW_LOCK
 from hadpsgd.locks import ends, locked, look, myself
 from hadpsgd.progress import counted
-from hadpsgd.run_folder import WORKFLOW_LOCK
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

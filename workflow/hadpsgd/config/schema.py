@@ -21,6 +21,7 @@ from hadpsgd.config.settings import Model
 from hadpsgd.config.site import Site, SiteOrFile, shape
 from hadpsgd.config.stage import StageRun
 from hadpsgd.config.tracking import Tracking
+from hadpsgd.config.training import LONGEST_ID
 
 
 class Config(Section):
@@ -114,6 +115,8 @@ class Config(Section):
         beside = dict.fromkeys([*runs_and_rows, *filter(None, [self.gmm_row])])
         for name, listed in self.decoding.ensembles.items():
             where = f"decoding.ensembles.{name}"
+            if len(name) > LONGEST_ID:
+                raise ValueError(f"{where}: too long for names of files: {LONGEST_ID} at most")
             if name in (*runs_and_rows, self.gmm_row):
                 raise ValueError(f"{where}: there is a row of that name; give it another one")
             for each in listed:
@@ -179,11 +182,13 @@ class Config(Section):
         features = self.features
         for run in self.training.members:
             training = effective(self, run).training
+            staged = isinstance(run, StageRun)
             misfit = training.spec_augment.misfit(
                 features.input,
                 bins=features.logmel.bins,
-                frames=self.egs.frames,
+                frames=run.stage.frames if isinstance(run, StageRun) else self.egs.frames,
                 normalised=features.normalise != "none",
+                key="training.stages" if staged else "egs.frames",
             )
             if misfit:
                 raise ValueError(f"run '{run.id}': training.spec_augment: {misfit}")

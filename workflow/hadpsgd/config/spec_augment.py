@@ -22,15 +22,22 @@ class SpecAugment(Section):
     """Widest of them, in frames; widths are drawn evenly from 0 to it."""
 
     def misfit(
-        self, streams: Collection[str], *, bins: int, frames: int, normalised: bool
+        self,
+        streams: Collection[str],
+        *,
+        bins: int,
+        frames: int,
+        normalised: bool,
+        key: str = "egs.frames",
     ) -> str | None:
-        """Why such masks cannot be put on these streams of subsequences of `frames`, or None."""
+        """Why such masks cannot be put on these streams of subsequences of `frames`, which the
+        config has by that key, or None."""
         if self.frequency_masks and "logmel" not in streams:
             return "frequency_masks need logmel in features.input"
         if self.frequency_masks and self.frequency_width > bins:
             return f"frequency_width {self.frequency_width} is more than the {bins} mel bins"
         if self.time_masks and self.time_width > frames:
-            return f"time_width {self.time_width} is more than the {frames} frames of egs.frames"
+            return f"time_width {self.time_width} is more than the {frames} frames of {key}"
         if (self.frequency_masks or self.time_masks) and "logmel" in streams and not normalised:
             return "masks are zeros, the mean of normalised logmel: features.normalise is none"
         return None

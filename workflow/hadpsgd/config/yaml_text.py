@@ -31,5 +31,5 @@ def parsed(text: str) -> Any:
         return yaml.load(text, Loader=_Loader)
     except RecursionError:
         raise yaml.MarkedYAMLError(problem="brackets within brackets, too many") from None
-    except (ValueError, LookupError, ArithmeticError, TypeError) as error:
+    except (ValueError, LookupError, ArithmeticError, TypeError, AttributeError) as error:
         raise yaml.MarkedYAMLError(problem=f"a value that cannot be read ({error})") from None

@@ -25,7 +25,7 @@ from hadpsgd.corpus.layout import Layout
 from hadpsgd.corpus.ldc import prepare as ldc
 from hadpsgd.corpus.validate import Checks, Summary, validate_or_fail
 from hadpsgd.errors import UserError
-from hadpsgd.files import explain_os_errors, write_text
+from hadpsgd.files import MADE, check_folder, check_replaced, explain_os_errors, write_text
 from hadpsgd.scratch import scratch_folder
 from hadpsgd.uncounted import Uncounted
 
@@ -156,16 +156,24 @@ def _written_into(out: Path) -> Iterator[Path]:
 
     Folders of several parts (data/, audio/, lm/, words/) keep the others.
     """
+    check_folder(out)
     with explain_os_errors(out):
         out.mkdir(parents=True, exist_ok=True)
+        if not any(out.iterdir()):
+            (out / MADE).touch()
         with scratch_folder(out, "part") as temporary:
             yield temporary
-            for path in (p for top in temporary.iterdir() for p in _parts(top)):
-                target = out / path.relative_to(temporary)
-                target.parent.mkdir(exist_ok=True)
-                if target.is_dir():
-                    shutil.rmtree(target)
-                path.replace(target)
+            parts = [part for top in temporary.iterdir() for part in _parts(top)]
+            places = {part: out / part.relative_to(temporary) for part in parts}
+            for place in places.values():
+                check_replaced(place)
+            for part, place in places.items():
+                place.parent.mkdir(exist_ok=True)
+                if part.is_dir():
+                    (part / MADE).touch()
+                if place.is_dir():
+                    shutil.rmtree(place)
+                part.replace(place)
 
 
 def _parts(top: Path) -> Iterable[Path]:

@@ -83,6 +83,8 @@ def validate(path: Path | str, checks: Checks, report: Report) -> Summary:
         UserError: a file is missing without which nothing can be checked.
     """
     data = part_of(DataDir.read(path, report), checks.recordings)
+    if not plain_or_gzipped(data.path / "utt2spk").stat().st_size:  # of the rest there are faults
+        report(UserError("no utterances", where=path, fix="Name a Kaldi data directory"))
     seconds = _check_audio(data, checks, report) if checks.audio else None
     try:
         _check_references(data, checks)

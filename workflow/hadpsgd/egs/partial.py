@@ -9,7 +9,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hadpsgd.files import check_folder, explain_os_errors, write_text
+from hadpsgd.files import (
+    MADE,
+    check_folder,
+    check_replaced,
+    explain_os_errors,
+    followed,
+    write_text,
+)
 from hadpsgd.locks import locked, myself
 
 _KEY, _LOCK = "key", "lock"
@@ -22,9 +29,12 @@ def partial_folder(out: Path) -> Iterator[Path]:
     It is removed when this fails before a chunk is finished.
 
     Raises:
-        UserError: another process makes the same examples, or the disk is full.
+        UserError: another process makes the same examples, the disk is full, or `out` holds
+            something else.
     """
     check_folder(out)
+    check_replaced(out)
+    out = followed(out)
     folder = out.with_name(f".{out.name}.partial")
     with explain_os_errors(out):
         folder.mkdir(parents=True, exist_ok=True)
@@ -58,6 +68,8 @@ def publish(folder: Path, *, out: Path) -> None:
     """Take away what was only there to be made, and put the folder in its place."""
     for path in (folder / _KEY, folder / _LOCK, *folder.glob("chunk.*.json")):
         path.unlink(missing_ok=True)
+    (folder / MADE).touch()
+    out = followed(out)
     if out.exists():
         shutil.rmtree(out)
     folder.replace(out)

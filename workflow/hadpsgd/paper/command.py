@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 from dataclasses import asdict
 from pathlib import Path
 
 from markupsafe import Markup
 
 from hadpsgd.config import Config, load
-from hadpsgd.errors import UserError
-from hadpsgd.files import explain_os_errors, write_text
+from hadpsgd.files import atomic_folder, write_text
 from hadpsgd.paper import batches, cells, learners, stragglers, times, tried, why
 from hadpsgd.paper.blocks import Section
+from hadpsgd.paper.wanted import check
 from hadpsgd.reports import curves, html
 
 CELLS = "cells.json"
@@ -33,10 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
     config = load(args.config)
-    if not config.training.grids:
-        raise UserError(
-            "no training.grids", where=args.config, fix="config/paper_quick.yaml has some"
-        )
+    check(config, args.config)
     write(config, sections(config), page=args.out, folder=args.pictures)
     return 0
 
@@ -64,13 +60,11 @@ def sections(config: Config) -> list[Section]:
 
 def write(config: Config, made: list[Section], *, page: Path, folder: Path) -> None:
     """The pictures, what they and the tables are made from, and the page, last."""
-    with explain_os_errors(folder):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-    for section in made:
-        for picture in section.pictures:
-            curves.write_png(picture.figure, folder / f"{picture.name}.png")
-    write_text(folder / CELLS, json.dumps([_plain(each) for each in made], indent=1) + "\n")
+    with atomic_folder(folder) as pictures:
+        for section in made:
+            for picture in section.pictures:
+                curves.write_png(picture.figure, pictures / f"{picture.name}.png")
+        write_text(pictures / CELLS, json.dumps([_plain(each) for each in made], indent=1) + "\n")
     drawn = {
         picture.name: Markup(curves.inline_svg(picture.figure, picture.caption, name=picture.name))
         for section in made

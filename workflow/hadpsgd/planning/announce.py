@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from typing import Any
 
 from snakemake.logging import logger
@@ -15,18 +16,20 @@ from hadpsgd.planning.amounts import amounts
 _announced: set[int] = set()
 
 
-def announce(workflow: Any, config: Config) -> None:
-    """From here on: after the jobs of a dry run, its disk and hours (`hadpsgd cost`)."""
+def announce(workflow: Any, config: Config, readers: Collection[str]) -> None:
+    """From here on: after the jobs of a dry run, its disk and hours (`hadpsgd cost`), and what one
+    of the rules `readers` will not find."""
     if id(workflow) not in _announced:  # each `use rule` of a module reads the Snakefile again
         _announced.add(id(workflow))
-        logger.addHandler(_AfterJobs(workflow, config))
+        logger.addHandler(_AfterJobs(workflow, config, readers))
 
 
 class _AfterJobs(logging.Handler):
-    def __init__(self, workflow: Any, config: Config) -> None:
+    def __init__(self, workflow: Any, config: Config, readers: Collection[str]) -> None:
         super().__init__(logging.INFO)
         self._workflow = workflow
         self._config = config
+        self._readers = readers
         self._told = False
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -35,6 +38,15 @@ class _AfterJobs(logging.Handler):
         if counted and self._workflow.dryrun and not self._told:
             self._told = True
             logger.info(line(self._config))
+            if any(job.rule.name in self._readers for job in self._workflow.dag.needrun_jobs()):
+                for fault in _faults(self._config):
+                    logger.error(f"This would fail: {fault}")
+
+
+def _faults(config: Config) -> list[UserError]:
+    from hadpsgd.setup.inputs import faults  # here, as in `line`
+
+    return faults(config)
 
 
 def line(config: Config) -> str:

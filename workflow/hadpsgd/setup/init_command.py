@@ -139,7 +139,7 @@ def _no_empty_folders(data: Path) -> Iterator[None]:
 
 
 def _make(args: argparse.Namespace, name: str, out: Path, data: Path) -> None:
-    with _no_empty_folders(data), atomic_folder(data) as folder:
+    with _no_empty_folders(data), atomic_folder(data, own=True) as folder:
         corpus = _corpus(args, folder, data)
         dictionary = make_dictionary(
             corpus, wanted=args.lexicon, folder=folder / "dict", named=data / "dict"

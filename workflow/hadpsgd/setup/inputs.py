@@ -33,19 +33,25 @@ def check(config: Config) -> Iterator[Finding]:
         for key, path in paths.items()
         if "{" not in path and not _is_there(Path(path))
     ]
-    lacking = {fault.what for fault in faults}
+    lacking, rate = {fault.what for fault in faults}, config.features.sample_rate
     if isinstance(config.corpus, Kaldi):
         for name, part in config.corpus.sets.items():
             key = f"corpus.{name}" if name in ("train", "dev") else f"corpus.tests.{name}"
             if key not in lacking:
                 try:
-                    fault = _of_set(key, Path(part.data), part.recordings)
+                    fault = _of_set(key, Path(part.data), part.recordings, rate)
                 except OSError as error:
                     fault = _fault(key, f"{error.filename or part.data}: {error.strerror}", "")
                 faults += [fault] if fault else []
     yield from faults
     if paths and not faults:
         yield Finding(level="ok", what="inputs", found=f"{len(paths)} paths of the config exist")
+
+
+def faults(config: Config) -> list[UserError]:
+    """What `check` finds missing, as errors."""
+    failed = [found for found in check(config) if found.level == "fail"]
+    return [UserError(found.found, where=found.what, fix=found.fix) for found in failed]
 
 
 def _paths(value: Any, key: str) -> Iterator[tuple[str, str]]:
@@ -89,9 +95,9 @@ def _is_there(path: Path) -> bool:
         return False
 
 
-def _of_set(key: str, folder: Path, patterns: Sequence[str]) -> Finding | None:
+def _of_set(key: str, folder: Path, patterns: Sequence[str], sample_rate: int) -> Finding | None:
     """The first thing that a data directory lacks: a file, or the first or last recording of the
-    part of it that the patterns name."""
+    part of it that the patterns name; or that one of these has another sample rate."""
     for name in _NEEDED:
         if not plain_or_gzipped(folder / name).is_file():
             return _fault(key, f"{folder}: no file {name}", "Name a Kaldi data directory")
@@ -107,7 +113,19 @@ def _of_set(key: str, folder: Path, patterns: Sequence[str]) -> Finding | None:
         if not audio.is_pipe(places[name]) and not is_file(Path(places[name])):
             what = f"{table}: {name}: {places[name]}: missing audio file"
             return _fault(key, what, audio.CORRECT_PATH)
+        rate = _rate(places[name])
+        if rate not in (None, sample_rate):
+            what = f"{table}: {name}: sample rate {rate} Hz instead of {sample_rate}"
+            return _fault(key, what, f"Resample it or set features.sample_rate: {rate}")
     return None
+
+
+def _rate(place: str) -> int | None:
+    """Of a recording, in Hz; None of a command's output, and of what is no audio."""
+    try:
+        return None if audio.is_pipe(place) else audio.info(place).rate
+    except UserError:  # told where it is read
+        return None
 
 
 def _ignore(fault: UserError) -> None:

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import psutil
 
+from hadpsgd.errors import UserError
+from hadpsgd.files import check_folder
 from hadpsgd.setup.findings import Finding
 from hadpsgd.tracking.uri import database_file, knock, redacted
 
@@ -43,6 +45,7 @@ def writing(results: Path) -> Finding:
     """A file is written, renamed over another and read."""
     folder = existing(results)
     try:
+        check_folder(results)
         with tempfile.TemporaryDirectory(prefix=".doctor.", dir=folder) as name:
             old, new = Path(name) / "old", Path(name) / "new"
             old.write_text("old")
@@ -53,6 +56,8 @@ def writing(results: Path) -> Finding:
             new.replace(old)
             if old.read_text() != "new" or new.exists():
                 raise OSError(0, "a renamed file is not where it should be")
+    except UserError as error:
+        return Finding(level="fail", what="results", found=str(error), fix="")
     except OSError as error:
         found = f"{folder}: {error.strerror or error}"
         fix = "Set `results` to a folder that you may write to"

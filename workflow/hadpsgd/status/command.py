@@ -14,8 +14,8 @@ from pathlib import Path
 from hadpsgd.config import load, start_fingerprint
 from hadpsgd.config.schema import Config
 from hadpsgd.errors import UserError
+from hadpsgd.files import WORKFLOW_LOCK
 from hadpsgd.locks import look
-from hadpsgd.run_folder import WORKFLOW_LOCK
 from hadpsgd.setup.start import command
 from hadpsgd.status.jobs import Jobs, read
 from hadpsgd.status.screen import Place, Screen

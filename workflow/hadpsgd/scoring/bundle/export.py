@@ -79,7 +79,7 @@ def export(run: Run, out: Path, licence: str, *, onnx: bool = False) -> Manifest
     setting = read_tuned(run.scored / "tuned.json")
     _check_model(run)
     imported.check(run.config, run.out)
-    with atomic_folder(out) as folder:
+    with atomic_folder(out, own=True) as folder:
         _copy_parts(run, folder)
         if setting.neural_weight:
             tuned = run.scored / "tuned.json"
