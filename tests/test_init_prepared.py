@@ -93,6 +93,70 @@ def test_manifests_of_several_rates_are_named(
     assert "Bring all to one rate" in told[0] and "features." not in told[0]
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"id": "my call"}, "white space in 'my call'. Rename the recording, in supervisions, too"),
+        ({"id": ""}, "an empty `id`. Rename the recording"),
+        (
+            {"source": "a.wav "},
+            "recording call: '{0}/a.wav ' cannot be read by its name. Rename it",
+        ),
+        ({"source": "a\u00a0b.wav"}, r"recording call: '{0}/a\xa0b.wav' cannot be read"),
+        ({"source": "a|"}, "recording call: '{0}/a|' cannot be read by its name. Rename it"),
+    ],
+)
+def test_names_that_tables_cannot_say(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, str], message: str
+) -> None:
+    """Told of the manifest, not of the tables that would be made of it, which are gone."""
+    manifests = Manifests(tmp_path)
+    (source,) = manifests.recording["sources"]
+    if "source" in change:
+        place = tmp_path / change["source"]
+        (tmp_path / "call.wav").rename(place)
+        source["source"] = str(place)
+    else:
+        manifests.recording |= change
+    for each in manifests.supervisions:
+        each["recording_id"] = manifests.recording["id"]
+    both, _ = manifests.write()
+    assert init(tmp_path, "--lhotse", *both.values()) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1
+    assert f"error: {both['recordings']}:1: " + message.format(tmp_path) in told[0]
+
+
+def test_words_of_supervisions_that_are_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifests = Manifests(tmp_path)
+    manifests.supervisions[1]["text"] = "hi <eps> ann"
+    both, _ = manifests.write()
+    assert init(tmp_path, "--lhotse", *both.values()) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1
+    assert f"{both['supervisions']}:2: utterance bob-s2: word '<eps>' is reserved" in told[0]
+
+
+def test_too_few_supervisions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifests = Manifests(tmp_path)
+    del manifests.supervisions[2]
+    both, _ = manifests.write()
+    assert init(tmp_path, "--lhotse", *both.values()) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1 and f"error: {both['recordings']}: " in told[0]
+    assert "Record more" in told[0]
+
+
+def test_genders_of_some_speakers_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    manifests = Manifests(tmp_path)
+    del manifests.supervisions[1]["gender"]
+    both, _ = manifests.write()
+    assert init(tmp_path, "--lhotse", *both.values()) == 0
+    assert "s.jsonl: no gender of 1 of its speakers (bob): genders" in capsys.readouterr().err
+
+
 def test_a_manifest_whose_first_audio_is_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

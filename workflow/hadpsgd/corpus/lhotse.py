@@ -5,7 +5,6 @@ Audio stays where it is.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Container, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +12,10 @@ from pathlib import Path
 from hadpsgd.config import Config
 from hadpsgd.config.lhotse import Lhotse
 from hadpsgd.corpus.case import Case
-from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.corpus.dictdir import read_lexicon
 from hadpsgd.corpus.kaldi import copy_dictionary, sentences_of
 from hadpsgd.corpus.layout import Layout
-from hadpsgd.corpus.manifests import read
+from hadpsgd.corpus.manifests import all_or_no_genders, read
 from hadpsgd.corpus.validate import Checks, Summary, validate_or_fail
 from hadpsgd.skipped import check_skipped
 
@@ -45,23 +43,14 @@ def data(
         where=corpus.sets[name].files[-1],
         fix="Remove them, or raise corpus.max_skipped",
     )
-    _all_or_no_genders(found.data, corpus.sets[name].files[-1])
+    all_or_no_genders(found.data, corpus.sets[name].files[-1])
     case = Case(kind=corpus.case, lexicon=lexicon or ())
     for utterance in [*found.data]:
         folded = replace(utterance, text=case.text(utterance.text))
         found.data.utterances[utterance.id] = folded
     found.data.write(folder)
     held = checks(config, name, lexicon, processes)
-    return validate_or_fail(folder, replace(held, places=found.places))
-
-
-def _all_or_no_genders(data: DataDir, where: str) -> None:
-    """Kaldi's spk2gender has every speaker or is not there."""
-    unknown = sorted({utterance.speaker for utterance in data} - data.gender.keys())
-    if unknown and data.gender:
-        what = f"no gender of {len(unknown)} of its speakers ({unknown[0]})"
-        print(f"{where}: {what}: genders are left out", file=sys.stderr)
-        data.gender.clear()
+    return validate_or_fail(folder, replace(held, places=found.places, said=found.said))
 
 
 def text(config: Config, made: Layout, name: str) -> Iterator[str]:

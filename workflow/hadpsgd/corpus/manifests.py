@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hadpsgd.config.lhotse import Manifests
+from hadpsgd.corpus import audio
 from hadpsgd.corpus.datadir import MAX_OVERSHOOT, DataDir, Utterance
 from hadpsgd.corpus.stm import lines_of
 from hadpsgd.errors import UserError
@@ -24,6 +26,8 @@ _BEFORE = 0.005
 """Seconds by which a supervision may begin before its recording does: sums of floats, rounding."""
 _ROUND = 6
 """Decimals of a second; lhotse's sums of floats have more."""
+_STRANGE_SPACE = re.compile(r"[^\S \t]")
+"""What no table can have in a line: its end, and white space that Kaldi takes for letters."""
 _EARLY = re.compile(r"[\s\x00-\x2d]")
 """White space, `-` and what sorts before it. A speaker's name with such a sign inside would sort
 its utterances among those of a speaker whose name is its beginning."""
@@ -39,6 +43,9 @@ class Read:
 
     places: dict[str, str] = field(default_factory=dict)
     """Manifest and line of each recording."""
+
+    said: dict[str, str] = field(default_factory=dict)
+    """The same of each utterance's text."""
 
     @property
     def total(self) -> int:
@@ -74,6 +81,18 @@ def read(manifests: Manifests, folder: Path) -> Read:
     return found.made
 
 
+def all_or_no_genders(data: DataDir, where: str) -> None:
+    """Kaldi's spk2gender has every speaker or is not there: leave out what some have, and say so.
+
+    `where` the speakers stand.
+    """
+    unknown = sorted({utterance.speaker for utterance in data} - data.gender.keys())
+    if unknown and data.gender:
+        what = f"no gender of {len(unknown)} of its speakers ({unknown[0]})"
+        print(f"{where}: {what}: genders are left out", file=sys.stderr)
+        data.gender.clear()
+
+
 def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for number, line in enumerate(lines_of(path), 1):
         where = f"{path}:{number}"
@@ -102,6 +121,10 @@ class _Set:
 
     def recording(self, item: dict[str, Any], where: str) -> None:
         name = _get(item, "id", str, where)
+        if not name or any(letter.isspace() for letter in name):
+            what = f"white space in {name!r}" if name else "an empty `id`"
+            fix = "Rename the recording, in supervisions, too"
+            raise UserError(what, where=where, fix=fix)
         if name in self._channels:
             raise UserError(f"a second recording {name}", where=where)
         if item.get("transforms"):
@@ -117,6 +140,10 @@ class _Set:
                 what = f"recording {name} is of the kind '{kind}'"
                 raise UserError(what, where=where, fix="Give files: lhotse's save_audios")
             place = str(Path(_get(source, "source", str, where)).absolute())
+            if place != place.strip() or audio.is_pipe(place) or _STRANGE_SPACE.search(place):
+                what = f"recording {name}: {place!r} cannot be read by its name"
+                fix = "Rename it: no white space but spaces inside, no | at the end"
+                raise UserError(what, where=where, fix=fix)
             for index, channel in enumerate(_get(source, "channels", list, where)):
                 if not isinstance(channel, int):
                     what = f"recording {name}: a channel that is no number: {channel}"
@@ -162,6 +189,7 @@ class _Set:
             data.channels[side] = recording, _letter(channel)
         if (gender := _text(item, "gender", where)[:1].lower()) in ("f", "m"):
             data.gender[speaker] = gender
+        self.made.said[utterance] = where
         data.utterances[utterance] = Utterance(
             id=utterance,
             speaker=speaker,
@@ -190,8 +218,8 @@ class _Set:
             raise UserError(what, where=where, fix="Rename one of them")
         begins = name == called or name.startswith(f"{called}-")
         utterance = speaker + (name.removeprefix(called) if begins else f"-{name}")
-        if any(letter.isspace() for letter in utterance):
-            raise UserError(f"white space in '{utterance}'", where=where, fix="Rename it")
+        if any(letter.isspace() for letter in utterance):  # of the name: the speaker's is gone
+            raise UserError(f"white space in {name!r}", where=where, fix="Rename the supervision")
         return speaker, utterance
 
     def _check_times(

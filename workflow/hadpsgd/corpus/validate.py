@@ -64,6 +64,8 @@ class Checks:
     """Share of the words of the stm that may lie in no utterance."""
     places: Mapping[str, str] = field(default_factory=dict)
     """By recording, the file and line that it comes from, where that is not wav.scp."""
+    said: Mapping[str, str] = field(default_factory=dict)
+    """By utterance, the file and line that its words come from, where that is not text."""
     audio: bool = True
     """Whether recordings are looked at; without, only tables and words are."""
     scored: Uncounted | None = None
@@ -108,11 +110,12 @@ def validate(path: Path | str, checks: Checks, report: Report) -> Summary:
         oov=None if lexicon is None else sum(counts[word] for word in missing),
     )
     named = missing if summary.oov_share > checks.max_oov else set()
-    if lexicon is not None and (fault := _other_case(data, counts, named, lexicon)):
+    if lexicon is not None and (fault := _other_case(checks, data, counts, named)):
         report(fault)
         named = set()
     looks = alike(map(case.word, named), case.lexicon)
-    _check_words(data, counts, {word: looks.get(case.word(word), "") for word in named}, report)
+    shown = {word: looks.get(case.word(word), "") for word in named}
+    _check_words(checks, data, counts, shown, report)
     return summary
 
 
@@ -157,7 +160,12 @@ def _check_transcripts(data: DataDir, checks: Checks, report: Report) -> None:
             first.setdefault(word, utterance.id)
     for word in sorted(first):
         if not checks.scored.drop(word):
-            report(stm.mark(word, where=f"{data.path / 'text'}: utterance {first[word]}"))
+            report(stm.mark(word, where=_said(checks, data, first[word])))
+
+
+def _said(checks: Checks, data: DataDir, utterance: str) -> str:
+    """Where an utterance's words stand."""
+    return f"{checks.said.get(utterance, data.path / 'text')}: utterance {utterance}"
 
 
 def _check_audio(data: DataDir, checks: Checks, report: Report) -> float:
@@ -220,23 +228,28 @@ def _count_words(data: DataDir) -> Counter[str]:
 
 
 def _other_case(
-    data: DataDir, counts: Counter[str], missing: set[str], lexicon: Container[str]
+    checks: Checks, data: DataDir, counts: Counter[str], missing: set[str]
 ) -> UserError | None:
     """The one fault of a transcript whose case is not the lexicon's."""
-    kind, left = better_case({word: counts[word] for word in missing}, lexicon)
+    kind, left = better_case({word: counts[word] for word in missing}, checks.lexicon or ())
     if kind is None:
         return None
     words, oov = counts.total(), sum(counts[word] for word in missing)
     now, then = (f"{100 * count / words:.1f} %" for count in (oov, left))
+    manifest = next(iter(checks.said.values()), "").rpartition(":")[0]
     return UserError(
         f"{now} of {words} words are not in the lexicon as they are written; in {kind} case {then}",
-        where=data.path / "text",
+        where=manifest or data.path / "text",
         fix=f"Set corpus.case: {kind} (--case {kind})",
     )
 
 
 def _check_words(
-    data: DataDir, counts: Counter[str], missing: Mapping[str, str], report: Report
+    checks: Checks,
+    data: DataDir,
+    counts: Counter[str],
+    missing: Mapping[str, str],
+    report: Report,
 ) -> None:
     """Report reserved and missing words: one line a word, with the first utterance that has it.
 
@@ -251,9 +264,8 @@ def _check_words(
         for word in utterance.words:
             first.setdefault(word, utterance.id)
             first.setdefault(word.strip("()"), utterance.id)
-    path = data.path / "text"
     for word in sorted(wrong):
-        where = f"{path}: utterance {first[word]}"
+        where = _said(checks, data, first[word])
         report(UserError(f"word '{word}' is reserved", where=where, fix="Remove it"))
     for word, entry in sorted(missing.items()):
         what = f"word '{word}' is not in the lexicon ({counted(counts[word], 'time')})"
@@ -261,4 +273,4 @@ def _check_words(
         if entry:
             what = f"{what} as it is written: {difference(word, entry=entry)}"
             fix = "Write both alike: in Unicode's form NFC, without zero-width characters"
-        report(UserError(what, where=f"{path}: utterance {first[word]}", fix=fix))
+        report(UserError(what, where=_said(checks, data, first[word]), fix=fix))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hadpsgd.corpus import audio
 from hadpsgd.corpus.datadir import DataDir, Utterance
+from hadpsgd.corpus.manifests import Read
 from hadpsgd.corpus.tables import Report
 from hadpsgd.corpus.validate import Checks, validate
 from hadpsgd.errors import UserError
@@ -50,7 +51,8 @@ def _is_data(path: Path) -> bool:
 def read(
     found: dict[str, Path],
     *,
-    places: Mapping[str, str],
+    source: Path,
+    manifests: Read | None,
     lm_text: Path | None,
     folder: Path,
     named: Path,
@@ -62,7 +64,8 @@ def read(
 
     Args:
         found: what `find` gives.
-        places: by recording, manifest and line, where there is no wav.scp of the user's.
+        source: what the user gave, for messages.
+        manifests: lhotse's, which the one directory was made of.
         lm_text: more text for the language model.
         folder: where parts are written.
         named: the name that this folder will have.
@@ -73,6 +76,7 @@ def read(
     Raises:
         UserError: a file is missing, or one directory has fewer than three utterances.
     """
+    places = manifests.places if manifests else {}
     rate = _rate(next(iter(found.values())), places, allow_pipes)
     checks = Checks(
         sample_rate=rate,
@@ -80,11 +84,16 @@ def read(
         allow_pipes=allow_pipes,
         threads=threads,
         places=places,
+        said=manifests.said if manifests else {},
     )
     told = _told(report, places)
     summaries = {name: validate(path, checks, told) for name, path in found.items()}
     if "" in found:
-        sets, by_speaker = _split(found[""], folder, named, allow_pipes)
+        try:
+            sets, by_speaker = _split(found[""], folder, named, allow_pipes)
+        except ValueError as error:
+            fix = "Record more" if manifests else "Give train, dev and test"
+            raise UserError(str(error), where=source, fix=fix) from None
     else:
         by_speaker = True
         sets = {
@@ -156,11 +165,8 @@ def _split(
             lengths[utterance.recording] = audio.info(place, allow_pipes=allow_pipes).seconds
         return lengths[utterance.recording] - utterance.start
 
-    try:
-        pieces = {u.id: Piece(u.speaker, seconds(u)) for u in data}
-        sets, by_speaker = split(pieces)
-    except ValueError as error:
-        raise UserError(str(error), where=path, fix="Give train, dev and test") from None
+    pieces = {u.id: Piece(u.speaker, seconds(u)) for u in data}
+    sets, by_speaker = split(pieces)
     made = {}
     for name in SETS:
         part = _part(data, {utterance for utterance, of in sets.items() if of == name})

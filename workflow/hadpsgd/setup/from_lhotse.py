@@ -10,17 +10,15 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from hadpsgd.config.lhotse import Manifests
-from hadpsgd.corpus.manifests import read
+from hadpsgd.corpus.manifests import Read, all_or_no_genders, read
 from hadpsgd.corpus.stm import lines_of
 from hadpsgd.errors import UserError
 
 WANTED = "Give recordings and supervisions, or cuts, as lhotse writes them"
 
 
-def data_directory(files: Sequence[Path], folder: Path) -> dict[str, str]:
+def data_directory(files: Sequence[Path], folder: Path) -> Read:
     """Write `folder`, with what is said in the manifests; audio stays where it is.
-
-    Returns manifest and line of each recording.
 
     Args:
         files: recordings and supervisions in any order, or cuts; what each is, it says itself.
@@ -44,8 +42,9 @@ def data_directory(files: Sequence[Path], folder: Path) -> dict[str, str]:
             f" out: {', '.join(found.silent[:5])}",
             file=sys.stderr,
         )
+    all_or_no_genders(found.data, manifests.files[-1])
     found.data.write(folder)
-    return found.places
+    return found
 
 
 def _kind(file: Path) -> str:

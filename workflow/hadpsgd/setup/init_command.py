@@ -177,10 +177,11 @@ def _corpus(args: argparse.Namespace, folder: Path, data: Path) -> Corpus:
         raise_all(faults, source)
         return from_table.write(recordings, lm_text=args.lm_text, folder=folder, named=data)
     whole = folder / "whole"
-    places = from_lhotse.data_directory(args.lhotse, whole) if args.lhotse else {}
+    manifests = from_lhotse.data_directory(args.lhotse, whole) if args.lhotse else None
     corpus = from_kaldi.read(
         {"": whole} if args.lhotse else from_kaldi.find(args.kaldi),
-        places=places,
+        source=source,
+        manifests=manifests,
         lm_text=args.lm_text,
         folder=folder,
         named=data,
