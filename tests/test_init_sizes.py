@@ -17,7 +17,6 @@ from hadpsgd.setup.prepared import Corpus, Dictionary, Speech
 from hadpsgd.setup.split import HELD_OUT, Piece, split
 from hadpsgd.setup.start import PROFILES
 from hadpsgd.setup.template import written
-from hadpsgd.setup.words import words_of
 
 ROOT = Path(__file__).parents[1]
 PIECES = st.lists(st.tuples(st.integers(0, 6), st.floats(0.5, 20)), min_size=3, max_size=40)
@@ -206,18 +205,3 @@ def test_the_neural_model_reads_a_short_text_more_often_and_with_more_dropout() 
     words = (0, 5_000, 56_000, 100_000, 10**9)
     assert [neural_epochs(count) for count in words] == [20, 20, 18, 10, 4]
     assert [neural_dropout(count) for count in words] == [0.5, 0.5, 0.3, 0.3, 0.3]
-
-
-@pytest.mark.parametrize(
-    "text, words",
-    [
-        ("Don\u2019t -- stop!", ["don't", "stop"]),
-        ("'Quoted' x-ray\u2026 42%", ["quoted", "x-ray", "42"]),
-        ("\u00c7a va, N\u0303O?", ["\u00e7a", "va", "\u00f1o"]),
-        ("?!", []),
-        ("[NOISE] so, <laugh>. [um]!", ["[NOISE]", "so", "<laugh>", "[um]"]),
-        ("<b>bold</b> [...] [two words]", ["b", "bold", "b", "two", "words"]),
-    ],
-)
-def test_words_of_a_text(text: str, words: list[str]) -> None:
-    assert words_of(text) == words

@@ -9,6 +9,8 @@ import pytest
 from corpus_data import make_data, write_lines
 from init_data import corpus, init, said, spoil, table
 
+from hadpsgd.setup.plain import plain
+
 
 def test_a_lexicon_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, lexicon = table(tmp_path), tmp_path / "lexicon.txt"
@@ -127,3 +129,47 @@ def test_few_words_that_train_lacks_are_named(
     write_lines(path, path.read_text().replace("off off", "off off off", 1).splitlines())
     assert init(tmp_path, "--csv", str(path), "--force") == 0
     assert "dev: only" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("Don\u2019t -- stop!", ["don't", "stop"]),
+        ("'Quoted' x-ray\u2026 42%", ["quoted", "x-ray", "42"]),
+        ("\u00c7a va, N\u0303O?", ["\u00e7a", "va", "\u00f1o"]),
+        ("?!", []),
+        ("'CAUSE of 'em, rock 'em!", ["'cause", "of", "'em", "rock", "'em"]),
+        ("The dogs\u2019 house", ["the", "dogs'", "house"]),
+        ("It`s o\u00b4clock, isn\u2032t it", ["it's", "o'clock", "isn't", "it"]),
+        ("the girls' and 'em", ["the", "girls'", "and", "'em"]),  # the first cannot open
+        ("She: 'so he said,' and", ["she", "so", "he", "said", "and"]),
+        ("`So,' ``he'' said", ["so", "he", "said"]),
+        ("\u201aso sagte er\u2018", ["so", "sagte", "er"]),
+        ("'Cause the dogs' house", ["cause", "the", "dogs", "house"]),  # cannot be told apart
+        ("5' 11'' or '90s", ["5", "11", "or", "'90s"]),
+        ("[NOISE] so, <laugh>. [um]!", ["[NOISE]", "so", "<laugh>", "[um]"]),
+        ("<b>bold</b> [...] [two words]", ["b", "bold", "b", "two", "words"]),
+    ],
+)
+def test_words_of_a_text(text: str, words: list[str]) -> None:
+    assert [*plain(text).words] == words
+
+
+def test_apostrophes_at_edges_are_counted_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A table's words are those of Kaldi's data, unless they may be quoted."""
+    path = table(tmp_path)
+    text = path.read_text().replace("Turn it on!", "'Cause it's the dogs\u2019 'on'")
+    path.write_text(text.replace("off,", "'em, 'em off"))
+    (tmp_path / "more.txt").write_text("Rock 'em\n")
+    assert init(tmp_path, "--csv", str(path), "--lm-text", str(tmp_path / "more.txt")) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert "9 words with an apostrophe at an edge, which is kept: 'em" in told
+    line = next(line for line in told if "quotation mark" in line)
+    assert line.startswith("12 words without the apostrophe at an edge, which may be a quotation ")
+    assert ": 'cause, 'on', dogs'; write quotations between" in line
+    _, _, out = corpus(tmp_path)
+    texts = {text for name in ("train", "dev", "test") for text in said(out, name).values()}
+    assert texts == {"cause it's the dogs on", "turn it 'em 'em off please", "it's on on"}
+    assert "'em e m" in (out / "dict" / "lexicon.txt").read_text().splitlines()

@@ -11,11 +11,11 @@ from hadpsgd.corpus.tables import Report
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 from hadpsgd.progress import tracked
+from hadpsgd.setup.plain import Plain, changes, plain
 from hadpsgd.setup.prepared import LONG_SECONDS, Corpus, Speech
 from hadpsgd.setup.recordings import Recording, converted, look_at, rate_for
 from hadpsgd.setup.split import SETS, Piece, split
 from hadpsgd.setup.table import read_rows
-from hadpsgd.setup.words import words_of
 from hadpsgd.texts import sentences
 
 
@@ -59,12 +59,13 @@ def write(
         _data_dir(of_set, files).write(folder / name)
         made[name] = Speech(
             data=named / name,
-            sentences=[" ".join(r.words) for r in of_set],
+            sentences=[" ".join(r.said.words) for r in of_set],
             speakers={r.speaker for r in of_set},
             seconds=sum(r.seconds for r in of_set),
             long=[str(r.file) for r in of_set if r.seconds > LONG_SECONDS],
         )
-    lines = [" ".join(words) for words in _plain(lm_text)] if lm_text else []
+    read = [plain(" ".join(line)) for _, line in sentences(lm_text)] if lm_text else []
+    lines = _lines(lm_text, read) if lm_text else []
     if lines:
         write_text(folder / "lm.txt", "".join(f"{line}\n" for line in lines))
     return Corpus(
@@ -73,28 +74,26 @@ def write(
         sample_rate=rate,
         lm_text=named / "lm.txt" if lines else None,
         lm_sentences=lines,
-        left_out=frozenset().union(*(r.left_out for r in recordings)),
+        changes=[*changes([*(r.said for r in recordings), *read])],
     )
 
 
 def _data_dir(recordings: Sequence[Recording], files: dict[str, str]) -> DataDir:
     utterances = {
-        r.id: Utterance(id=r.id, speaker=r.speaker, recording=r.id, text=" ".join(r.words))
+        r.id: Utterance(id=r.id, speaker=r.speaker, recording=r.id, text=" ".join(r.said.words))
         for r in recordings
     }
     return DataDir(Path(), utterances, {name: files[name] for name in utterances})
 
 
-def _plain(text: Path) -> list[list[str]]:
+def _lines(path: Path, texts: Sequence[Plain]) -> list[str]:
     """The sentences of a text as transcripts are taken, without marks of their ends (`<s>`).
-
-    Faults raised: those of `sentences`.
 
     Raises:
         UserError: it has no word.
     """
-    plain = (words_of(" ".join(line)) for _, line in sentences(text))
-    found = [kept for line in plain if (kept := [word for word in line if word not in RESERVED])]
-    if not found:
-        raise UserError("no word in this text", where=text)
-    return found
+    found = (" ".join(w for w in text.words if w not in RESERVED) for text in texts)
+    lines = [line for line in found if line]
+    if not lines:
+        raise UserError("no word in this text", where=path)
+    return lines

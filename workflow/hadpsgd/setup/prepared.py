@@ -66,8 +66,8 @@ class Corpus:
     lm_sentences: Sequence[str]
     """Of that text; empty without one."""
     allow_pipes: bool = False
-    left_out: Collection[str] = ()
-    """Signs that texts lost here though they may be spoken."""
+    changes: Sequence[str] = ()
+    """Lines that say what texts lost here."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,9 +208,7 @@ def told(corpus: Corpus, dictionary: Dictionary) -> Iterator[str]:
     digits = sorted({w for w in _all_words(corpus) if any(c.isdigit() for c in w)})
     if dictionary.spelled and digits:
         yield f"words with digits are spelled digit by digit ({', '.join(digits[:_NAMED])})"
-    if corpus.left_out:
-        signs = ", ".join(sorted(corpus.left_out))
-        yield f"signs that may be spoken are left out ({signs}); write them as they are spoken"
+    yield from corpus.changes
 
 
 def _unknown_told(name: str, words: Counter[str], total: int) -> str:

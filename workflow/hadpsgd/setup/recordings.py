@@ -17,8 +17,8 @@ from hadpsgd.corpus.validate import SHORTEST
 from hadpsgd.errors import UserError
 from hadpsgd.files import file_name
 from hadpsgd.progress import tracked
+from hadpsgd.setup.plain import Plain, plain
 from hadpsgd.setup.table import Row
-from hadpsgd.setup.words import left_out, words_of
 
 RATES = (8000, 16000)
 """Sample rates (Hz) that models have here, of telephones and of microphones."""
@@ -39,9 +39,7 @@ class Recording:
     """Of the utterance, beginning with the speaker's."""
     speaker: str
     file: Path
-    words: tuple[str, ...]
-    left_out: frozenset[str]
-    """Signs of the text that may be spoken."""
+    said: Plain
     set: str
     """Empty where the table does not say."""
     seconds: float
@@ -64,10 +62,10 @@ def look_at(table: Path, rows: Sequence[Row], report: Report, threads: int) -> l
         if isinstance(header, UserError):
             report(UserError(str(header), where=where))
             continue
-        words = words_of(row.text)
-        if row.text and not words:
+        said = plain(row.text)
+        if row.text and not said.words:
             report(UserError(f"no word in '{row.text}'", where=where, fix="Write what is said"))
-        for word in sorted(RESERVED.intersection(words)):
+        for word in sorted(RESERVED.intersection(said.words)):
             report(UserError(f"word '{word}' is reserved", where=where, fix="Remove it"))
         speaker = _NO_SPEAKER.sub("_", row.speaker or ONE_SPEAKER)
         name = f"{speaker}-{_NO_ID.sub('_', row.file.stem)}"
@@ -81,8 +79,7 @@ def look_at(table: Path, rows: Sequence[Row], report: Report, threads: int) -> l
                 id=name,
                 speaker=speaker,
                 file=row.file.absolute(),
-                words=tuple(words),
-                left_out=frozenset(left_out(row.text)),
+                said=said,
                 set=row.set,
                 seconds=header.seconds,
                 rate=header.rate,

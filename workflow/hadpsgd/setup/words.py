@@ -1,8 +1,7 @@
-"""Transcripts as people write them to words, and pronunciations of these words."""
+"""Pronunciations of the words of transcripts."""
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
@@ -15,41 +14,6 @@ from hadpsgd.errors import UserError
 LETTERS, ENGLISH = "letters", "english"
 """Where pronunciations come from if not from a lexicon."""
 _ACCENT = "en-us"
-_INNER = "'-"
-_AROUND = '.,;:!?"\u2026'
-_MARK = re.compile(r"<[^<>]+>|\[[^][]+\]")
-_SPOKEN = frozenset("&%+@=$\u20ac\u00a3")
-"""Signs that people may read aloud."""
-_SAME = str.maketrans({"\u2019": "'", "\u02bc": "'", "\u2010": "-", "\u2011": "-"})
-
-
-def words_of(text: str) -> list[str]:
-    """Words in lower case, without punctuation; apostrophes and hyphens stay inside words.
-
-    Words have letters or digits; `it's`, `x-ray`, `42` are words, `--` is none. `[noise]` and
-    `<noise>` stay as they are written, as in Kaldi's data: they are noise there, no words.
-    """
-    found: list[str] = []
-    for token in unicodedata.normalize("NFC", text).translate(_SAME).split():
-        found.extend([mark] if (mark := _mark(token)) else _plain_words(token.lower()))
-    return found
-
-
-def left_out(text: str) -> set[str]:
-    """Signs of a text that `words_of` drops though they may be spoken."""
-    return {sign for token in text.split() if not _mark(token) for sign in token} & _SPOKEN
-
-
-def _mark(token: str) -> str:
-    """`[noise]` or `<noise>`, without punctuation around it; empty where it is none."""
-    bare = token.strip(_AROUND)
-    return bare if _MARK.fullmatch(bare) and graphemes(bare) else ""
-
-
-def _plain_words(text: str) -> list[str]:
-    signs = (c if unicodedata.category(c)[0] in "LMN" or c in _INNER else " " for c in text)
-    words = (word.strip(_INNER) for word in "".join(signs).split())
-    return [word for word in words if graphemes(word)]
 
 
 def spelled(words: Iterable[str]) -> Pronunciations:
