@@ -26,6 +26,7 @@ from hadpsgd.reports.causes import MODEL, UNKNOWN, Cause, utterances_of
 from hadpsgd.reports.confusions import TOP, Confusion, confusions
 from hadpsgd.reports.errors import SetErrors
 from hadpsgd.reports.errors_command import page
+from hadpsgd.reports.pieces import Silent
 from hadpsgd.reports.stretches import ALIGNED, AROUND, RECOGNISED, Stretch, heard, said
 from hadpsgd.scoring import formats, nist
 from hadpsgd.scoring.align import Edit
@@ -109,8 +110,8 @@ def test_the_small_case_as_counted_by_hand(place: Path) -> None:
         "0": (1, 0, 1), "1": (1, 1, 1), "2 to 3": (1, 2, 2), "4 to 7": (1, 4, 3),
     }  # fmt: skip
     assert groups["seconds"] == {"1 to 2": (3, 7, 6), "2 to 4": (1, 0, 1)}
-    # tones without pauses; the last sentence begins where no utterance does
-    assert groups["snr"] == {"below 0": (3, 7, 6), "unknown": (1, 0, 1)}
+    # tones without pauses; the last sentence begins where no utterance does, and is cut out
+    assert groups["snr"] == {"below 0": (4, 7, 7)}
     assert [(who, c.errors) for who, _, c in made.speakers] == [("bob", 3), ("ann", 4)]
 
 
@@ -161,7 +162,7 @@ def test_what_the_page_leaves_out_is_counted(place: Path) -> None:
     (clips,) = blocks(text, "clips")
     assert len(rows) == 3 and len(clips) == sum(row["clip"] is not None for row in rows) == 1
     none = found(data, minutes=0)
-    assert none.clips == [] and none.silent == 4
+    assert none.clips == [] and none.silent == Silent(beyond=4)
     assert "data-play" not in shown(none).split("<script>")[0]
 
 
@@ -169,15 +170,15 @@ def test_utterances_without_audio(place: Path) -> None:
     """One recording of two is missing, or wav.scp: the page is made, and says so."""
     replace_line(place / "wav.scp", "call-B audio/call.wav", "call-B audio/gone.wav")
     half = found(DataDir.read(place))
-    assert len(half.clips) == 2 and set(half.sound.failed) == {"bob-1"}
-    assert "1 utterances could not be heard" in shown(half) and "gone.wav" in shown(half)
+    assert len(half.clips) == 2 and set(half.sound.failed) == {"bob-1", "bob-2 6.50-9.99"}
+    assert "2 sentences could not be heard" in shown(half) and "gone.wav" in shown(half)
     for name in ("wav.scp", "segments", "reco2file_and_channel"):
         (place / name).unlink()
     bare = DataDir.read(place, audio=False)
     none = found(bare)
-    assert none.clips == [] and none.silent == 4
+    assert none.clips == [] and none.silent == Silent(nowhere=4)
     assert "4 of those listed have no audio here" in shown(none)
-    assert sound.listen(AudioReader(bare, RATE), bare.utterances, set()).reason == sound.NO_AUDIO
+    assert sound.listen(AudioReader(bare, RATE), bare, set()).reason == sound.NO_AUDIO
 
 
 def test_text_stays_text(place: Path) -> None:

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from hadpsgd.corpus.datadir import AudioReader, DataDir
+from hadpsgd.corpus.datadir import AudioReader, DataDir, Utterance
 from hadpsgd.reports import bins, listing
 from hadpsgd.reports.bins import Bin
 from hadpsgd.reports.causes import UNTESTED, Cause, summary
 from hadpsgd.reports.confusions import Confusion, Confusions, confusions
 from hadpsgd.reports.listing import Clip
-from hadpsgd.reports.sound import Sound, begin_of, chosen, listen
+from hadpsgd.reports.pieces import Silent, pieces, silent
+from hadpsgd.reports.sound import Sound, chosen, listen
 from hadpsgd.reports.stretches import Stretch, said
 from hadpsgd.reports.stretches import heard as recognised_at
 from hadpsgd.scoring import nist
@@ -65,9 +66,14 @@ class SetErrors:
         return max(0, len(self.wrong) - self.listed)
 
     @property
-    def silent(self) -> int:
+    def silent(self) -> Silent:
         """Wrong sentences that are listed without audio."""
-        return sum(self._clip(s) is None for s in self.wrong[: self.listed])
+        return silent(self.wrong[: self.listed], self.pieces, self.sound)
+
+    @cached_property
+    def pieces(self) -> dict[str, Utterance]:
+        """By sentence, what of its recording it is."""
+        return pieces(self.sentences, self.utterances, self.data)
 
     @cached_property
     def speakers(self) -> list[tuple[str, str, Counts]]:
@@ -98,10 +104,10 @@ class SetErrors:
         return self.causes.get(self.utterances.get(sentence.name, ""), Cause(UNTESTED))
 
     def wanted(self) -> list[str]:
-        """Utterances worth hearing: of each listed confusion one, then the worst sentences."""
+        """Pieces worth hearing: of each listed confusion one, then the worst sentences."""
         first = [self.sentences[number] for number in self.confusions.heard_first()]
         names = [sentence.name for sentence in [*first, *self.wrong]]
-        return [self.utterances[name] for name in names if name in self.utterances]
+        return [self.pieces[name].id for name in names if name in self.pieces]
 
     @cached_property
     def clips(self) -> list[str]:
@@ -110,13 +116,10 @@ class SetErrors:
 
     def heard(self, reader: AudioReader, *, minutes: float) -> SetErrors:
         """The same with noise and audio, of which the page has so many minutes."""
-        lengths = {
-            self.utterances[s.name]: bins.seconds(s)
-            for s in self.sentences
-            if s.name in self.utterances
-        }
+        there = self.pieces
+        lengths = {there[s.name].id: bins.seconds(s) for s in self.sentences if s.name in there}
         clips = chosen(self.wanted(), lengths, 60.0 * minutes)
-        return replace(self, sound=listen(reader, lengths, clips))
+        return replace(self, sound=listen(reader, there.values(), clips))
 
     def plays(self, confusion: Confusion) -> list[dict[str, str]]:
         """Its examples with audio: sentence, what to play of the word said and of the one
@@ -150,18 +153,21 @@ class SetErrors:
         }
 
     def _decibels(self, sentence: Sentence) -> float | None:
-        return self.sound.decibels.get(self.utterances.get(sentence.name, ""))
+        piece = self.pieces.get(sentence.name)
+        return self.sound.decibels.get(piece.id) if piece else None
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
-        return {utterance: number for number, utterance in enumerate(self.sound.clips)}
+        return {piece: number for number, piece in enumerate(self.sound.clips)}
 
     def _clip(self, sentence: Sentence) -> Clip | None:
-        number = self._numbers.get(self.utterances.get(sentence.name, ""))
+        piece = self.pieces.get(sentence.name)
+        number = self._numbers.get(piece.id) if piece else None
         return None if number is None else Clip(number=number, begin=self._begin(sentence))
 
     def _begin(self, sentence: Sentence) -> float:
-        return begin_of(self.data.utterances.get(self.utterances.get(sentence.name, "")))
+        piece = self.pieces.get(sentence.name)
+        return piece.start if piece else 0.0
 
     def _stretches(self, sentence: Sentence) -> list[tuple[Stretch | None, Stretch | None]]:
         """Of each edit, where its word was said and where one was recognised."""

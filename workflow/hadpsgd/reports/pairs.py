@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from hadpsgd.corpus.datadir import AudioReader, DataDir
+from hadpsgd.corpus.datadir import AudioReader, DataDir, Utterance
 from hadpsgd.reports import bins, listing
 from hadpsgd.reports.bins import Bin
 from hadpsgd.reports.causes import utterances_of
-from hadpsgd.reports.sound import Sound, begin_of, chosen, listen
+from hadpsgd.reports.pieces import Silent, pieces, silent
+from hadpsgd.reports.sound import Sound, chosen, listen
 from hadpsgd.reports.two_runs import Column, Pair, Side, TwoRuns, outcome
 from hadpsgd.scoring import nist
 from hadpsgd.scoring.align import Counts
@@ -56,10 +57,16 @@ class SetPairs:
         """Wrong sentences that the page does not list."""
         return max(0, len(self.runs.wrong) - self.listed)
 
+    @cached_property
+    def pieces(self) -> dict[str, Utterance]:
+        """By sentence, what of its recording it is."""
+        return pieces(self.first, self.utterances, self.data) if self.data else {}
+
     @property
-    def silent(self) -> int:
+    def silent(self) -> Silent:
         """Sentences that are listed without audio."""
-        return sum(row["clip"] is None for row in self.rows)
+        listed = [pair.first for pair in self.runs.wrong[: self.listed]]
+        return silent(listed, self.pieces, self.sound)
 
     @property
     def clips(self) -> list[str]:
@@ -90,14 +97,11 @@ class SetPairs:
 
     def heard(self, reader: AudioReader, *, minutes: float) -> SetPairs:
         """The same with noise and audio, of which the page has so many minutes."""
-        lengths = {
-            self.utterances[s.name]: bins.seconds(s)
-            for s in self.first
-            if s.name in self.utterances
-        }
+        there = self.pieces
+        lengths = {there[s.name].id: bins.seconds(s) for s in self.first if s.name in there}
         names = [p.first.name for p in self.runs.wrong[: self.listed]]
-        wanted = [self.utterances[name] for name in names if name in self.utterances]
-        return replace(self, sound=listen(reader, lengths, chosen(wanted, lengths, 60 * minutes)))
+        clips = chosen([there[name].id for name in names if name in there], lengths, 60 * minutes)
+        return replace(self, sound=listen(reader, there.values(), clips))
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:
@@ -105,21 +109,22 @@ class SetPairs:
         return [self._row(pair) for pair in self.runs.wrong[: self.listed]]
 
     def _decibels(self, sentence: Sentence) -> float | None:
-        return self.sound.decibels.get(self.utterances.get(sentence.name, ""))
+        piece = self.pieces.get(sentence.name)
+        return self.sound.decibels.get(piece.id) if piece else None
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
-        return {utterance: number for number, utterance in enumerate(self.sound.clips)}
+        return {piece: number for number, piece in enumerate(self.sound.clips)}
 
     def _row(self, pair: Pair) -> dict[str, Any]:
         sentence = pair.first
-        utterance = self.utterances.get(sentence.name, "")
-        begin = begin_of(self.data.utterances.get(utterance) if self.data else None)
+        piece = self.pieces.get(sentence.name)
+        begin = piece.start if piece else 0.0
         decibels = self._decibels(sentence)
         counts = [side.counts.errors for side in (pair.first, pair.second)]
         return listing.row(
-            name=utterance or sentence.name,
-            clip=self._numbers.get(utterance),
+            name=self.utterances.get(sentence.name, sentence.name),
+            clip=self._numbers.get(piece.id) if piece else None,
             begin=begin,
             tags=[
                 f"{counts[0]} and {counts[1]} errors in {sentence.counts.words} words",

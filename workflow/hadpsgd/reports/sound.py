@@ -20,7 +20,7 @@ NO_AUDIO = "the data directory has no wav.scp"
 
 @dataclass(frozen=True)
 class Sound:
-    """Of a set's utterances.
+    """Of a set's utterances, and of what is cut from them, by id.
 
     clips: FLAC in base64. decibels: signal-to-noise ratios. failed: why audio was not read.
     """
@@ -53,18 +53,18 @@ def chosen(wanted: Iterable[str], seconds: Mapping[str, float | None], limit: fl
     return taken
 
 
-def listen(reader: AudioReader, utterances: Iterable[str], clips: set[str]) -> Sound:
-    """Read utterances once each, one recording after another.
+def listen(reader: AudioReader, pieces: Iterable[Utterance], clips: set[str]) -> Sound:
+    """Read utterances, or what is cut from them, once each, one recording after another.
 
     What cannot be read is told (`failed`), and ends nothing: a page of errors can be read without.
 
     Args:
         reader: of their data directory.
-        utterances: those whose noise is measured.
+        pieces: those whose noise is measured.
         clips: those of them whose audio is wanted.
     """
     found, data = Sound(), reader.data
-    there = [data.utterances[name] for name in dict.fromkeys(utterances)]
+    there = list({each.id: each for each in pieces}.values())
     there.sort(key=lambda each: (each.recording, each.start, each.id))
     if not data.recordings:
         found.failed.update((each.id, NO_AUDIO) for each in there)
@@ -79,11 +79,6 @@ def listen(reader: AudioReader, utterances: Iterable[str], clips: set[str]) -> S
         if each.id in clips:
             found.clips[each.id] = _flac(samples, reader.sample_rate)
     return found
-
-
-def begin_of(utterance: Utterance | None) -> float:
-    """Where its clip begins in the recording, in seconds."""
-    return utterance.start if utterance else 0.0
 
 
 def _flac(samples: np.ndarray, rate: int) -> str:
