@@ -10,16 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tracking_data import (
-    RUNS,
-    write_results,
-)
+from tracking_data import RUNS, make_config, metric_rows, write_results, write_rows
 
 from hadpsgd.config import Config, run_key
-from hadpsgd.reports import (
-    curves,
-    staleness,
-)
+from hadpsgd.reports import curves, seconds, staleness
 from hadpsgd.reports.command import write
 from hadpsgd.reports.findings import Findings
 from hadpsgd.tracking import edges
@@ -43,6 +37,38 @@ def test_curves_are_the_recorded_ones(config: Config) -> None:
         axis.lines[0].get_label() == "rule"
         and float(np.asarray(axis.lines[0].get_ydata(), float)[0]) == 0.025
     )
+
+
+def with_lfmmi(folder: Path) -> Config:
+    """The same trainings, each gone on with by lattice-free MMI."""
+    config = make_config(folder)
+    training = {**config.training.model_dump(mode="json"), "stages": [{"criterion": "lfmmi"}]}
+    config = make_config(folder, training=training)
+    for run in config.training.members:
+        rows = metric_rows(run.id)
+        if run.id.endswith("-lfmmi"):
+            names = ("loss", "heldout_loss")
+            rows = [{k: v - 4 if k in names else v for k, v in row.items()} for row in rows]
+        timed = [row | {"seconds": float(row["step"])} for row in rows]
+        write_rows(folder / "demo/runs" / run_key(config, run.id) / "metrics.jsonl", timed)
+    return config
+
+
+def test_losses_of_another_criterion_have_an_axis_of_their_own(tmp_path: Path) -> None:
+    """They cannot be compared, and would press the others flat."""
+    results = read_results(with_lfmmi(tmp_path))
+    for picture in (curves.losses(results), seconds.figure(results)):
+        first, other = picture.axes[:2]
+        titles = [axis.get_title(loc="left") for axis in (first, other)]
+        assert "MMI" not in titles[0] and "lattice-free MMI loss" in titles[1]
+        for axis, end, low, high in ((first, "", 0, 4), (other, "-lfmmi", -4, 0)):
+            heights = np.concatenate([np.asarray(line.get_ydata(), float) for line in axis.lines])
+            assert len(axis.lines) == 2 * len(RUNS) and low < heights.min() < heights.max() < high
+            labels = axis.get_legend_handles_labels()[1]
+            assert axis.get_legend() and labels == [f"{name}{end}" for name in RUNS]
+    *_, accuracy = curves.losses(results).axes
+    assert len(accuracy.lines) == 2 * len(RUNS)
+    assert accuracy.get_title(loc="left") == "held-out frame accuracy"
 
 
 @given(st.lists(st.floats(-10, 10), min_size=1, max_size=200))

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hadpsgd.config import Config, settings_of
+from hadpsgd.config.stage import StageRun
+from hadpsgd.config.training import Run
 from hadpsgd.files import atomic_file
 from hadpsgd.tracking.metrics_file import Row
 from hadpsgd.tracking.results import RunResult, State
@@ -18,10 +20,11 @@ from hadpsgd.training.rate import rate
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PANELS = (
-    ("loss", "heldout_loss", "cross-entropy per frame, nats"),
-    (None, "heldout_accuracy", "held-out frame accuracy"),
-)
+LOSSES = {
+    "": "cross-entropy per frame, nats",
+    "lfmmi": "lattice-free MMI loss per frame",
+}
+"""By criterion what a run's loss is: each has an axis of its own, since they cannot be compared."""
 COLOURS = ("#2b85d0", "#d1495b", "#2a9d6f", "#b07d12", "#7b5ea7", "#5c6b73")
 """Of the runs, in order; again from the first after the last."""
 INK = "#22262b"
@@ -35,19 +38,35 @@ _SMOOTH = 30
 def losses(results: Sequence[RunResult]) -> Figure:
     """Training (thin) and held-out (thick) loss, held-out frame accuracy of every run.
 
-    Runs that differ in their seed alone have one colour.
+    Losses of each criterion have a panel. Runs that differ in their seed alone have one colour.
     """
-    figure, axes = figure_of(len(PANELS))
-    for axis, (train, heldout, _) in zip(axes, PANELS, strict=True):
-        for result, colour, label in drawn(results):
+    kinds = criteria(results) or [""]
+    figure, axes = figure_of(len(kinds) + 1)
+    panels = [("loss", "heldout_loss", [kind]) for kind in kinds]
+    for axis, (train, heldout, shown) in zip(
+        axes, [*panels, ("", "heldout_accuracy", kinds)], strict=True
+    ):
+        lines = [line for line in drawn(results) if criterion(line[0].run) in shown]
+        for result, colour, label in lines:
             if train:
                 xs, ys = thinned(*series(result.metrics, train))
                 axis.plot(xs, ys, color=colour, linewidth=0.9, alpha=0.65)
             xs, ys = series(result.metrics, heldout)
             axis.plot(xs, ys, color=colour, linewidth=1.8, marker="o", markersize=3, label=label)
-        limit(axis, [name for name in (train, heldout) if name], results)
-    finish(axes, [title for _, _, title in PANELS])
+        limit(axis, [name for name in (train, heldout) if name], [line[0] for line in lines])
+    finish(axes[:-1], [LOSSES[kind] for kind in kinds], every=True)
+    finish(axes[-1:], ["held-out frame accuracy"], legend=False)
     return figure
+
+
+def criterion(run: Run) -> str:
+    """What a run minimises: that of its stage, empty for cross-entropy."""
+    return run.stage.criterion if isinstance(run, StageRun) else ""
+
+
+def criteria(results: Sequence[RunResult]) -> list[str]:
+    """Those of the runs, in their order."""
+    return list(dict.fromkeys(criterion(result.run) for result in results))
 
 
 def drawn(results: Sequence[RunResult]) -> Iterator[tuple[RunResult, str, str | None]]:

@@ -10,13 +10,22 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hadpsgd.config.training import Run
-from hadpsgd.reports.curves import drawn, figure_of, finish, limit, series, thinned
+from hadpsgd.reports.curves import (
+    LOSSES,
+    criterion,
+    drawn,
+    figure_of,
+    finish,
+    limit,
+    series,
+    thinned,
+)
 from hadpsgd.tracking.results import RunResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LOSSES = ("loss", "heldout_loss")
+_CURVES = ("loss", "heldout_loss")
 
 
 def clock(run: Run) -> str:
@@ -36,32 +45,38 @@ def spent(result: RunResult) -> float | None:
 
 
 def figure(results: Sequence[RunResult]) -> Figure:
-    """Training (thin) and held-out (thick) loss of every run, one panel for each kind of time."""
+    """Training (thin) and held-out (thick) loss of every run, one panel for each kind of time and
+    criterion."""
     lines = [
         line for line in drawn(results) if any(clock(line[0].run) in r for r in line[0].metrics)
     ]
-    kinds = list(dict.fromkeys(result.run.simulated for result, _, _ in lines))
+    kinds = list(dict.fromkeys(_kind(result.run) for result, _, _ in lines))
     picture, axes = figure_of(max(1, len(kinds)), "seconds of training")
     titles: list[str] = []
-    for axis, simulated in zip(axes, kinds, strict=bool(kinds)):
-        panel = [line for line in lines if line[0].run.simulated == simulated]
+    for axis, (simulated, loss) in zip(axes, kinds, strict=bool(kinds)):
+        panel = [line for line in lines if _kind(line[0].run) == (simulated, loss)]
         _panel(axis, panel)
         axis.set_xlabel(f"{'virtual' if simulated else 'measured'} seconds of training")
-        titles.append("loss; " + title([result.run for result, _, _ in panel]))
+        titles.append(f"{loss}; " + title([result.run for result, _, _ in panel]))
     finish(axes, titles or ["loss"], every=True)
     return picture
+
+
+def _kind(run: Run) -> tuple[bool, str]:
+    """Whether its seconds are virtual, and what its loss is called."""
+    return run.simulated, LOSSES[of] if (of := criterion(run)) else "loss"
 
 
 def _panel(axis: Any, lines: Sequence[tuple[RunResult, str, str | None]]) -> None:
     for result, colour, label in lines:
         train, heldout = (
-            series(result.metrics, name, against=clock(result.run)) for name in LOSSES
+            series(result.metrics, name, against=clock(result.run)) for name in _CURVES
         )
         axis.plot(*thinned(*train), color=colour, linewidth=0.9, alpha=0.65)
         named = label and label + manner(result.run)
         axis.plot(*heldout, color=colour, linewidth=1.8, marker="o", markersize=3, label=named)
     axis.set_xlim(left=0)
-    limit(axis, LOSSES, [result for result, _, _ in lines])
+    limit(axis, _CURVES, [result for result, _, _ in lines])
 
 
 def slowed(run: Run) -> str:
