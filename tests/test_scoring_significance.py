@@ -123,6 +123,29 @@ def test_the_command_and_its_files(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "sentences.jsonl:1: damaged" in capsys.readouterr().err
 
 
+def test_folders_of_runs_are_told_as_such(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They have a folder for each set, and one name for all: that of the folder above."""
+    paths = [tmp_path / "score" / name for name in ("single-1", "ssgd-2")]
+    for folder in paths:
+        folder.mkdir(parents=True)
+    arguments = ["significance", *map(str, paths)]
+    assert main(arguments) == 2
+    told = capsys.readouterr().err
+    assert f"{paths[0]}/sentences.jsonl: missing. `hadpsgd score` writes it" in told
+    for name in ("dev", "swb"):
+        (paths[0] / name).mkdir()
+        sentences.write(paths[0] / name / sentences.FILE, random_sentences(3, 5, 0.1))
+    assert main(arguments) == 2
+    told = capsys.readouterr().err
+    assert f"{paths[0]}/sentences.jsonl: missing. Give the folder of one set: " in told
+    assert f"{paths[0]}/dev or {paths[0]}/swb\n" in told
+    one = str(paths[0] / "dev")
+    assert main(["significance", one, one]) == 2
+    assert "as many different names" in capsys.readouterr().err
+
+
 def test_scorings_that_do_not_belong_together(tmp_path: Path) -> None:
     """Of other speakers, after a change of utt2spk, or with a sentence twice."""
     edits = nist.align_texts("a", "b", Options())

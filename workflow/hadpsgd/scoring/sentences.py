@@ -41,7 +41,8 @@ def read(path: Path) -> list[Sentence]:
     """Read sentences of a scoring folder, or of the file itself.
 
     Raises:
-        UserError: the file is missing, empty or damaged; names the line.
+        UserError: the file is missing, empty or damaged; names the line. Of a run's folder, which
+            has one for each set, names these.
     """
     path = path / FILE if path.is_dir() else path
     sentences: list[Sentence] = []
@@ -50,7 +51,10 @@ def read(path: Path) -> list[Sentence]:
         # of bytes: that of a string also splits at characters that may stand inside a line
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:
-        raise UserError("missing", where=path, fix="`hadpsgd score` writes it") from None
+        sets = sorted(str(file.parent) for file in path.parent.glob(f"*/{FILE}"))
+        below = f"Give the folder of one set: {' or '.join(sets)}"
+        fix = below if sets else "`hadpsgd score` writes it"
+        raise UserError("missing", where=path, fix=fix) from None
     for number, line in enumerate(lines, 1):
         try:
             sentence = _sentence(json.loads(line.decode("utf-8")))

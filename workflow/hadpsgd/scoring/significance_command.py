@@ -34,11 +34,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table, write JSON where asked."""
+    scored = [sentences.read(path) for path in args.scores]  # names are of no use without
     names = args.names or [_name(path) for path in args.scores]
     if len(names) != len(args.scores) or len(set(names)) < len(names):
         raise UserError("as many different names as scoring folders are needed", fix="Use --names")
-    runs = {name: sentences.read(path) for name, path in zip(names, args.scores, strict=True)}
-    report = compare(runs)
+    report = compare(dict(zip(names, scored, strict=True)))
     if args.out:
         write_text(args.out, json.dumps(report, indent=2) + "\n")
     print(as_text(report))
