@@ -357,10 +357,14 @@ def test_mlflow_knows_when_its_scores_hold_no_more(mlflow_folder: Path) -> None:
 def test_no_such_key_is_exported(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    finished(tmp_path)
+    config = finished(tmp_path)
+    (tmp_path / "demo/config.yaml").write_text(resolved(config))
     arguments = ["export", name, "--results", str(tmp_path), "--out", str(tmp_path / "out")]
     assert cli.main(arguments) == 2
-    assert f"no run '{name}'" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert f"no run '{name}'" in told
+    for there in (run_key(config, "single"), ensemble_keys(config)["both"]):
+        assert there in told.partition("There are: ")[2]
 
 
 def test_clean_knows_it(tmp_path: Path) -> None:

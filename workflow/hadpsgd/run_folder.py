@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
@@ -29,13 +29,14 @@ def alone(out: Path) -> Iterator[None]:
         yield
 
 
-def find(name: str, results: Path, *, also: str = "") -> Path:
+def find(name: str, results: Path, *, also: str = "", others: Iterable[str] = ()) -> Path:
     """The folder of a run.
 
     Args:
         name: `RESULTS/NAME/runs/KEY`, or `KEY`.
         results: where keys are looked for.
         also: what else could have been given, for the error.
+        others: names of what is no run and could have been given, too; looked at for the error.
 
     Raises:
         UserError: there is no such run, or more than one.
@@ -50,7 +51,7 @@ def find(name: str, results: Path, *, also: str = "") -> Path:
             f"run '{name}' is there {len(found)} times", fix=f"Give its folder: {folders}"
         )
     if not found:
-        known = sorted({path.name for path in results.glob("*/runs/*-*")})
+        known = sorted({*(path.name for path in results.glob("*/runs/*-*")), *others})
         there = f"There are: {', '.join(known)}" if known else "Give the run's folder, or --results"
         raise UserError(f"no run '{name}' in {results}", fix=f"{there}{also}")
     return found[0].resolve()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from glob import escape
 from pathlib import Path
 
@@ -35,7 +34,7 @@ def find(name: str, results: Path) -> Run:
         for folder in together[0].folders:
             run_folder.check_finished(folder, ("final.pt",), _WHY)
         return together[0]
-    folder = run_folder.find(name, results)
+    folder = run_folder.find(name, results, others=_exportable(results))
     run_folder.check_finished(folder, (CONFIG, "final.pt"), _WHY)
     return Run.of(folder, configs.load(folder / CONFIG))
 
@@ -60,14 +59,27 @@ def _ensembles(name: str, results: Path) -> Iterator[Run]:
                 yield Run(out=out, key=key, config=config, folders=folders)
 
 
+def _exportable(results: Path) -> Iterator[str]:
+    """Keys of ensembles that are there, without those that have the GMM-HMM."""
+    for scores in sorted(results.glob("*/score")):
+        for config in _configs(scores.parent):
+            keys = models_together(config).keys() - set(keys_with_gmm(config))
+            yield from (key for key in keys if (scores / key).is_dir())
+
+
 def _config_of(out: Path, key: str) -> Config | None:
     """The latest config that was started in the results folder `out` and has the ensemble."""
+    return next((config for config in _configs(out) if key in models_together(config)), None)
+
+
+def _configs(out: Path) -> Iterator[Config]:
+    """Those that were started in the results folder `out`, the latest first."""
     started = sorted(
         (out / "configs").glob("*.yaml"), key=lambda file: file.stat().st_mtime, reverse=True
     )
     for file in (out / CONFIG, *started):
-        with suppress(UserError, OSError):  # of another version, or not there
+        try:
             config = configs.load(file)
-            if key in models_together(config):
-                return config
-    return None
+        except (UserError, OSError):  # of another version, or not there
+            continue
+        yield config
