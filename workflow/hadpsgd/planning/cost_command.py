@@ -18,6 +18,7 @@ from hadpsgd.planning.cluster import MOST_BANDWIDTH
 from hadpsgd.planning.cost import GIB, Machines, Row, cost, disk, shown, total
 from hadpsgd.planning.papers import ETHERNET
 from hadpsgd.planning.pieces import measured
+from hadpsgd.progress import counted
 
 CORE_PRICE, GPU_PRICE = 0.05, 2.5
 """Of an hour, in the same money; assumed: what large clouds ask for on demand, roughly."""
@@ -77,12 +78,17 @@ def run(args: argparse.Namespace) -> int:
     rows = cost(config, machines, train=speech.train, test=speech.test)
     gib = disk(config, train=speech.train) / GIB
     prices = args.core_price, args.gpu_price
-    print("\n".join(report(rows, speech, gib, prices=prices)))
+    print("\n".join(report(rows, speech, gib, machines, prices=prices)))
     return 0
 
 
 def report(
-    rows: Sequence[Row], speech: Amounts, gib: float, *, prices: tuple[float, float]
+    rows: Sequence[Row],
+    speech: Amounts,
+    gib: float,
+    machines: Machines,
+    *,
+    prices: tuple[float, float],
 ) -> list[str]:
     """What is printed, line by line."""
     cells = [("stage", "core h", "GPU h", "hours", "memory GiB", "money", "rests on")]
@@ -99,12 +105,14 @@ def report(
                 row.rests_on,
             )
         )
+    gpus = f" and {counted(machines.gpus * machines.nodes, 'GPU')}" if machines.gpus else ""
     return [
         f"{shown(speech.train)} hours of training speech, {shown(speech.test)} to decode "
         f"({speech.source}); {shown(gib)} GiB of disk.",
         "",
         format_table(cells),
         "",
-        f"Measured on {measured().machine}. Stages one after the other; money at {prices[0]:g} "
+        f"Measured on {measured().machine}. Stages one after the other on "
+        f"{counted(machines.cores, 'core')}{gpus}; money at {prices[0]:g} "
         f"an hour of a core, {prices[1]:g} of a GPU. Without n-grams and graphs.",
     ]
