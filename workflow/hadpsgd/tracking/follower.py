@@ -21,7 +21,7 @@ from typing import IO
 
 from hadpsgd.config import Config
 from hadpsgd.errors import UserError
-from hadpsgd.tracking import identity, system, training_run
+from hadpsgd.tracking import handover, identity, system, training_run
 from hadpsgd.tracking.curves import Curves
 from hadpsgd.tracking.events import Finish, Status
 from hadpsgd.tracking.recorder import Connection, Recorder, upload_others, warn
@@ -49,7 +49,11 @@ def announce(config: Config, run_id: str, *, checkpoints: Path, out: Path) -> No
 
     Called first thing, long before MLflow is connected. Whatever comes next with this store (a
     follower, `hadpsgd track`) uploads it from the spool. Never raises for MLflow's sake.
+
+    Raises:
+        UserError: no space, or no permission to write.
     """
+    handover.take_over(config, run_id, checkpoints=checkpoints, out=out)
     _publish_key(checkpoints, out)
     if not is_on(config):
         return

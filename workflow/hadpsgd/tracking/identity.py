@@ -22,6 +22,8 @@ class Identity:
 
     key: str
     created: float
+    former: str = ""
+    """Key of the run from whose checkpoints this one went on (`handover`), if any."""
 
 
 def read(folder: Path) -> Identity | None:
@@ -38,9 +40,14 @@ def read_or_create(folder: Path) -> Identity:
     """The identity kept in a folder; a new one is written where there is none."""
     found = read(folder)
     if found is None:
-        found = Identity(uuid.uuid4().hex, round(time.time(), 3))
+        found = new(created=round(time.time(), 3))
         write(folder, found)
     return found
+
+
+def new(*, created: float, former: str = "") -> Identity:
+    """The identity of a run that no store knows; as in `Identity`."""
+    return Identity(uuid.uuid4().hex, created, former)
 
 
 def write(folder: Path, who: Identity) -> None:

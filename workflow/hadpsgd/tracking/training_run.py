@@ -27,6 +27,8 @@ FINAL = "final"
 """Prefix of the final model's metrics."""
 OF_FINAL = ("heldout_loss", "heldout_accuracy")
 """Of summary.json."""
+FORMER = "former_run"
+"""Tag: key of the run from whose checkpoints this one went on, where it is not its own."""
 PROVENANCE = (CONFIG, provenance.FILE, provenance.DIFF)
 
 
@@ -125,6 +127,8 @@ def begin(config: Config, run_id: str, folder: Path, identity: Identity) -> Iter
     if found:
         yield from datasets.trained_on(config, found["data"])
     yield Tags(values=tags(config, run_id) | (provenance.tags(found) if found else {}))
+    if identity.former:
+        yield Tags(values={FORMER: identity.former})
     for name in PROVENANCE:
         if (folder / name).is_file():
             yield Artifact(path=str((folder / name).absolute()), folder="provenance")

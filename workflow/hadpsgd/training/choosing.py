@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from hadpsgd.training.averaging import Choice, Told, by_epoch, load
+from hadpsgd.training.averaging import Choice, Told, by_epoch, choice_of, load
 from hadpsgd.training.evaluation import evaluate, named
 from hadpsgd.training.job import Job
 from hadpsgd.training.metrics import say
@@ -57,9 +57,13 @@ def choose(job: Job, last: Tensor) -> dict[str, float]:
 
 
 def _best_epoch(job: Job) -> int:
-    """By the held-out losses while it was trained."""
+    """By the held-out losses while it was trained; where their rows are gone, as chosen then."""
     patience = Patience(job.settings.training.early_stop)
-    return patience.hear(rows_of(job.out / "metrics.jsonl")).best
+    best = patience.hear(rows_of(job.out / "metrics.jsonl")).best
+    last = job.checkpoints.last
+    if best or (made := choice_of(job.checkpoints.folder, last.folder.name)) is None:
+        return best
+    return last.steps() // job.steps_per_epoch if made.end else max(made.kept)
 
 
 def _of(kept: dict[int, dict[int, Told]], epochs: Iterable[int]) -> dict[int, dict[int, Told]]:
