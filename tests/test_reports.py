@@ -24,6 +24,7 @@ from tracking_data import (
 
 from hadpsgd import cli
 from hadpsgd.config import Config, run_key, run_of
+from hadpsgd.config.neural_lm import NeuralLm
 from hadpsgd.errors import UserError
 from hadpsgd.reports import (
     compare,
@@ -58,6 +59,25 @@ def test_one_row_a_run_one_column_a_set(config: Config) -> None:
     assert cells[2][4:7] == ["5.00 % (45/900)", "6.00 % (60/1000)", "18.75 % (150/800)"]
     assert cells[2][7:] == ["0.1", "0.5", "0123abcd"] and cells[3][-1] == rows.NOT_UPLOADED
     assert len({len(line) for line in lines}) == 1  # lined up
+
+
+def test_the_neural_models_share_is_shown_where_there_is_one(config: Config) -> None:
+    """A column of its own, in the table and on the page; without the model none."""
+    base = Path(config.results) / "demo"
+    for file in (base / "score").glob("*/tuned.json"):
+        made_at = file.stat().st_mtime_ns  # before the scores
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"neural_weight": 0.75}))
+        os.utime(file, ns=(made_at, made_at))
+    neural = config.lm.model_copy(update={"neural": NeuralLm()})
+    for made in (config, config.model_copy(update={"lm": neural})):
+        write(Findings.of(made), base / "wer.md")
+        lines = (base / "wer.md").read_text().splitlines()
+        [head] = [line for line in lines if line.startswith("| run ") and "penalty" in line]
+        page = (base / "report.html").read_text()
+        there = made is not config
+        assert ("neural LM" in head) is ("<th>neural LM</th>" in page) is there
+        row = lines[lines.index(head) + 2]
+        assert (" 0.75 |" in row, "<td>0.75</td>" in page) == (there, there), row
 
 
 def test_counts_are_those_of_the_scorer(config: Config) -> None:

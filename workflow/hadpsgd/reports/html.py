@@ -52,6 +52,7 @@ def page(
         _TEMPLATE,
         name=config.name,
         synthetic=config.corpus.kind == "builtin",
+        neural=config.lm.neural is not None,
         virtual=table.VIRTUAL if any(row.simulated for row in found.rows) else "",
         ends=found.ends,
         sets=sets(config),

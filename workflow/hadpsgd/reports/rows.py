@@ -38,6 +38,8 @@ class ResultRow:
     """Word insertion penalty that dev chose."""
     mlflow: str
     """Id of its MLflow run."""
+    neural: str = MISSING
+    """Share of the neural language model that dev chose."""
     seconds: float | None = None
     """Of its training; of several runs their mean, None where nothing is known."""
     name: str = ""
@@ -113,6 +115,7 @@ def of_results(results: Sequence[RunResult], tracked: Sequence[Tracked]) -> list
             scores=result.scores,
             scale=_acoustic_scale(result),
             penalty=number(result.tuned.get("word_penalty")),
+            neural=number(result.tuned.get("neural_weight")),
             mlflow=ids.get(result.run.id) or NOT_UPLOADED,
             seconds=spent(result),
         )
@@ -132,6 +135,7 @@ def of_beside(results: Sequence[Beside], tracked: Sequence[Tracked]) -> list[Res
             scores=result.scores,
             scale=_acoustic_scale(result),
             penalty=number(result.tuned.get("word_penalty")),
+            neural=number(result.tuned.get("neural_weight")),
             mlflow=ids.get(result.name) or NOT_UPLOADED,
             name=result.name,
             together=_together(result),
@@ -174,6 +178,7 @@ def _mean(name: str, members: Sequence[ResultRow]) -> ResultRow:
         scores={},
         scale=_common([row.scale for row in members]),
         penalty=_common([row.penalty for row in members]),
+        neural=_common([row.neural for row in members]),
         mlflow=f"{sum(row.mlflow != NOT_UPLOADED for row in members)} runs",
         seconds=fmean(known) if (known := [s for row in members if (s := row.seconds)]) else None,
         name=name,

@@ -43,7 +43,7 @@ def error_rates(config: Config, rows: Sequence[ResultRow]) -> Table:
     Where a set has no score, the cell says how far the run got.
     """
     names = sets(config)
-    chosen = ["acoustic scale", "penalty"]
+    chosen = ["acoustic scale", "penalty", *(["neural LM"] if config.lm.neural else [])]
     headings = ["run", "strategy", "learners", "training", *names, *chosen, "MLflow run"]
     lines = [
         [
@@ -54,6 +54,7 @@ def error_rates(config: Config, rows: Sequence[ResultRow]) -> Table:
             *(cell(row, name) for name in names),
             row.scale,
             row.penalty,
+            *([row.neural] if config.lm.neural else []),
             row.mlflow,
         ]
         for row in rows
