@@ -95,9 +95,9 @@ class StandIn:
         assert bool(ran.returncode) == fails, ran.stdout[-3000:] + ran.stderr[-3000:]
         return ran.stdout + ran.stderr
 
-    def made(self, *targets: str) -> StandIn:
+    def made(self, *targets: str, **changes: Any) -> StandIn:
         """Run to the end."""
-        self.snakemake("--", *targets)
+        self.snakemake("--", *targets, **changes)
         return self
 
     def planned(self, *targets: str, **changes: Any) -> set[str]:
