@@ -222,11 +222,11 @@ def _forget_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _main(arguments: Sequence[str]) -> int:
+def _main(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(overview())
         return 0 if arguments else USER_ERROR
-    if [*arguments] == ["--version"]:
+    if arguments == ["--version"]:
         from importlib import metadata
 
         print(f"hadpsgd {metadata.version('hadpsgd')}")

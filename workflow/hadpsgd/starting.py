@@ -120,18 +120,24 @@ def check_hosts(workflow: Any, rule: str) -> None:
 
 
 def check_inputs(workflow: Any, config: Config, rules: Collection[str]) -> None:
-    """Refuse a config whose paths lead nowhere, before the first job; data that nothing reads any
-    more may be elsewhere by now.
-
-    rules: names of those that read what the config names.
+    """Refuse, before the first job, what `input_faults` finds.
 
     Raises:
         UserError: a path is missing, or a recording.
     """
+    raise_all(input_faults(workflow, config, rules), config.name)
+
+
+def input_faults(workflow: Any, config: Config, rules: Collection[str]) -> list[UserError]:
+    """What jobs that are to run would not find of what the config names. Data that nothing reads
+    any more may be elsewhere by now.
+
+    rules: names of those that read it.
+    """
     from hadpsgd.setup.inputs import faults  # here, since every job reads the Snakefile, too
 
-    if any(job.rule.name in rules for job in workflow.dag.needrun_jobs()):
-        raise_all(faults(config), config.name)
+    reads = any(job.rule.name in rules for job in workflow.dag.needrun_jobs())
+    return faults(config) if reads else []
 
 
 def expand_parameters(workflow: Any) -> None:

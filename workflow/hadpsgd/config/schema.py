@@ -182,13 +182,15 @@ class Config(Section):
         features = self.features
         for run in self.training.members:
             training = effective(self, run).training
-            staged = isinstance(run, StageRun)
+            frames, key = self.egs.frames, "egs.frames"
+            if isinstance(run, StageRun):
+                frames, key = run.stage.frames, "training.stages"
             misfit = training.spec_augment.misfit(
                 features.input,
                 bins=features.logmel.bins,
-                frames=run.stage.frames if isinstance(run, StageRun) else self.egs.frames,
+                frames=frames,
                 normalised=features.normalise != "none",
-                key="training.stages" if staged else "egs.frames",
+                key=key,
             )
             if misfit:
                 raise ValueError(f"run '{run.id}': training.spec_augment: {misfit}")

@@ -32,9 +32,9 @@ def partial_folder(out: Path) -> Iterator[Path]:
         UserError: another process makes the same examples, the disk is full, or `out` holds
             something else.
     """
+    out = followed(out)
     check_folder(out)
     check_replaced(out)
-    out = followed(out)
     folder = out.with_name(f".{out.name}.partial")
     with explain_os_errors(out):
         folder.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ from itertools import chain
 from hadpsgd.config import Config
 from hadpsgd.errors import UserError
 from hadpsgd.paper.blocks import NOTHING, Kind, Value
+from hadpsgd.paper.wanted import check_tracked
 from hadpsgd.scoring.seeds import mean_over_seeds
 from hadpsgd.tracking.failures import NotStoredError
 from hadpsgd.tracking.recorder import Connection
@@ -19,7 +20,6 @@ from hadpsgd.tracking.scoring_run import WER
 from hadpsgd.tracking.store import Store, StoredRun
 from hadpsgd.tracking.sync import tracked_runs
 from hadpsgd.tracking.training_run import FINAL, STATUS
-from hadpsgd.tracking.uri import is_on
 
 Curve = list[tuple[float, float]]
 LANDSCAPE = (
@@ -183,8 +183,7 @@ def read(config: Config) -> dict[str, Row]:
     Raises:
         UserError: nothing is tracked, a run is not in the store, or the store does not answer.
     """
-    if not is_on(config):
-        raise UserError("tracking.uri is 'none'", fix="The page is made from runs in MLflow")
+    check_tracked(config)
     ids = {run.run: run.mlflow_run for run in tracked_runs(config)}
     missing = [run.id for run in config.training.members if not ids.get(run.id)]
     if missing:

@@ -19,6 +19,11 @@ def check(config: Config, where: Path | str) -> None:
     if not any(config.training.by_grid):
         fix = "config/paper_quick.yaml has some"
         raise UserError("no training.grids with runs", where=where, fix=fix)
+    check_tracked(config)
+
+
+def check_tracked(config: Config) -> None:
+    """Whether its runs are in MLflow, from which the page is made; raises UserError."""
     if not is_on(config):
         raise UserError("tracking.uri is 'none'", fix="The page is made from runs in MLflow")
 

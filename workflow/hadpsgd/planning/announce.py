@@ -12,6 +12,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from hadpsgd.config import Config
 from hadpsgd.errors import UserError
 from hadpsgd.planning.amounts import amounts
+from hadpsgd.starting import input_faults
 
 _announced: set[int] = set()
 
@@ -38,15 +39,8 @@ class _AfterJobs(logging.Handler):
         if counted and self._workflow.dryrun and not self._told:
             self._told = True
             logger.info(line(self._config))
-            if any(job.rule.name in self._readers for job in self._workflow.dag.needrun_jobs()):
-                for fault in _faults(self._config):
-                    logger.error(f"This would fail: {fault}")
-
-
-def _faults(config: Config) -> list[UserError]:
-    from hadpsgd.setup.inputs import faults  # here, as in `line`
-
-    return faults(config)
+            for fault in input_faults(self._workflow, self._config, self._readers):
+                logger.error(f"This would fail: {fault}")
 
 
 def line(config: Config) -> str:
