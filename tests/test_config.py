@@ -41,6 +41,12 @@ def test_the_schema_file_is_the_one_that_the_code_makes() -> None:
     ("change", "message"),
     [
         ({"corpos": {}}, "unknown key 'corpos': did you mean 'corpus'?"),
+        ({"learning_rate": 1}, "'learning_rate': did you mean 'training.learning_rate'?"),
+        ({"training": {"layers": 3}}, "'training.layers': did you mean 'model.layers'?"),
+        (
+            {"alignment": {"kind": "sat", "leaves": 9}},
+            "did you mean 'alignment.lda_mllt.leaves' or 'alignment.sat.leaves' or 'alignment.tri.",
+        ),
         ({"corpus": {"kind": "builtin", "minutes": 3}}, "unknown key 'corpus.minutes'"),
         ({"corpus": {"kind": "swb"}}, "'builtin', 'an4', 'kaldi'"),
         ({"corpus": {"kind": "kaldi"}}, "key 'corpus.train' is missing"),

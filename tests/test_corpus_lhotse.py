@@ -223,10 +223,9 @@ def test_recordings_of_another_rate_are_named_by_their_manifest(
     audio = manifests.recording["sources"][0]["source"]
     soundfile.write(audio, np.zeros((10 * RATE, 2)), 2 * RATE, subtype="PCM_16")
     assert manifests.prepare() == 2
-    said = capsys.readouterr().err.splitlines()
-    for side, line in zip(("call-A", "call-B"), said[:2], strict=True):
-        assert f"r.jsonl.gz:1: {side}: {audio}: sample rate 16000 Hz instead of 8000" in line
-    assert "wav.scp" not in "".join(said)
+    said = capsys.readouterr().err
+    assert f"r.jsonl.gz:1: call-A: {audio}: sample rate 16000 Hz instead of 8000. Re" in said
+    assert "wav.scp" not in said and "call-B" not in said
     soundfile.write(audio, np.zeros((RATE, 2)), RATE, subtype="PCM_16")
     assert manifests.prepare() == 2
     assert "r.jsonl.gz:1: utterance ann-s3: segment 3.50-4.50 s is" in capsys.readouterr().err

@@ -74,9 +74,12 @@ def _explain(error: Any) -> str:
     if error["type"] == "extra_forbidden" and key in REMOVED:
         return f"there is no key '{key}' any more: {REMOVED[key]}"
     if error["type"] == "extra_forbidden":
-        allowed = _keys_beside(parts)
+        beside = _keys_beside(parts)
+        allowed = sorted(beside)
         close = difflib.get_close_matches(parts[-1], allowed, n=1)
-        hint = f"did you mean '{close[0]}'? " if close else ""
+        below = _below(beside, parts[-1], key.removesuffix(parts[-1]))
+        meant = below or _below(_keys_of(_schema()), parts[-1]) or close
+        hint = f"did you mean {' or '.join(map(repr, meant))}? " if meant else ""
         return f"unknown key '{key}': {hint}allowed here: {', '.join(allowed)}"
     if error["type"] == "missing":
         return f"key '{key}' is missing"
@@ -92,29 +95,40 @@ def _tag(parts: list[str]) -> str | None:
     return parts[1] if len(parts) > 1 and parts[0] in ("corpus", "alignment") else None
 
 
-def _keys_beside(parts: list[str]) -> list[str]:
-    """Keys that the schema allows where the key at `parts` stood."""
-    schema = _schema()
-    node: Any = schema
-
-    def follow(node: Any) -> Any:
-        while "$ref" in node or "anyOf" in node:
-            choices = node.get("anyOf", [node])
-            # a short form (a path, say) beside a section: the section has keys
-            node = next((each for each in choices if "$ref" in each or "properties" in each), {})
-            if "$ref" in node:
-                node = schema["$defs"][node["$ref"].split("/")[-1]]
-        return node
-
+def _keys_beside(parts: list[str]) -> dict[str, Any]:
+    """Keys that the schema allows where the key at `parts` stood, and what it says of each."""
+    node: Any = _schema()
     for part in parts[:-1]:
-        node = follow(node)
+        node = _section(node)
         if "discriminator" in node:
             node = {"$ref": node["discriminator"]["mapping"][part]}
         elif part.isdigit():
             node = node["items"]
         else:
             node = node.get("properties", {}).get(part) or node["additionalProperties"]
-    return sorted(follow(node).get("properties", {}))
+    return _keys_of(node)
+
+
+def _below(sections: dict[str, Any], key: str, place: str = "") -> list[str]:
+    """Where the sections, which lie at a place, have such a key."""
+    return [f"{place}{name}.{key}" for name in sorted(sections) if key in _keys_of(sections[name])]
+
+
+def _keys_of(node: Any) -> dict[str, Any]:
+    """Keys of a section of the schema; of anything else none."""
+    found: dict[str, Any] = _section(node).get("properties", {})
+    return found
+
+
+def _section(node: Any) -> Any:
+    """What a node of the schema refers to. A short form (a path, say) may stand beside a section:
+    the section has keys."""
+    while "$ref" in node or "anyOf" in node:
+        choices = node.get("anyOf", [node])
+        node = next((each for each in choices if "$ref" in each or "properties" in each), {})
+        if "$ref" in node:
+            node = _schema()["$defs"][node["$ref"].split("/")[-1]]
+    return node
 
 
 @cache

@@ -171,33 +171,42 @@ def _said(checks: Checks, data: DataDir, utterance: str) -> str:
 def _check_audio(data: DataDir, checks: Checks, report: Report) -> float:
     """Look at every recording and segment; returns seconds of speech."""
 
+    def place(recording: str) -> str:
+        return f"{checks.places.get(recording, str(data.path / 'wav.scp'))}: {recording}"
+
     def header(recording: str) -> audio.AudioInfo | UserError:
         location = data.recordings[recording]
-        place = checks.places.get(recording, str(data.path / "wav.scp"))
         try:
-            found = audio.info(location, allow_pipes=checks.allow_pipes)
+            return audio.info(location, allow_pipes=checks.allow_pipes)
         except UserError as error:
-            return UserError(str(error), where=f"{place}: {recording}")
-        if found.rate != checks.sample_rate:
-            return UserError(
-                f"sample rate {found.rate} Hz instead of {checks.sample_rate}",
-                where=f"{place}: {recording}: {location}",
-                fix=checks.other_rate.format(rate=found.rate),
-            )
-        return found
+            return UserError(str(error), where=place(recording))
 
     with ThreadPoolExecutor(checks.threads) as pool:
         headers = dict(zip(data.recordings, pool.map(header, data.recordings), strict=True))
-    for found in headers.values():
+    others: dict[int, dict[str, str]] = {}  # by rate: files, and the first recording of each
+    for recording, found in headers.items():
         if isinstance(found, UserError):
             report(found)
+        elif found.rate != checks.sample_rate:
+            files = others.setdefault(found.rate, {})
+            files.setdefault(data.recordings[recording], recording)
+    for rate, files in others.items():
+        file, recording = next(iter(files.items()))
+        besides = f", as have {counted(len(files) - 1, 'more file')}" if len(files) > 1 else ""
+        report(
+            UserError(
+                f"sample rate {rate} Hz instead of {checks.sample_rate}{besides}",
+                where=f"{place(recording)}: {file}",
+                fix=checks.other_rate.format(rate=rate),
+            )
+        )
     total = 0.0
     for utterance in data:
         known = headers.get(utterance.recording)
-        if isinstance(known, audio.AudioInfo):
+        if isinstance(known, audio.AudioInfo) and known.rate == checks.sample_rate:
             try:
-                place = checks.places.get(utterance.recording, str(data.path))
-                total += _seconds(data, utterance, known, f"{place}: utterance {utterance.id}")
+                where = checks.places.get(utterance.recording, str(data.path))
+                total += _seconds(data, utterance, known, f"{where}: utterance {utterance.id}")
             except UserError as error:
                 report(error)
     return total
