@@ -14,6 +14,14 @@ from torch import nn
 from hadpsgd.decentralized import MixedCheckpointError, decentralize
 from hadpsgd.errors import UserError
 
+OWN: dict[str, dict[str, Any]] = {
+    "hadpsgd": {"super_learner": 2, "among": "dpsgd"},
+    "local": {"average_every": 8},
+    "diloco": {"average_every": 2},
+    "noloco": {"average_every": 2},
+}
+"""Options that a strategy takes alone."""
+
 
 def resumed(
     rank: int,
@@ -29,17 +37,8 @@ def resumed(
     model = nn.Sequential(nn.Linear(3, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
     model.to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
-    size = 2 if strategy == "hadpsgd" else 1
-    trainer = decentralize(
-        model,
-        optimizer,
-        strategy=strategy,
-        super_learner=size,
-        among="dpsgd",
-        average_every=8 if strategy == "local" else 2,
-        seed=4,
-        **options,
-    )
+    own = OWN.get(strategy, {})
+    trainer = decentralize(model, optimizer, strategy=strategy, seed=4, **own, **options)
     loader = torch.utils.data.DataLoader(data, batch_size=4, shuffle=True)
     share = trainer.share(loader)
     if states is not None:

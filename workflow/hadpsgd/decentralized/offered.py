@@ -18,9 +18,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
-from hadpsgd.decentralized import assembly
+from hadpsgd.decentralized import assembly, options
 from hadpsgd.decentralized.agreement import check_alike, hash_of, size_of
 from hadpsgd.decentralized.core.optimiser import TorchOptimiser
 from hadpsgd.decentralized.core.supported import check_module
@@ -43,14 +44,14 @@ def decentralize(
     optimizer: torch.optim.Optimizer,
     *,
     strategy: str = "adpsgd",
-    super_learner: int = 1,
-    among: str = "adpsgd",
+    super_learner: int | None = None,
+    among: str | None = None,
     schedule: str | None = None,
-    average_every: int = 8,
-    outer_rate: float = 0.7,
+    average_every: int | None = None,
+    outer_rate: float | None = None,
     outer_momentum: float | None = None,
-    pace: int = 1,
-    max_staleness: int = 64,
+    pace: int | None = None,
+    max_staleness: int | None = None,
     wire: str = UNROUNDED,
     clip_norm: float = 0.0,
     backwards: int = 1,
@@ -65,14 +66,14 @@ def decentralize(
         model: on its device, with the same weights on every rank (seed torch before you make it).
         optimizer: of its parameters, with any groups; its state stays with the learner.
         strategy: one of `OFFERED`. One process is always alone.
-        super_learner: learners of a super-learner, for hadpsgd.
-        among: the strategy among super-learners, for hadpsgd.
+        super_learner: learners of a super-learner, for hadpsgd, which needs it.
+        among: the strategy among super-learners, for hadpsgd (adpsgd).
         schedule: who mixes with whom; the strategy's own where None.
-        average_every: steps between rounds, for local, diloco and noloco.
-        outer_rate, outer_momentum: of the outer steps, for diloco and noloco; the momentum is the
-            strategy's own where None.
-        pace: rounds of mixing for each gradient, for asynchronous strategies.
-        max_staleness: versions that a gradient may miss, for asynchronous strategies.
+        average_every: steps between rounds, for local, diloco and noloco (8).
+        outer_rate, outer_momentum: of the outer steps, for diloco and noloco (0.7; 0.9 for diloco,
+            0.5 for noloco).
+        pace: rounds of mixing for each gradient, for asynchronous strategies (1).
+        max_staleness: versions that a gradient may miss, for asynchronous strategies (64).
         wire: float32, or bfloat16 or int8: weights are rounded on their way, for asynchronous
             strategies.
         clip_norm: limit to the gradient's norm (of a super-learner's mean; 0: none).
@@ -86,9 +87,20 @@ def decentralize(
         UserError: what cannot work; or a process did not come or runs something else.
     """
     check_module(model)
-    for wanted in (strategy, among):
+    for wanted in (strategy, among or strategy):
         if wanted not in OFFERED:
             raise UserError(f"no strategy '{wanted}' here", fix=f"There are: {', '.join(OFFERED)}")
+    of_some = {
+        "super_learner": super_learner,
+        "among": among,
+        "average_every": average_every,
+        "outer_rate": outer_rate,
+        "outer_momentum": outer_momentum,
+        "pace": pace,
+        "max_staleness": max_staleness,
+    }
+    options.check_bounds({**of_some, "backwards": backwards, "clip_norm": clip_norm})
+    chosen = options.taken(strategy, of_some)
     _, world = started()
     if wire not in ROUNDINGS:
         raise UserError(f"no wire '{wire}'", fix=f"There are: {', '.join(ROUNDINGS)}")
@@ -96,14 +108,14 @@ def decentralize(
         raise UserError(f"between_gpus is nccl or host, not '{between_gpus}'")
     by_host = between_gpus == "host" and next(model.parameters()).is_cuda
     name = strategy if world > 1 else "single"
-    kind = find(name, among=among)
-    size = size_of(name, world=world, super_learner=super_learner)
+    kind = find(name, among=chosen["among"])
+    size = size_of(name, world=world, super_learner=chosen["super_learner"])
     schedule = schedule or kind.default_schedule
     if world > 1:
         check_former()
-    settings = (name, size, among, schedule, average_every, pace, max_staleness, backwards, seed)
-    outer = (outer_rate, outer_momentum, between_gpus)
-    agreed = hash_of(repr((*settings, *outer, clip_norm, wire, agree_on)))
+        _check_group()
+    settings = (name, size, schedule, backwards, seed, between_gpus, clip_norm, wire, agree_on)
+    agreed = hash_of(repr((*settings, sorted(chosen.items(), key=str))))
     before, _made.before = _made.before, _made.before + 1
     meeting = rendezvous.meet(
         learners=world, size=size, agree_on=agreed, seconds=seconds, before=before
@@ -115,12 +127,12 @@ def decentralize(
     check_alike(model, meeting)
     choice = Choice(
         strategy=name,
-        among=among,
-        pace=pace,
-        max_staleness=max_staleness,
-        every=average_every,
-        outer_rate=outer_rate,
-        outer_momentum=outer_momentum,
+        among=chosen["among"],
+        pace=chosen["pace"],
+        max_staleness=chosen["max_staleness"],
+        every=chosen["average_every"],
+        outer_rate=chosen["outer_rate"],
+        outer_momentum=chosen["outer_momentum"],
         wire=wire if world > 1 else UNROUNDED,
     )
     try:
@@ -172,6 +184,19 @@ def check_former() -> None:
         raise UserError(
             "a trainer of this process has not finished, and learners have one at a time",
             fix="Call its finish() before, or make one module and one optimizer of both models",
+        )
+
+
+def _check_group() -> None:
+    """The engine makes torch's default group itself, and destroys it at the end.
+
+    Raises:
+        UserError: there is one.
+    """
+    if dist.is_initialized():
+        raise UserError(
+            "torch.distributed has a default process group, and the trainer makes its own",
+            fix="Leave init_process_group() out: trainer.mean() takes the mean of measurements",
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import uuid
 import warnings
 import weakref
@@ -16,6 +17,7 @@ from torch import Tensor
 from hadpsgd.decentralized import ending, pausing
 from hadpsgd.decentralized.agreement import all_of, check_drawn, check_moments
 from hadpsgd.decentralized.core.engine import Report
+from hadpsgd.decentralized.core.optimiser import TorchOptimiser
 from hadpsgd.decentralized.drawing import sampler_of
 from hadpsgd.decentralized.network.job_store import store_there
 from hadpsgd.decentralized.network.rendezvous import Meeting
@@ -49,6 +51,10 @@ class Trainer:
         """How often the ranks told each other what they go on from."""
         self._agreed = False
         """Whether that was the same."""
+        self._means = 0
+        """Calls of `mean`."""
+        self._seen = self._versions()
+        """How often each weight was written to, when this trainer last did."""
 
     def __enter__(self) -> Trainer:
         return self
@@ -151,16 +157,32 @@ class Trainer:
                 fix="Leave the loop when trainer.stopped",
             )
         self._check_places()
+        self._check_weights()
         report = self.engine.step(1.0)
+        self._seen = self._versions()
         self._over = self.engine.over  # that may come during a gradient, too, which still counts
         return report
+
+    @store_there()
+    def mean(self, value: float) -> float:
+        """The mean of a number over all learners, of a measurement on held-out data, say.
+
+        All ranks call it equally often, and wait for each other. It goes by the store of the
+        rendezvous, so torch.distributed is not needed.
+
+        Raises:
+            UserError: a rank does not come within `seconds`.
+        """
+        self._means += 1
+        said = all_of(f"means/{self._means}", self.meeting, float(value).hex())
+        return sum(map(float.fromhex, said)) / len(said)
 
     @store_there()
     def finish(self) -> None:
         """All ranks call it once, at the end: serve partners until all are done, then average.
 
-        The model then has the mean of the learners' weights, the same bits on every rank, and its
-        parameters are free again. With synchronous strategies all must have made the same number
+        The model then has the mean of the learners' weights, the same bits on every rank; it and
+        its optimizer are free again. With synchronous strategies all must have made the same number
         of steps.
         """
         if self._finished:
@@ -174,6 +196,8 @@ class Trainer:
         ending.average(alive, self.engine, self.meeting, by_host=self._by_host)
         ending.leave(alive, self.meeting)
         self._signals.leave()
+        if isinstance(self.engine.learner.sgd, TorchOptimiser):
+            self.engine.learner.sgd.release()
 
     @store_there()
     def state_dict(self) -> dict[str, Any]:
@@ -183,7 +207,10 @@ class Trainer:
         Tensors are copies.
         """
         self._begin()
+        moment = self._moment()
         pausing.stand_still(self.engine)
+        if self.engine.strategy.synchronous and not self.engine.over:
+            self._check_together()
         state = _copied(self.engine.state_dict())
         buffers = {
             name: value.detach().clone()
@@ -193,7 +220,7 @@ class Trainer:
         if not self.engine.over:
             self.engine.go_on()
         places = [share.state() for share in self._shares]
-        of = {**origin_of(self.engine), "moment": self._moment()}
+        of = {**origin_of(self.engine), "moment": moment}
         return {"learner": state, "buffers": buffers, "shares": places, "of": of}
 
     @store_there()
@@ -215,12 +242,23 @@ class Trainer:
         self.engine.load_state_dict(state["learner"])
         for share, place in zip(self._shares, state["shares"], strict=True):
             share.restore(place)
+        self._seen = self._versions()
 
     def _agree(self, moment: str) -> None:
         """Learn from all ranks whether they load checkpoints of one moment."""
         self._asked += 1
         check_moments(all_of(f"moments/{self._asked}", self.meeting, moment))
         self._agreed = True
+
+    def _check_together(self) -> None:
+        """All ranks call `state_dict`, after the same number of steps, or UserError."""
+        steps = all_of(f"saved/{self._saved}", self.meeting, str(self.steps))
+        if others := [rank for rank, each in enumerate(steps) if each != steps[0]]:
+            raise UserError(
+                f"rank {others[0]} calls state_dict() after {steps[others[0]]} steps, rank 0 after "
+                f"{steps[0]}",
+                fix="Call it on all ranks after the same number of steps",
+            )
 
     def _moment(self) -> str:
         """What names this call of `state_dict`, alike on all ranks and in no other start."""
@@ -250,6 +288,22 @@ class Trainer:
         """Names the batches of all shares."""
         return " ".join(share.drawn() or "?" for share in self._shares)
 
+    def _versions(self) -> list[int]:
+        """Of weights that are shown apart from what learns, or that outer steps started from."""
+        learner = self.engine.learner
+        if not learner.apart and learner.outer is None:
+            return []
+        return [slot.parameter._version for slot in learner.flat.slots]
+
+    def _check_weights(self) -> None:
+        """Nobody has written to weights that are not the learner's own."""
+        if self._versions() != self._seen:
+            raise UserError(
+                f"weights were changed beside the trainer, and {self.engine.strategy.name} would "
+                "not go on from them",
+                fix="Load or change weights before decentralize()",
+            )
+
     def _check_places(self) -> None:
         """Parameters and statistics are where they were put; no others ask for gradients."""
         flat, model = self.engine.learner.flat, self.engine.learner.model
@@ -275,6 +329,10 @@ def _leave_behind(trainer: weakref.ref[Trainer], process: int) -> None:
     """
     left = trainer()
     if left is not None and os.getpid() == process:
+        if not left.finished and not left.engine.over and not hasattr(sys, "last_value"):
+            # the interpreter keeps `last_value` of an error that ended the script
+            what = "the script ends without trainer.finish(): weights are not the mean of all"
+            print(f"warning: rank {left.rank}: {what} learners'", file=sys.stderr)
         left.__exit__(SystemExit, SystemExit(), None)
 
 

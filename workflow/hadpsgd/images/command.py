@@ -29,16 +29,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         parser,
         "--super-learner",
         most=MOST,
-        default=1,
-        help="learners of a super-learner, for hadpsgd",
+        help="learners of a super-learner, for hadpsgd, which needs it",
     )
-    add("--among", default="adpsgd", help="strategy among super-learners, for hadpsgd")
+    add("--among", help="strategy among super-learners, for hadpsgd (adpsgd)")
     add("--schedule", help="who mixes with whom; the strategy's own if not given")
     add_whole(
         parser,
         "--average-every",
-        default=8,
-        help="steps between rounds, for local, diloco and noloco",
+        help="steps between rounds, for local, diloco and noloco (8)",
     )
     add_whole(
         parser,
@@ -157,11 +155,9 @@ def settings_of(args: argparse.Namespace) -> Settings:
         ),
         size=args.size,
         engine={
-            "strategy": args.strategy,
-            "super_learner": args.super_learner,
-            "among": args.among,
-            "schedule": args.schedule,
-            "average_every": args.average_every,
+            name: value
+            for name in ("strategy", "super_learner", "among", "schedule", "average_every")
+            if (value := getattr(args, name)) is not None
         },
         seed=args.seed,
         bf16=args.bf16,

@@ -58,7 +58,8 @@ class TorchOptimiser:
 
     Its weights are the learner's of the moment, where the gradient may be older ones' (for AdamW,
     decay is taken at the weights of the moment). A parameter without a gradient is left alone, as
-    torch does; where gradients are shared, it has a gradient of zeros.
+    torch does; where gradients are shared, it has a gradient of zeros. One has a gradient where
+    backward reached it, or where somebody wrote one (`p.grad = ...`, if that is not all zeros).
 
     Args:
         optimizer: of the module's parameters.
@@ -79,7 +80,7 @@ class TorchOptimiser:
         self.optimizer = optimizer
         self.clip_norm = clip_norm
         self._ours = False
-        optimizer.register_step_pre_hook(self._check_caller)
+        self._hooks = [optimizer.register_step_pre_hook(self._check_caller)]
 
     def bind(self, flat: Flat, *, shared: bool) -> None:
         """Learn which parameters get a gradient.
@@ -92,7 +93,12 @@ class TorchOptimiser:
         self._shared = shared
         self._reached: set[Tensor] = set()
         for slot in flat.slots:
-            slot.parameter.register_post_accumulate_grad_hook(self._reached.add)
+            self._hooks.append(slot.parameter.register_post_accumulate_grad_hook(self._reached.add))
+
+    def release(self) -> None:
+        """The training is over: the optimiser is its owner's again."""
+        for hook in self._hooks:
+            hook.remove()
 
     def update(
         self,
@@ -116,7 +122,8 @@ class TorchOptimiser:
                 p.data.copy_(weights[part].view(p.shape))
             elif elsewhere:
                 p.data = weights[part].view(p.shape)
-            left_out = not p.requires_grad or not (self._shared or p in self._reached)
+            reached = self._shared or p in self._reached or bool(gradient[part].any())
+            left_out = not p.requires_grad or not reached
             p.grad = None if left_out else gradient[part].view(p.shape).to(p.dtype)
         copies = [slot for slot in flat.slots if not flat.is_view(slot)]
         before_copies = [slot.parameter.detach().clone() for slot in copies]

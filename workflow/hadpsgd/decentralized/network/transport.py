@@ -29,8 +29,8 @@ class UnsettledError(ConnectionError):
     ) -> None:
         """`arrived`: whose snapshots are here; `lost`: partners that died or fell silent."""
         super().__init__(
-            f"rank {rank} lost ranks {sorted(lost)} in round {round_}: they failed, or made fewer "
-            "steps and ended"
+            f"rank {rank} lost ranks {sorted(lost)} in round {round_}: they failed, were "
+            "silent for too long, or made fewer steps and ended"
         )
         self.arrived = arrived
         self.lost = lost
