@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from hadpsgd.cli import main
 from hadpsgd.errors import UserError
-from hadpsgd.scoring import formats, nist, sclite, sentences
+from hadpsgd.scoring import formats, nist, sclite, sentences, significance
 from hadpsgd.scoring.nist import Options, Sentence
 from hadpsgd.scoring.significance import (
     bootstrap,
@@ -51,6 +51,18 @@ def test_sc_stats_itself_agrees(tmp_path: Path) -> None:
     assert test.mean == pytest.approx(float(found[2]), abs=6e-4)
     assert test.z == pytest.approx(float(found[3]), abs=6e-4)
     assert test.p == pytest.approx(math.erfc(abs(float(found[3])) / math.sqrt(2)), abs=1e-3)
+
+
+def test_blocks_of_draws_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand draws of ten thousand speakers at once would be most of a GiB."""
+    one, two = random_sentences(1, 80, 0.2), random_sentences(2, 80, 0.35)
+    found = []
+    for at_once in (1, 10**5, 10**9):
+        monkeypatch.setattr(significance, "_AT_ONCE", at_once)
+        found.append((bootstrap(one), bootstrap_difference_of_rows([one], [two])))
+    assert found[0] == found[1] == found[2]
+    errors = [sentence.counts.errors for sentence in sorted(one, key=lambda s: s.name)]
+    assert found[0][0].value == pytest.approx(100 * sum(errors) / sum(s.counts.words for s in one))
 
 
 def test_segments_by_hand() -> None:

@@ -204,10 +204,13 @@ def test_training_goes_on_without_a_server_and_is_uploaded_later(
     assert _upload(alive) == 0 and "nothing waits" in capfd.readouterr().out
 
 
-def test_tracking_can_be_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/env.db")
+@pytest.mark.parametrize("by", ["config", "environment"])
+def test_tracking_can_be_off(by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = f"sqlite:///{tmp_path}/other.db"
+    inside, outside = ("none", uri) if by == "config" else (uri, "none")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", outside)
     config = write_results(tmp_path)
-    config = config.model_copy(update={"tracking": Tracking(uri="none")})
+    config = config.model_copy(update={"tracking": Tracking(uri=inside)})
     file = write_config(config, tmp_path / "config.yaml")
     (tmp_path / "run").mkdir()
     with start(config, tmp_path):

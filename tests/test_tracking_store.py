@@ -9,6 +9,7 @@ import os
 import shutil
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from mlflow.exceptions import MlflowException
@@ -39,6 +40,7 @@ from hadpsgd.tracking.recorder import Connection, Recorder
 from hadpsgd.tracking.spool import keys_waiting
 from hadpsgd.tracking.store import Store
 from hadpsgd.tracking.sync import TABLES, sync, tracked_runs
+from hadpsgd.tracking.uri import database_file
 
 pytestmark = pytest.mark.usefixtures("no_tracking_uri")
 
@@ -66,6 +68,16 @@ def test_each_step_once_over_a_resume(store: Store) -> None:
     fresh.apply("resumed", [*begin(), loss(range(20, 50), value=2.0, time_ms=9000)])
     assert fresh.run_id("resumed") == store.run_id("resumed")
     assert sorted(steps(store, "resumed")) == list(range(50))
+
+
+@pytest.mark.parametrize("name", ["/Shared/swb", "../../up", "..", "a/../../../out", "ä b"])
+def test_no_experiments_name_leads_out_of_the_artifacts(store: Store, name: str) -> None:
+    """Databricks' begin with /; a file's artifacts lie beside it all the same."""
+    store.apply(f"of {name}", [Begin(name="r", experiment=name, time_ms=1000)])
+    found = store.client.get_experiment_by_name(name)
+    place = Path(unquote(found.artifact_location.removeprefix("file://"))).resolve()
+    file = database_file(store.uri)
+    assert file is not None and place.parent == (file.parent / "mlartifacts").resolve()
 
 
 def test_more_points_than_one_call_takes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

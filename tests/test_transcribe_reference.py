@@ -42,7 +42,9 @@ def test_recordings_that_the_reference_lacks_are_told(
     assert counts(file, *found) == (2, 1)  # in upper case, too
     told = capsys.readouterr().err
     what = "2 of 3 recordings are not in it and not scored: second-one, Über"
-    assert told == f"warning: {file}: {what}\n"
+    lacks = "1 of its 2 recordings were not given: second_one"
+    assert told == f"warning: {file}: {what}\nwarning: {file}: {lacks}\n"
+    file.write_text("first YES NO\n")
     assert counts(file, found[0]) == (2, 1) and capsys.readouterr().err == ""
     with pytest.raises(UserError, match="has none of the recordings"):
         counts(file, *found[1:])

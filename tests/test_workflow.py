@@ -245,7 +245,7 @@ def test_a_page_of_claims_without_grids_is_refused_first() -> None:
         assert ran.returncode == 1
         told = ran.stderr.strip().splitlines()[-1]
         assert told.startswith("hadpsgd: error: ")
-        assert ("tracking.uri is 'none'" if more else "no training.grids") in told
+        assert ("MLFLOW_TRACKING_URI is 'none'" if more else "no training.grids") in told
 
 
 def test_read_only_results_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

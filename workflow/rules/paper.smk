@@ -14,8 +14,8 @@ rule paper_page:
     conda:
         "../../envs/hadpsgd.yaml"
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=lambda wildcards, attempt: 30 * attempt,
     params:
         config=config_file,
         rows=ROWS,

@@ -35,8 +35,8 @@ rule report:
     conda:
         "../../envs/hadpsgd.yaml"
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=lambda wildcards, attempt: 30 * attempt,
     params:
         config=config_file,
         rows=ROWS,
@@ -127,8 +127,8 @@ rule index:
     conda:
         "../../envs/hadpsgd.yaml"
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=lambda wildcards, attempt: 2000 * attempt,
+        runtime=lambda wildcards, attempt: 30 * attempt,
     params:
         config=config_file,
         rows=ROWS,

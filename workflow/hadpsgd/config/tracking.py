@@ -34,8 +34,8 @@ class Tracking(Section):
     """MLflow. A store that cannot be reached never stops a run: records wait in `spool`."""
 
     uri: Annotated[str, AfterValidator(check_uri)] = "sqlite:///mlflow.db"
-    """Tracking store; the environment variable MLFLOW_TRACKING_URI goes before it. `none` records
-    nothing, whatever the variable says."""
+    """Tracking store; the environment variable MLFLOW_TRACKING_URI goes before it. `none`, in
+    either of them, records nothing."""
     experiment: str = Field("", max_length=200)
     """Experiment; the config's name where it is empty."""
     every_seconds: float = Field(5.0, gt=0)

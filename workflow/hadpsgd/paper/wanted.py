@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hadpsgd.config import Config
 from hadpsgd.errors import UserError
-from hadpsgd.tracking.uri import is_on
+from hadpsgd.tracking.uri import WHY_OFF, is_on
 
 
 def check(config: Config, where: Path | str) -> None:
@@ -25,7 +25,7 @@ def check(config: Config, where: Path | str) -> None:
 def check_tracked(config: Config) -> None:
     """Whether its runs are in MLflow, from which the page is made; raises UserError."""
     if not is_on(config):
-        raise UserError("tracking.uri is 'none'", fix="The page is made from runs in MLflow")
+        raise UserError(WHY_OFF, fix="The page is made from runs in MLflow")
 
 
 def check_asked(config: Config) -> None:

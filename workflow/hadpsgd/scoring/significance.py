@@ -11,7 +11,7 @@ systems got right); Bisani and Ney, ICASSP 2004 (bootstrap of the WER and of its
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,6 +29,7 @@ Counted = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 _GOOD = 2  # words right in both that end a segment
 _ALIKE = 1e-9  # mean errors of members that differ by rounding alone
+_AT_ONCE = 2**20  # numbers that are drawn at once: 8 MiB, with any number of units
 _SPEAKERS = 5  # fewer say too little about how speakers differ
 
 
@@ -142,9 +143,8 @@ def bootstrap(
 
     Where a set has fewer than five speakers, sentences are drawn instead (see `unit`).
     """
-    errors, words = _units(sentences, unit(sentences))
-    samples = _draw(len(words), seed, draws)
-    rates = 100.0 * errors[samples].sum(1) / np.maximum(words[samples].sum(1), 1)
+    errors, words = counts = _units(sentences, unit(sentences))
+    rates = np.concatenate([_mean([counts], drawn) for drawn in _draws(len(words), seed, draws)])
     return _interval(100.0 * errors.sum() / max(words.sum(), 1), rates, level)
 
 
@@ -162,16 +162,12 @@ def bootstrap_difference_of_rows(
     drawn = unit(first[0])
     counts = [_units(sentences, drawn) for sentences in matched]
     size = len(counts[0][0])
-    samples = _draw(size, seed, draws)
-
-    def mean(members: Sequence[Counted], drawn: NDArray[np.int64]) -> NDArray[np.float64]:
-        rates = [100.0 * e[drawn].sum(1) / np.maximum(w[drawn].sum(1), 1) for e, w in members]
-        return np.mean(rates, axis=0)
 
     def difference(drawn: NDArray[np.int64]) -> NDArray[np.float64]:
-        return mean(counts[: len(first)], drawn) - mean(counts[len(first) :], drawn)
+        return _mean(counts[: len(first)], drawn) - _mean(counts[len(first) :], drawn)
 
-    return _interval(float(difference(np.arange(size)[None])[0]), difference(samples), level)
+    samples = np.concatenate([difference(drawn) for drawn in _draws(size, seed, draws)])
+    return _interval(float(difference(np.arange(size)[None])[0]), samples, level)
 
 
 def unit(sentences: Sequence[Sentence]) -> Unit:
@@ -193,8 +189,17 @@ def _units(sentences: Sequence[Sentence], drawn: Unit) -> Counted:
     )
 
 
-def _draw(size: int, seed: int, draws: int) -> NDArray[np.int64]:
-    return np.random.default_rng(seed).integers(0, size, (draws, size))
+def _mean(members: Sequence[Counted], drawn: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Mean WER of the members, in percent, in every draw."""
+    rates = [100.0 * e[drawn].sum(1) / np.maximum(w[drawn].sum(1), 1) for e, w in members]
+    return np.mean(rates, axis=0)
+
+
+def _draws(size: int, seed: int, draws: int) -> Iterator[NDArray[np.int64]]:
+    """int64 [some draws, size] each: as many units as there are, with replacement."""
+    random, most = np.random.default_rng(seed), max(1, _AT_ONCE // max(size, 1))
+    for begin in range(0, draws, most):
+        yield random.integers(0, size, (min(most, draws - begin), size))
 
 
 def _interval(value: float, samples: NDArray[np.float64], level: float) -> Interval:

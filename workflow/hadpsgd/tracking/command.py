@@ -11,7 +11,7 @@ from hadpsgd.errors import UserError
 from hadpsgd.tracking.failures import NotStoredError
 from hadpsgd.tracking.recorder import Connection, Recorder, warn
 from hadpsgd.tracking.spool import keys_waiting
-from hadpsgd.tracking.uri import is_on, redacted
+from hadpsgd.tracking.uri import WHY_OFF, is_on, redacted
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
     config = load(args.config)
     if not is_on(config):
-        warn("tracking.uri is 'none': nothing is recorded")
+        warn(f"{WHY_OFF}: nothing is recorded")
     if args.follow:
         return _follow(config, args)
     if args.upload and is_on(config):

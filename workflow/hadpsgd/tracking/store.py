@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,7 +108,7 @@ class Store:
         return sorted((float(point.step), float(point.value)) for point in found)
 
     def download(self, run_id: str, folder: Path) -> dict[str, str]:
-        """Tags of a run; its artifacts `provenance/` and `summary.json` go to a folder.
+        """Tags of a run; its artifacts `provenance/`, `scored/` and `summary.json` go to a folder.
 
         Raises:
             NotStoredError: no such run, or no answer.
@@ -117,7 +118,7 @@ class Store:
         with explained(self.uri):
             run = self.client.get_run(run_id)
             there = {item.path for item in self.client.list_artifacts(run_id)}
-            for path in sorted(there & {"provenance", "summary.json"}):
+            for path in sorted(there & {"provenance", "scored", "summary.json"}):
                 download_artifacts(
                     run_id=run_id, artifact_path=path, dst_path=str(folder), tracking_uri=self.uri
                 )
@@ -138,7 +139,9 @@ class Store:
     def _create_experiment(self, name: str) -> str:
         file = database_file(self.uri)
         # MLflow's own default is relative to the folder in which it happens to run
-        location = (file.parent / "mlartifacts" / name).as_uri() if file else None
+        # one folder, whatever the name: Databricks' begin with /
+        folder = re.sub(r"[/\\]|^\.+$", "_", name)
+        location = (file.parent / "mlartifacts" / folder).as_uri() if file else None
         try:
             return self.client.create_experiment(name, location, _EXPERIMENT_TAGS)
         except Exception:

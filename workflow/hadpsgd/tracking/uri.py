@@ -20,6 +20,7 @@ from hadpsgd.config.tracking import OFF, check_uri
 from hadpsgd.errors import UserError
 
 VARIABLE = "MLFLOW_TRACKING_URI"
+WHY_OFF = f"tracking.uri or {VARIABLE} is '{OFF}'"
 _PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 _KNOCK_SECONDS = 10
 
@@ -36,7 +37,7 @@ _ENVIRONMENT = {
 
 def is_on(config: Config) -> bool:
     """Whether anything is recorded."""
-    return config.tracking.uri != OFF
+    return OFF not in (config.tracking.uri, os.environ.get(VARIABLE))
 
 
 def tracking_uri(config: Config) -> str:
@@ -45,8 +46,10 @@ def tracking_uri(config: Config) -> str:
     Raises:
         UserError: it is not a tracking URI.
     """
+    if not is_on(config):
+        return OFF
     given = os.environ.get(VARIABLE)
-    if not given or not is_on(config):
+    if not given:
         return config.tracking.uri
     try:
         return check_uri(given)

@@ -42,6 +42,7 @@ def score(reference: Path, found: Sequence[Transcript], keys: Sequence[str], fil
         raise _of_others(reference, keys)
     named = {(s.file.lower(), s.channel.upper()) for s in whole.segments}
     _tell_of_others(reference, keys, {file for file, _ in named})
+    _tell_of_absent(reference, keys)
     words = [_as_named(word, named) for each in found for word in each.words]
     files = {file for file, _ in named}
     scored = [word for word in words if word.file.lower() in files]
@@ -56,11 +57,7 @@ def check(reference: Path, keys: Sequence[str], *, glm: Path | None = None) -> N
     """
     if glm:
         rules_of(glm, "stm")
-    if reference.name.lower().endswith("stm"):
-        named = {s.file.lower() for s in Reference.read(stm=reference).segments}
-    else:
-        named = set(_texts(reference))
-    if named.isdisjoint(key.lower() for key in keys):
+    if _names(reference).isdisjoint(key.lower() for key in keys):
         raise _of_others(reference, keys)
 
 
@@ -79,6 +76,23 @@ def _tell_of_others(reference: Path, keys: Sequence[str], scored: set[str]) -> N
         some = ", ".join(others[:_NAMED]) + ", ..." * (len(others) > _NAMED)
         what = f"{len(others)} of {len(keys)} recordings are not in it and not scored: {some}"
         print(f"warning: {reference}: {what}", file=sys.stderr)
+
+
+def _tell_of_absent(reference: Path, keys: Sequence[str]) -> None:
+    """The same of names that no recording has."""
+    names = _names(reference)
+    absent = sorted(names - {key.lower() for key in keys})
+    if absent:
+        some = ", ".join(absent[:_NAMED]) + ", ..." * (len(absent) > _NAMED)
+        what = f"{len(absent)} of its {len(names)} recordings were not given: {some}"
+        print(f"warning: {reference}: {what}", file=sys.stderr)
+
+
+def _names(reference: Path) -> set[str]:
+    """Of the recordings that it has, in lower case."""
+    if reference.name.lower().endswith("stm"):
+        return {s.file.lower() for s in Reference.read(stm=reference).segments}
+    return set(_texts(reference))
 
 
 def _of_lines(
