@@ -5,7 +5,9 @@ Just enough training that some words are found.
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -85,6 +87,28 @@ class Small:
             text=True,
             check=False,
         )
+
+    def scored_again(self, run: str, folder: Path, **scoring: Any) -> Path:
+        """A copy of all results in which a run is scored with other settings and another language
+        model weight than dev chooses; its results folder."""
+        results = folder / "copied"
+        shutil.copytree(self.results, results)
+        content = yaml.safe_load(self.config.read_text())
+        config = folder / "later.yaml"
+        config.write_text(yaml.safe_dump(content | {"scoring": content["scoring"] | scoring}))
+        scores = results / "small/score" / self.key(run)
+        tuned = json.loads((scores / "tuned.json").read_text())
+        tuned["lm_weight"] = 13.0 if tuned["lm_weight"] == 12.0 else 12.0
+        (scores / "tuned.json").write_text(json.dumps(tuned))
+        for name in ("dev", "swb", "ch"):
+            ran = self.command(
+                *("hadpsgd", "score", "--config", str(config), "--out", str(scores / name)),
+                *("--decode", str(results / f"small/decode/{self.key(run)}/{name}")),
+                *("--data", str(results / f"small/corpus/data/{name}")),
+                *("--tuned", str(scores / "tuned.json")),
+            )
+            assert ran.returncode == 0, ran.stderr
+        return results
 
 
 def write(folder: Path, **changes: Any) -> Path:

@@ -14,6 +14,7 @@ import pytest
 import soundfile
 import torch
 import yaml
+from small_bundle import RUN
 from small_workflow import ASYNCHRONOUS, ROOT, Small
 
 from hadpsgd import cli
@@ -204,6 +205,18 @@ def test_the_onnx_file_scores_as_the_network(small: Small, tmp_path: Path) -> No
     for found, features in zip(together, beside, strict=True):
         (expected,) = session.run(None, {"features": features[None]})
         np.testing.assert_allclose(found, expected[0], rtol=0, atol=1e-4)
+
+
+def test_its_settings_are_those_of_the_scores(small: Small, tmp_path: Path) -> None:
+    """The run was trained with other ones, and its config has those."""
+    results = small.scored_again(RUN, tmp_path, filters=["[a-m].*"])
+    folder = results / f"small/runs/{small.key(RUN)}"
+    assert cli.main(["export", str(folder), "--out", str(tmp_path / "bundle")]) == 0
+    assert load(folder / "config.yaml").scoring.filters == []
+    assert load(tmp_path / "bundle/config.yaml").scoring.filters == ["[a-m].*"]
+    scores = {name: score.wer for name, score in Manifest.read(tmp_path / "bundle").scores.items()}
+    said = (results / f"small/score/{small.key(RUN)}/swb/wer.json").read_text()
+    assert scores["swb"] == json.loads(said)["wer"]
 
 
 def test_what_is_no_bundle_is_not_replaced(

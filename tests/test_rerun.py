@@ -15,9 +15,10 @@ from small_workflow import Small
 from hadpsgd import cli
 from hadpsgd.config import check, run_key, run_of
 from hadpsgd.rerun import command, comparison
-from hadpsgd.rerun.command import alone, outcome
+from hadpsgd.rerun.command import alone
 from hadpsgd.rerun.comparison import Item
 from hadpsgd.rerun.original import Original, find
+from hadpsgd.rerun.scores import outcome
 from hadpsgd.tracking.arithmetic import arithmetic
 from hadpsgd.tracking.store import Store
 
@@ -99,6 +100,26 @@ def test_a_rerun_has_the_same_bits(
     assert linked.metrics["WER/swb"] == pytest.approx(wer, abs=0.01)
     summary = json.loads((out / f"small/runs/{key}/summary.json").read_text())
     assert summary.get("replayed", False) == (run == "hadpsgd-2x2")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_words_are_those_of_the_settings_that_scored_it_last(
+    small: Small, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A later start scored it with other words, and a weight chosen for several runs together."""
+    run = "hadpsgd-2x2-dpsgd"
+    results = small.scored_again(run, tmp_path, one_choice=True, filters=["[a-m].*"])
+    out = tmp_path_factory.getbasetemp() / "rerun"  # made by the test above, or here
+    ran = small.command(
+        *("hadpsgd", "rerun", small.key(run), "--results", str(results), "--out", str(out)),
+        *("--cores", "2"),
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr[-3000:]
+    assert f"# Rerun of {small.key(run)}: identical" in ran.stdout
+    assert "4 choice" in ran.stdout
+    scored = [f / f"small/score/{small.key(run)}/swb/wer.json" for f in (small.results, out)]
+    assert scored[0].read_bytes() != scored[1].read_bytes()
 
 
 @pytest.mark.slow

@@ -8,11 +8,10 @@ gradients and mixes, which its record holds, so it is replayed.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +32,10 @@ from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 from hadpsgd.numeric import whole
 from hadpsgd.parallel import MOST
-from hadpsgd.rerun import comparison
+from hadpsgd.rerun import comparison, scores
 from hadpsgd.rerun.comparison import Item
 from hadpsgd.rerun.linked import link
-from hadpsgd.rerun.original import COUNTS, Original, find
+from hadpsgd.rerun.original import Original, find
 from hadpsgd.tracking import provenance
 from hadpsgd.tracking.uri import VARIABLE
 from hadpsgd.training import arithmetic
@@ -105,10 +104,13 @@ def run(args: argparse.Namespace) -> int:
         else:
             keep_arithmetic(each, config)
             _workflow(file, args.cores, [base / "runs" / each.key / "final.pt"])
-    scores = base / "score" / original.key
     made = ("dev", *config.tests)
-    _workflow(file, args.cores, [scores / name for name in made])
-    items += outcome(original, base, made)
+    if chosen := scores.chosen_for_all(original, config):
+        _workflow(file, args.cores, scores.inputs(original, config, base, made))
+        scores.score(original, chosen, file=file, base=base, sets=made)
+    else:
+        _workflow(file, args.cores, [base / "score" / original.key / name for name in made])
+    items += scores.outcome(original, base, made)
     report = comparison.page(f"Rerun of {original.key}", items)
     if others := comparison.not_compared(original.scores, made):
         report += f"\n{others}"
@@ -242,7 +244,8 @@ def _chain(original: Original) -> list[Original]:
             f"{original.key} goes on from the weights of {key}, which are not here",
             fix="Run this where its results folder lies",
         )
-    return [find(key, original.results, ""), original]
+    beside = original.results / original.config.name / "runs" / key  # other results may have it too
+    return [find(str(beside) if beside.is_dir() else key, original.results, ""), original]
 
 
 def _made_from(config: Config, run: Run) -> tuple[Path, Path | None]:
@@ -290,14 +293,3 @@ def _replay(original: Original, config: Config, file: Path) -> None:
     command += ["--checkpoints", str(folder), "--out", str(base / "runs" / original.key)]
     if subprocess.run(command, stdout=sys.stderr, check=False).returncode:
         raise UserError("the replay failed or differs; its messages are above", where=folder)
-
-
-def outcome(original: Original, base: Path, made: Sequence[str]) -> list[Item]:
-    """Weights, and words of the sets that both scored: its config may have got others later."""
-    summary = json.loads((base / "runs" / original.key / "summary.json").read_text("utf-8"))
-    then = {name: counts for name, counts in original.scores.items() if name in made}
-    scores = {}
-    for name in then:
-        row = json.loads((base / "score" / original.key / name / "wer.json").read_text("utf-8"))
-        scores[name] = {count: int(row[count]) for count in COUNTS}
-    return comparison.outcome(original.summary, summary, then, scores)

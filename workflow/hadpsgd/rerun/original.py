@@ -12,10 +12,13 @@ from typing import Any
 import yaml
 
 from hadpsgd import run_folder
-from hadpsgd.config import Config, check, run_of
+from hadpsgd.config import Config, check, run_key, run_of
 from hadpsgd.config.tracking import check_uri
 from hadpsgd.config.training import Run
 from hadpsgd.errors import UserError
+from hadpsgd.scoring import scored_with
+from hadpsgd.scoring.command import read_tuned
+from hadpsgd.scoring.tune import Setting
 from hadpsgd.tracking import identity, provenance
 from hadpsgd.tracking.failures import NotStoredError
 from hadpsgd.tracking.scoring_run import read_counts
@@ -33,10 +36,13 @@ class Original:
     key: str
     """Name of its folders."""
     config: Config
+    """As it was trained, and scored since."""
     provenance: dict[str, Any]
     summary: dict[str, Any]
     scores: dict[str, dict[str, int]] = field(default_factory=dict)
     """By set, the counts of its word errors."""
+    tuned: Setting | None = None
+    """What dev chose for it, where that is known."""
     results: Path | None = None
     """Folder of all results, where it is here."""
     identity: str = ""
@@ -96,17 +102,28 @@ def _from_folder(folder: Path) -> Original:
     scores = {file.parent.name: json.loads(file.read_text(encoding="utf-8")) for file in scored}
     return Original(
         key=folder.name,
-        config=_config(folder / CONFIG),
+        config=_config(
+            folder / CONFIG, scored_with.file_of(base / "score" / folder.name), folder.name
+        ),
         provenance=provenance.read(folder),
         summary=_summary(folder / "summary.json"),
+        tuned=_tuned(base / "score" / folder.name),
         scores={name: {c: int(row[c]) for c in COUNTS} for name, row in scores.items()},
         results=base.parent,
         identity=who.key if (who := identity.read(folder)) else "",
     )
 
 
-def _config(file: Path) -> Config:
-    return check(yaml.safe_load(file.read_text(encoding="utf-8")), file)
+def _config(file: Path, scored: Path | None, key: str) -> Config:
+    """That of the training, with what the scores were made with since if that has the run."""
+    trained = check(yaml.safe_load(file.read_text(encoding="utf-8")), file)
+    config, run = scored_with.settings(trained, scored), key.rpartition("-")[0]
+    return config if run_key(config, run) == run_key(trained, run) else trained
+
+
+def _tuned(folder: Path) -> Setting | None:
+    file = folder / "tuned.json"
+    return read_tuned(file) if file.is_file() else None
 
 
 def _from_store(run_id: str, uri: str) -> Original:
@@ -134,13 +151,16 @@ def _from_store(run_id: str, uri: str) -> Original:
                 f"run {run_id} has no summary.json and no run_key",
                 fix="Only finished trainings are rerun; `hadpsgd track` uploads what is missing",
             )
-        config = _config(folder / "provenance" / CONFIG)
+        file = folder / "scored" / scored_with.FILE
+        scored = file if file.is_file() else None
+        config = _config(folder / "provenance" / CONFIG, scored, tags["run_key"])
         results = Path(config.results)
         return Original(
             key=tags["run_key"],
             config=config,
             provenance=provenance.read(folder / "provenance"),
             summary=_summary(folder / "summary.json"),
+            tuned=_tuned(folder / "scored"),
             scores=read_counts(tags),
             results=results.absolute() if results.is_dir() else None,
             identity=tags.get(KEY_TAG, ""),

@@ -15,7 +15,7 @@ from hadpsgd.decoding import list_files
 from hadpsgd.decoding.word_times import FRAME_SHIFT
 from hadpsgd.errors import UserError
 from hadpsgd.files import atomic_folder
-from hadpsgd.scoring import formats
+from hadpsgd.scoring import formats, scored_with
 from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.formats import TimedWord
 from hadpsgd.scoring.hypotheses import Timer, Words, recognised
@@ -41,10 +41,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write OUT/{ctm,stm,hyp.txt,alignments.txt,sentences.jsonl,wer.json}."""
+    """Write OUT/{ctm,stm,hyp.txt,alignments.txt,sentences.jsonl,wer.json,config.yaml}."""
     if why := diverged.told(args.decode):
         return diverged.leave(args.out, why=why, what="scored")
-    settings = config.load(args.config).scoring
+    whole = config.load(args.config)
+    settings = whole.scoring
     data = DataDir.read(args.data, audio=False)
     words = Words.read(args.decode, Filters.of(settings))
     setting = read_tuned(args.tuned)
@@ -65,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
         scored.write(folder, report)
         lines = (f"{name} {result.texts.get(name, '')}".rstrip() for name in data.utterances)
         (folder / "hyp.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
+        scored_with.note(whole, folder)
     scored.say(data.path.name)
     return 0
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hadpsgd.config import Config, beside_rows, run_key, run_of
 from hadpsgd.files import write_text
+from hadpsgd.scoring import scored_with
 from hadpsgd.tracking import beside_run, identity, scoring_run, training_run
 from hadpsgd.tracking.beside import Beside, read_beside
 from hadpsgd.tracking.curves import Curves
@@ -109,6 +110,7 @@ def tracked_runs(config: Config) -> list[Tracked]:
 
 def _sync_run(config: Config, connection: Connection, result: RunResult, *, tables: bool) -> None:
     who = identity.read_or_create(result.folder)
+    config = scored_with.settings(config, scored_with.file_of(result.scored))
     training = Recorder(connection, who.key)
     described = partial(training_run.description, config, result.run.id)
     told = _tables(config, result, described) if tables else ()
@@ -145,6 +147,9 @@ def _training(config: Config, result: RunResult, who: identity.Identity) -> Iter
     for file in (folder / "train.log", folder / METRICS, folder / SUMMARY):
         if file.is_file():
             yield Artifact(path=str(file.absolute()))
+    for scored in (scored_with.file_of(result.scored), result.scored / "tuned.json"):
+        if scored and scored.is_file():
+            yield Artifact(path=str(scored.absolute()), folder="scored")
     if result.summary:
         yield training_run.final_model(result.summary, _ended_ms(result))
     if result.scores:

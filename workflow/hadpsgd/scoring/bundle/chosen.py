@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from glob import escape
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hadpsgd import config as configs
 from hadpsgd import run_folder
 from hadpsgd.config import Config, keys_with_gmm, models_together
 from hadpsgd.errors import UserError
+from hadpsgd.scoring import scored_with
 from hadpsgd.scoring.bundle.export import Run
 
 CONFIG = "config.yaml"
@@ -36,7 +38,8 @@ def find(name: str, results: Path) -> Run:
         return together[0]
     folder = run_folder.find(name, results, others=_exportable(results))
     run_folder.check_finished(folder, (CONFIG, "final.pt"), _WHY)
-    return Run.of(folder, configs.load(folder / CONFIG))
+    run = Run.of(folder, configs.load(folder / CONFIG))
+    return replace(run, config=scored_with.settings(run.config, scored_with.file_of(run.scored)))
 
 
 def _ensembles(name: str, results: Path) -> Iterator[Run]:
@@ -55,6 +58,7 @@ def _ensembles(name: str, results: Path) -> Iterator[Run]:
                         fix="Export an ensemble of networks alone, or one run",
                     )
                 runs = models_together(config)[key]
+                config = scored_with.settings(config, scored_with.file_of(scored))
                 folders = tuple(out / "runs" / run for run in runs)
                 yield Run(out=out, key=key, config=config, folders=folders)
 
