@@ -79,6 +79,14 @@ def test_of_a_long_training_the_last_rows_are_read(tmp_path: Path) -> None:
     assert list(metrics_file.last_rows(tmp_path / "none", size=9)) == []
 
 
+def test_tables_hold_the_numbers_of_the_run_as_a_whole(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    row = {"step": 1, "epoch": 0.5, "loss": 2.0, "whole": {"epochs": 5}, "note": "x"}
+    file.write_text(json.dumps(row | {f"learner_{n}/loss": 1.0 for n in range(128)}) + "\n")
+    assert metrics_file.numbers(file) == [{"step": 1, "epoch": 0.5, "loss": 2.0}]
+    assert metrics_file.numbers(tmp_path / "none") == []
+
+
 def test_a_damaged_record_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "results" / "few"
     out.mkdir(parents=True)

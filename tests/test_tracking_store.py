@@ -80,6 +80,28 @@ def test_no_experiments_name_leads_out_of_the_artifacts(store: Store, name: str)
     assert file is not None and place.parent == (file.parent / "mlartifacts").resolve()
 
 
+def test_a_scoring_follows_its_training(store: Store) -> None:
+    """Into its experiment, and when somebody has deleted it and it was begun anew."""
+
+    def scoring() -> list[Event]:
+        return [Begin(name="s", experiment="later", time_ms=1000, parent="training")]
+
+    store.apply("training", begin())
+    store.apply("scoring", scoring())
+    first = store.run_id("training")
+    run = store.client.get_run(store.run_id("scoring"))
+    assert run.info.experiment_id == store.experiment("x")
+    assert run.data.tags["mlflow.parentRunId"] == first
+    store.client.delete_run(first)
+    fresh = Store(store.uri, store._spool)
+    fresh.apply("training", begin())
+    fresh.apply("scoring", scoring())
+    assert fresh.run_id("training") != first
+    assert fresh.run_id("scoring") == run.info.run_id
+    again = fresh.client.get_run(run.info.run_id)
+    assert again.data.tags["mlflow.parentRunId"] == fresh.run_id("training")
+
+
 def test_more_points_than_one_call_takes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server refuses more than 1000 (MLflow's MAX_METRICS_PER_BATCH); a file takes any."""
     sizes: list[int] = []

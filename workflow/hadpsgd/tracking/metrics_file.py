@@ -8,6 +8,7 @@ reports draw `loss`, `heldout_loss`, `heldout_accuracy` and `lr`.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,22 @@ class GrowingFile:
 def read(path: Path) -> list[Row]:
     """All rows of a file; empty where there is none."""
     return list(GrowingFile(path).rows())
+
+
+def numbers(path: Path) -> list[Row]:
+    """The numbers of the run as a whole, row by row.
+
+    Those of each learner (`learner_3/loss`), of which there may be hundreds, and nested values are
+    left out: a day of 128 learners would take more than a GiB.
+    """
+    return [
+        {
+            sys.intern(name): value
+            for name, value in row.items()
+            if isinstance(value, (int, float)) and "/" not in name
+        }
+        for row in GrowingFile(path).rows()
+    ]
 
 
 def last_rows(path: Path, *, size: int) -> Iterator[Row]:

@@ -87,6 +87,7 @@ class RunResult(Result):
     """Of its training."""
     summary: Row
     metrics: list[Row]
+    """The numbers of the run as a whole (`metrics_file.numbers`)."""
 
 
 def results_folder(config: Config) -> Path:
@@ -153,7 +154,7 @@ def read_result(config: Config, run: Run, unfinished: Collection[str] = ()) -> R
         scores=scores,
         tuned=read_if_there(score / "tuned.json") if scores else {},
         summary=summary,
-        metrics=metrics_file.read(folder / metrics_file.FILE),
+        metrics=metrics_file.numbers(folder / metrics_file.FILE),
         state=state,
         why=why,
     )

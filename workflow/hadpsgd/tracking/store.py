@@ -157,19 +157,26 @@ class Store:
             self._writer.write(self.run_id(key), event)
 
     def _begin(self, key: str, event: Begin) -> None:
-        experiment = self.experiment(event.experiment)
+        # below its parent, wherever that is: MLflow folds runs of one experiment alone
+        parent = self.run_id(event.parent) if event.parent else ""
+        if parent:
+            experiment = self.client.get_run(parent).info.experiment_id
+        else:
+            experiment = self.experiment(event.experiment)
         known = known_run(self._spool, key=key, uri=self.uri).get("run_id")
         found = known if known and self._exists(known) else self._find(experiment, key)
         if not found:
             tags = {KEY_TAG: key}
-            if event.parent:
-                tags[PARENT_TAG] = self.run_id(event.parent)
+            if parent:
+                tags[PARENT_TAG] = parent
             if event.user:
                 tags[USER_TAG] = event.user
             run = self.client.create_run(
                 experiment, start_time=event.time_ms, tags=tags, run_name=event.name
             )
             found = run.info.run_id
+        elif parent and self.client.get_run(found).data.tags.get(PARENT_TAG) != parent:
+            self.client.set_tag(found, PARENT_TAG, parent)  # the former was deleted
         self._runs[key] = found
         remember_run(self._spool, key=key, uri=self.uri, experiment=experiment, run_id=found)
 
