@@ -39,6 +39,7 @@ def loss_of(model: nn.Module, step: int) -> torch.Tensor:
         ({"strategy": "local", "average_every": 0}, "average_every is a whole number from 1"),
         ({"strategy": "local", "average_every": 1.5}, "average_every is a whole number from 1"),
         ({"pace": 0}, "pace is a whole number from 1, not 0"),
+        ({"pace": float("inf")}, "pace is a whole number from 1, not inf"),
         ({"max_staleness": 0}, "max_staleness is a whole number from 1"),
         ({"backwards": 0}, "backwards is a whole number from 1"),
         ({"strategy": "diloco", "outer_rate": -1.0}, "outer_rate is a number above 0"),

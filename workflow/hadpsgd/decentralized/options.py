@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from numbers import Integral
 from typing import Any, Final
 
 from hadpsgd.decentralized.strategies.registry import find
@@ -34,7 +35,7 @@ def check_bounds(options: Mapping[str, Any]) -> None:
     """
     for name in _COUNTS:
         value = options.get(name)
-        if value is not None and (isinstance(value, bool) or value != int(value) or value < 1):
+        if value is not None and not (isinstance(value, Integral) and value >= 1):
             raise UserError(f"{name} is a whole number from 1, not {value!r}")
     if not 0.0 <= options["clip_norm"] < math.inf:
         what = f"clip_norm is a number from 0 (no limit), not {options['clip_norm']!r}"
