@@ -35,7 +35,7 @@ def check_bounds(options: Mapping[str, Any]) -> None:
     """
     for name in _COUNTS:
         value = options.get(name)
-        if value is not None and not (isinstance(value, Integral) and value >= 1):
+        if value is not None and not (isinstance(value, Integral) and int(value) >= 1):
             raise UserError(f"{name} is a whole number from 1, not {value!r}")
     if not 0.0 <= options["clip_norm"] < math.inf:
         what = f"clip_norm is a number from 0 (no limit), not {options['clip_norm']!r}"
