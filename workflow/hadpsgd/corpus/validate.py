@@ -189,17 +189,9 @@ def _check_audio(data: DataDir, checks: Checks, report: Report) -> float:
             report(found)
         elif found.rate != checks.sample_rate:
             files = others.setdefault(found.rate, {})
-            files.setdefault(data.recordings[recording], recording)
+            files.setdefault(data.recordings[recording], place(recording))
     for rate, files in others.items():
-        file, recording = next(iter(files.items()))
-        besides = f", as have {counted(len(files) - 1, 'more file')}" if len(files) > 1 else ""
-        report(
-            UserError(
-                f"sample rate {rate} Hz instead of {checks.sample_rate}{besides}",
-                where=f"{place(recording)}: {file}",
-                fix=checks.other_rate.format(rate=rate),
-            )
-        )
+        report(_of_another_rate(rate, files, checks))
     total = 0.0
     for utterance in data:
         known = headers.get(utterance.recording)
@@ -210,6 +202,17 @@ def _check_audio(data: DataDir, checks: Checks, report: Report) -> float:
             except UserError as error:
                 report(error)
     return total
+
+
+def _of_another_rate(rate: int, files: Mapping[str, str], checks: Checks) -> UserError:
+    """One line for all files of a rate; `files` says where each is named."""
+    file, named = next(iter(files.items()))
+    besides = f", as have {counted(len(files) - 1, 'more file')}" if len(files) > 1 else ""
+    return UserError(
+        f"sample rate {rate} Hz instead of {checks.sample_rate}{besides}",
+        where=f"{named}: {file}",
+        fix=checks.other_rate.format(rate=rate),
+    )
 
 
 def _seconds(data: DataDir, utterance: Utterance, header: audio.AudioInfo, where: str) -> float:

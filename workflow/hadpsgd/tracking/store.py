@@ -138,9 +138,9 @@ class Store:
 
     def _create_experiment(self, name: str) -> str:
         file = database_file(self.uri)
-        # MLflow's own default is relative to the folder in which it happens to run
         # one folder, whatever the name: Databricks' begin with /
         folder = re.sub(r"[/\\]|^\.+$", "_", name)
+        # MLflow's own default is relative to the folder in which it happens to run
         location = (file.parent / "mlartifacts" / folder).as_uri() if file else None
         try:
             return self.client.create_experiment(name, location, _EXPERIMENT_TAGS)

@@ -110,7 +110,6 @@ def tracked_runs(config: Config) -> list[Tracked]:
 
 def _sync_run(config: Config, connection: Connection, result: RunResult, *, tables: bool) -> None:
     who = identity.read_or_create(result.folder)
-    config = scored_with.settings(config, scored_with.file_of(result.scored))
     training = Recorder(connection, who.key)
     described = partial(training_run.description, config, result.run.id)
     told = _tables(config, result, described) if tables else ()
