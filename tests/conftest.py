@@ -23,6 +23,8 @@ from hadpsgd.collecting import uncollected
 ROOT = Path(__file__).resolve().parents[1]
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# threads that wait sleep soon: tests run side by side, and one that is awaited may have no core
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 # the same examples in every run, however slow the machine; others: --hypothesis-profile explore
 settings.register_profile("repeatable", deadline=None, derandomize=True)

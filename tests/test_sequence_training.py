@@ -36,6 +36,12 @@ STAGE: dict[str, Any] = {
 PAIR = {"strategy": "adpsgd", "learners": 2}
 
 
+@pytest.fixture(autouse=True)
+def unrecorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower of each training takes longer than some trainings."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "none")
+
+
 def any_order(pdfs: int = PDFS) -> Denominator:
     """Every pdf-id after every one."""
     source, target = (a.ravel().astype(np.int32) for a in np.indices((pdfs, pdfs)))

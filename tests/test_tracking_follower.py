@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -87,6 +88,23 @@ def test_follower_carries_a_training_and_its_resumption(mlflow_folder: Path) -> 
     assert run.data.tags["strategy"] == "ssgd" and run.data.params["run.learners"] == "4"
     assert identity.read(mlflow_folder / "run") == who
     assert (mlflow_folder / "run/provenance.json").exists()
+
+
+def test_what_pytorch_computes_with_is_told_by_the_training(mlflow_folder: Path) -> None:
+    """To load PyTorch for that takes a follower two seconds of a processor."""
+    new_training(mlflow_folder)
+    write_rows(mlflow_folder / "run/metrics.jsonl", metric_rows("ssgd-4"))
+    told = {"instructions": "AVX1024", "torch's libraries": "MKL 2099"}
+    command = [sys.executable, "-X", "importtime", "-m", "hadpsgd", "track", "--follow"]
+    command += ["--config", str(mlflow_folder / "config.yaml"), "--run", "ssgd-4"]
+    command += ["--dir", str(mlflow_folder / "checkpoints"), "--arithmetic", json.dumps(told)]
+    command += ["--metrics", str(mlflow_folder / "run/metrics.jsonl")]
+    ran = subprocess.run(command, input=b"FINISHED", capture_output=True, check=False)
+    loaded = {line.split(b"|")[-1].strip().decode() for line in ran.stderr.splitlines()}
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert "mlflow" in loaded and "torch" not in loaded
+    kept = json.loads((mlflow_folder / "checkpoints/provenance.json").read_text())["arithmetic"]
+    assert {name: kept[name] for name in told} == told and kept["processor"]
 
 
 def training_process(folder: Path, before: str = "") -> subprocess.Popen[bytes]:

@@ -22,20 +22,29 @@ VARIABLES = (
 _LIBRARIES = re.compile(r"(Math Kernel Library|MKL-DNN)\)? (?:Version |v)([\d.]+)")
 
 
-def arithmetic() -> dict[str, str]:
-    """Processor, its instructions as PyTorch uses them, libraries of matrix products, settings.
-
-    Names and versions, as text; what cannot be known is left out. Threads are in the config
-    (`training.threads`), and versions of packages in the provenance.
-    """
+def of_torch() -> dict[str, str]:
+    """Instructions as PyTorch uses them, and its libraries of matrix products."""
     import torch  # seconds: only who asks waits
 
     libraries = _LIBRARIES.findall(torch.__config__.show())
     products = [f"{name.replace('Math Kernel Library', 'MKL')} {v}" for name, v in libraries]
-    found = {
-        "processor": processor(),
+    return {
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "torch's libraries": ", ".join(products),
+    }
+
+
+def arithmetic(torchs: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Processor, its instructions as PyTorch uses them, libraries of matrix products, settings.
+
+    Names and versions, as text; what cannot be known is left out. Threads are in the config
+    (`training.threads`), and versions of packages in the provenance.
+
+    torchs: `of_torch()` of the process that computes, for one that has no need of PyTorch.
+    """
+    found = {
+        "processor": processor(),
+        **(of_torch() if torchs is None else torchs),
         "numpy's and scipy's": ", ".join(_openblas()),
         "settings": " ".join(f"{n}={os.environ[n]}" for n in VARIABLES if os.environ.get(n)),
     }

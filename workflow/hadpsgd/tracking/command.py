@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -31,6 +32,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--dir", type=Path, help="with --follow: folder of the checkpoints")
     parser.add_argument("--metrics", type=Path, help="with --follow: the growing metrics.jsonl")
+    parser.add_argument(
+        "--arithmetic", help="with --follow: what the training's PyTorch computes with (JSON)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,7 +59,14 @@ def _follow(config: Config, args: argparse.Namespace) -> int:
 
     if not (args.run and args.dir and args.metrics):
         raise UserError("--follow needs --run, --dir and --metrics")
-    follow(config, args.run, checkpoints=args.dir, metrics=args.metrics, orders=sys.stdin.buffer)
+    follow(
+        config,
+        args.run,
+        checkpoints=args.dir,
+        metrics=args.metrics,
+        orders=sys.stdin.buffer,
+        torchs=json.loads(args.arithmetic) if args.arithmetic else None,
+    )
     return 0
 
 

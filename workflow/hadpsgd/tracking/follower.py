@@ -7,6 +7,7 @@ when training ends or dies (its standard input closes), after it has caught up.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -14,14 +15,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from hadpsgd.config import Config
 from hadpsgd.errors import UserError
-from hadpsgd.tracking import handover, identity, system, training_run
+from hadpsgd.tracking import arithmetic, handover, identity, system, training_run
 from hadpsgd.tracking.curves import Curves
 from hadpsgd.tracking.events import Finish, Status
 from hadpsgd.tracking.recorder import Connection, Recorder, upload_others, warn
@@ -117,6 +118,8 @@ def _follower(
 ) -> Iterator[None]:
     command = [sys.executable, "-m", "hadpsgd", "track", "--follow", "--config", str(config_file)]
     command += ["--run", run_id, "--dir", str(folder), "--metrics", str(metrics)]
+    # it would load PyTorch, two seconds of a processor, for these alone
+    command += ["--arithmetic", json.dumps(arithmetic.of_torch())]
     try:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     except OSError as error:
@@ -168,11 +171,18 @@ def _leave_last_word(config: Config, checkpoints: Path, status: Status) -> None:
 
 
 def follow(
-    config: Config, run_id: str, *, checkpoints: Path, metrics: Path, orders: IO[bytes]
+    config: Config,
+    run_id: str,
+    *,
+    checkpoints: Path,
+    metrics: Path,
+    orders: IO[bytes],
+    torchs: Mapping[str, str] | None = None,
 ) -> None:
     """The follower: send what training writes until `orders` ends, then its last word as status.
 
-    An end without a word means that training was killed.
+    An end without a word means that training was killed. `torchs`: `arithmetic.of_torch()` of the
+    training.
     """
     with contextlib.suppress(OSError):
         os.nice(5)  # training goes first
@@ -184,7 +194,7 @@ def follow(
     recorder = Recorder(connection, who.key)
     with recorder.spool.followed():  # after the end of an earlier one
         try:
-            training_run.write_provenance(config, checkpoints)
+            training_run.write_provenance(config, checkpoints, torchs)
         except (OSError, UserError) as error:
             warn(f"no provenance: {error}")
         beginning = training_run.begin(config, run_id, checkpoints, who)

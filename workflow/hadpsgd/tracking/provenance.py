@@ -8,6 +8,7 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,11 @@ _SLURM_MORE = ("NTASKS", "RESTART_COUNT", "CLUSTER_NAME")
 _SLURM_HOSTS = ("JOB_NODELIST",)
 
 
-def collect(config: Config) -> dict[str, Any]:
-    """Everything but the diff, as JSON: code, lock, packages, machine, slurm, data."""
+def collect(config: Config, torchs: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Everything but the diff, as JSON: code, lock, packages, machine, slurm, data.
+
+    torchs: `arithmetic.of_torch()` of the process that computes, if that is another one.
+    """
     folder = Path(config.results) / config.name
     data = checksums(folder, data_parts(config), spool_folder(config) / "checksums.json")
     return {
@@ -48,7 +52,7 @@ def collect(config: Config) -> dict[str, Any]:
         "lock": lock_hash(),
         "packages": packages(),
         "machine": machine(hostnames=config.tracking.hostnames),
-        "arithmetic": arithmetic(),
+        "arithmetic": arithmetic(torchs),
         "slurm": slurm(hostnames=config.tracking.hostnames),
         "data": data,
         "data_checksum": combined(data),

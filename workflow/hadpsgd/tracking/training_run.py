@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -91,15 +91,18 @@ def user() -> str:
         return ""
 
 
-def write_provenance(config: Config, folder: Path) -> dict[str, Any]:
+def write_provenance(
+    config: Config, folder: Path, torchs: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Collect provenance into a run's folder, with the config and the uncommitted diff.
 
     The first attempt's stays when training is resumed: it is where the weights began.
+    torchs: `arithmetic.of_torch()` of the training, where another process collects.
     """
     found = provenance.read(folder)
     if found:
         return found
-    found = provenance.collect(config)
+    found = provenance.collect(config, torchs)
     write_text(folder / CONFIG, resolved(config))
     if found["code"]["dirty"]:
         write_text(folder / provenance.DIFF, provenance.diff())
