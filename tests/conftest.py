@@ -15,7 +15,7 @@ from hypothesis import settings
 from slurm_cluster import slurm  # noqa: F401  the fixture
 from small_bundle import bundle, sides  # noqa: F401  the fixtures
 from small_workflow import small  # noqa: F401  the fixture
-from tracking_store import empty_mlflow, mlflow_folder, no_tracking_uri  # noqa: F401
+from tracking_store import empty_mlflow, mlflow_folder, no_tracking_uri, unrecorded  # noqa: F401
 from xdist.scheduler import LoadScopeScheduling
 
 from hadpsgd.collecting import uncollected

@@ -42,8 +42,8 @@ CONFIG: dict[str, Any] = {
         "learning_rate": {"base": 0.2, "base_batch": 16, "anneal_after": 4},
         "runs": [SYNCHRONOUS, ASYNCHRONOUS],
     },
-    # of a network that has learnt little, a wider lattice holds a great deal: twice the time
-    "decoding": {"beam": 10, "lattice_beam": 3},
+    # of a network that has learnt little, a wider search goes on with a great deal: twice the time
+    "decoding": {"beam": 10, "lattice_beam": 3, "max_active": 1000},
     "scoring": {"lm_weights": [8, 10, 12], "word_penalties": [0.0]},
 }
 

@@ -16,6 +16,8 @@ from hadpsgd.cli import main
 from hadpsgd.egs import chunks
 from hadpsgd.graph.denominator import FILE
 
+pytestmark = pytest.mark.usefixtures("unrecorded")
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:

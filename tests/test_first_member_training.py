@@ -6,6 +6,7 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 from processes import Process, collect, free_port, launch_rank, run
 from test_helpers_training import EPOCHS, RUN, learner
 from test_shared_work import beside, each_once, replay, running, serve, work_done
@@ -14,6 +15,8 @@ from training_runs import wait_for, write_examples
 
 from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.training.orders import ORDERS, Order, give, pair
+
+pytestmark = pytest.mark.usefixtures("unrecorded")
 
 __all__ = ["running"]
 

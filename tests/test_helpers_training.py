@@ -6,6 +6,7 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 from processes import Process, collect, free_port, launch_rank, run
 from test_shared_work import beside, each_once, replay, running, serve, work_done
 from training_data import write_config
@@ -15,6 +16,8 @@ from hadpsgd.config import load
 from hadpsgd.decentralized.network import rendezvous
 from hadpsgd.training.job import assemble
 from hadpsgd.training.loop import train
+
+pytestmark = pytest.mark.usefixtures("unrecorded")
 
 __all__ = ["running"]
 

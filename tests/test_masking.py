@@ -24,6 +24,8 @@ from hadpsgd.errors import UserError
 from hadpsgd.features.deltas import add_deltas
 from hadpsgd.training.data import Feed
 
+pytestmark = pytest.mark.usefixtures("unrecorded")
+
 STREAMS = {"fmllr": 4, "ivector": 3, "logmel": 20}
 BINS, LENGTH = 10, 21
 SPEC = {"frequency_masks": 1, "frequency_width": 2, "time_masks": 1, "time_width": 2}

@@ -30,6 +30,8 @@ from hadpsgd.decentralized.topology.mixing import MixingSchedule
 from hadpsgd.decentralized.topology.schedules import create as create_schedule
 from hadpsgd.training.job import assemble
 
+pytestmark = pytest.mark.usefixtures("unrecorded")
+
 STEPS = 11
 LONGER = 20
 """A stop comes some rounds after it was asked for: steps enough for that."""

@@ -27,6 +27,8 @@ from hadpsgd.models.build import load_model, save_diverged
 from hadpsgd.training.launch import FAILED
 from hadpsgd.training.saved import complete
 
+pytestmark = pytest.mark.usefixtures("unrecorded")
+
 STAGE: dict[str, Any] = {
     "criterion": "lfmmi",
     "epochs": 2,
@@ -34,12 +36,6 @@ STAGE: dict[str, Any] = {
     "learning_rate": {"base": 0.5, "base_batch": 20},
 }
 PAIR = {"strategy": "adpsgd", "learners": 2}
-
-
-@pytest.fixture(autouse=True)
-def unrecorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A follower of each training takes longer than some trainings."""
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "none")
 
 
 def any_order(pdfs: int = PDFS) -> Denominator:

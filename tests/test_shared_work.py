@@ -43,6 +43,8 @@ from hadpsgd.training.job import assemble
 from hadpsgd.training.loop import train
 from hadpsgd.training.saved import newest
 
+pytestmark = pytest.mark.usefixtures("unrecorded")
+
 LEARNERS, STEPS = 8, 100
 
 

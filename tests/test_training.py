@@ -38,6 +38,8 @@ from hadpsgd.training.job import assemble
 from hadpsgd.training.loop import train
 from hadpsgd.training.rate import rate
 
+pytestmark = pytest.mark.usefixtures("unrecorded")
+
 
 @pytest.fixture(scope="module")
 def egs(tmp_path_factory: pytest.TempPathFactory) -> Path:

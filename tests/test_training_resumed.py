@@ -36,6 +36,8 @@ from hadpsgd.files import sha256
 from hadpsgd.training import replay_command
 from hadpsgd.training.saved import newest
 
+pytestmark = pytest.mark.usefixtures("unrecorded")
+
 
 @pytest.fixture(scope="module")
 def egs(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -123,7 +125,7 @@ def test_killed_ddp_resumes(egs: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("run_id", ["dpsgd-4", "adpsgd-4"])
 def test_twenty_kills(run_id: str, egs: Path, tmp_path: Path) -> None:
-    settings = {"checkpoint_minutes": 0.001, "epochs": 100}
+    settings = {"checkpoint_minutes": 0.001, "epochs": 40}
     kill_and_resume(tmp_path / "broken", egs, run_id, 20, **settings)
     assert replay_again(tmp_path / "broken", egs, run_id) == [0]
     if run_id in SYNCHRONOUS:

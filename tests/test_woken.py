@@ -30,6 +30,8 @@ from hadpsgd.training.averaging import Ended, Kept, by_epoch
 from hadpsgd.training.checkpoints import Checkpoints
 from hadpsgd.training.saved import Saved, complete, newest
 
+pytestmark = pytest.mark.usefixtures("unrecorded")
+
 MOMENT = f"{40:09}-{0:09}"
 
 

@@ -31,6 +31,12 @@ def no_tracking_uri(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
 
 
+@pytest.fixture
+def unrecorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing goes to MLflow: a follower takes longer than many a training of these tests."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "none")
+
+
 def steps(store: Store, key: str, name: str = "loss") -> list[int]:
     """The steps at which a run has values of a metric."""
     return [m.step for m in store.client.get_metric_history(store.run_id(key), name)]
