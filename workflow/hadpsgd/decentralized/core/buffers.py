@@ -26,6 +26,8 @@ class Slot:
 
     parameter: Tensor
     start: int
+    strides: tuple[int, ...] | None = None
+    """In which order its elements lie, where not that of its shape (`channels_last`)."""
 
     @property
     def stop(self) -> int:
@@ -34,7 +36,13 @@ class Slot:
 
     def of(self, buffer: Tensor) -> Tensor:
         """Its part of a buffer, in its shape."""
-        return buffer[self.start : self.stop].view(self.parameter.shape)
+        return self.shaped(buffer[self.start : self.stop])
+
+    def shaped(self, part: Tensor) -> Tensor:
+        """As many elements, in its shape."""
+        if self.strides is None:
+            return part.view(self.parameter.shape)
+        return part.as_strided(self.parameter.shape, self.strides)
 
 
 @dataclass(frozen=True)
@@ -80,7 +88,8 @@ class Flat:
     @property
     def layout(self) -> list[tuple[int, ...]]:
         """Where parameters and statistics begin, with their shapes; LSTMs lie otherwise on GPUs."""
-        return [(slot.start, *slot.parameter.shape) for slot in (*self.statistics, *self.slots)]
+        slots = (*self.statistics, *self.slots)
+        return [(s.start, *s.parameter.shape, *(s.strides or ())) for s in slots]
 
     def is_view(self, slot: Slot) -> bool:
         """Whether the module's tensor is a part of the buffer, not a copy of another type."""
@@ -229,7 +238,19 @@ def _layout(
     for block in [*shared, *alone]:
         start = -(-end // ALIGN) * ALIGN
         base = min(p.storage_offset() for p in block)
-        slots += [Slot(p, start + int(p.storage_offset() - base)) for p in block]
+        slots += [Slot(p, start + int(p.storage_offset() - base), _strides(p)) for p in block]
         end = max(slot.stop for slot in slots)
     slots.sort(key=lambda slot: slot.start)
     return slots, end
+
+
+def _strides(tensor: Tensor) -> tuple[int, ...] | None:
+    """Of a tensor without gaps whose elements lie in another order than its shape's."""
+    if tensor.is_contiguous():
+        return None
+    wanted = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1 and stride != wanted:
+            return None  # a part of a larger one
+        wanted *= size
+    return tensor.stride()

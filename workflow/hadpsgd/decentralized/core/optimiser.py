@@ -119,12 +119,12 @@ class TorchOptimiser:
         for slot in flat.slots:
             p, part = slot.parameter, slice(slot.start - begin, slot.stop - begin)
             if not flat.is_view(slot):
-                p.data.copy_(weights[part].view(p.shape))
+                p.data.copy_(slot.shaped(weights[part]))
             elif elsewhere:
-                p.data = weights[part].view(p.shape)
+                p.data = slot.shaped(weights[part])
             reached = self._shared or p in self._reached or bool(gradient[part].any())
             left_out = not p.requires_grad or not reached
-            p.grad = None if left_out else gradient[part].view(p.shape).to(p.dtype)
+            p.grad = None if left_out else slot.shaped(gradient[part]).to(p.dtype)
         copies = [slot for slot in flat.slots if not flat.is_view(slot)]
         before_copies = [slot.parameter.detach().clone() for slot in copies]
         self._ours = True
@@ -136,7 +136,7 @@ class TorchOptimiser:
             # only what the step changed: the buffer keeps what rounding takes from the copy
             part = slice(slot.start - begin, slot.stop - begin)
             change = slot.parameter.detach().to(weights.dtype) - before.to(weights.dtype)
-            weights[part].add_(change.flatten())
+            slot.shaped(weights[part]).add_(change)
         for slot in flat.slots:
             if flat.is_view(slot):
                 if elsewhere:

@@ -174,4 +174,4 @@ def make_node(simulation: Simulation, index: int, flat: Flat, former: Node | Non
 
 def views_of(buffer: Tensor, slots: Sequence[Slot]) -> list[Tensor]:
     """A module's parameters, seen in a buffer."""
-    return [buffer[s.start : s.stop].view(s.parameter.shape) for s in slots]
+    return [slot.of(buffer) for slot in slots]
