@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 
 SIZES = {
     "48 cells": (40, 1, 48, 16, 21),
@@ -68,6 +69,22 @@ def run(size: str, threads: int, turns: int | None, seconds: float) -> tuple[flo
     return steps, used
 
 
+def compare(
+    size: str, ways: Sequence[tuple[int, int | None]], args: argparse.Namespace, busy: int
+) -> None:
+    """Rows of one network."""
+    found: dict[tuple[int, int | None], list[tuple[float, float]]] = {way: [] for way in ways}
+    for _ in range(args.repeat):
+        for way in ways:
+            found[way].append(run(size, *way, args.seconds))
+    for (threads, turns), rows in found.items():
+        steps, used = zip(*rows, strict=True)
+        spread = f"{statistics.median(steps):.3g}, {min(steps):.3g}-{max(steps):.3g}"
+        name, milliseconds = f"{turns:,}" if turns else "not set", statistics.median(used)
+        row = f"| {busy} | {size} | {threads} | {name} | {spread} | {milliseconds:.3g} |"
+        print(row, flush=True)
+
+
 def main() -> None:
     """A table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -85,19 +102,12 @@ def main() -> None:
     print("|---|---|---|---|---|---|")
     for busy in args.busy:
         others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(busy)]
-        for size in SIZES:
-            found: dict[tuple[int, int | None], list[tuple[float, float]]] = {w: [] for w in ways}
-            for _ in range(args.repeat):
-                for threads, turns in ways:
-                    found[threads, turns].append(run(size, threads, turns, args.seconds))
-            for (threads, turns), rows in found.items():
-                steps, used = zip(*rows, strict=True)
-                spread = f"{statistics.median(steps):.3g}, {min(steps):.3g}-{max(steps):.3g}"
-                name = f"{turns:,}" if turns else "not set"
-                print(f"| {busy} | {size} | {threads} | {name} | {spread} "
-                      f"| {statistics.median(used):.3g} |", flush=True)  # fmt: skip
-        for other in others:
-            other.kill()
+        try:
+            for size in SIZES:
+                compare(size, ways, args, busy)
+        finally:
+            for other in others:
+                other.kill()
 
 
 if __name__ == "__main__":

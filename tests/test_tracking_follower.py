@@ -107,6 +107,17 @@ def test_what_pytorch_computes_with_is_told_by_the_training(mlflow_folder: Path)
     assert {name: kept[name] for name in told} == told and kept["processor"]
 
 
+@pytest.mark.parametrize("told", ["AVX512", '["AVX512"]'])
+def test_what_is_no_json_object_is_one_line(
+    told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new_training(tmp_path)
+    command = ["track", "--follow", "--config", str(tmp_path / "config.yaml"), "--run", "ssgd-4"]
+    command += ["--dir", str(tmp_path), "--metrics", str(tmp_path / "m"), "--arithmetic", told]
+    assert cli.main(command) == cli.USER_ERROR
+    assert f"--arithmetic {told} is no JSON object" in capsys.readouterr().err
+
+
 def training_process(folder: Path, before: str = "") -> subprocess.Popen[bytes]:
     """A training that has just started its follower, in a session of its own."""
     code = f"""

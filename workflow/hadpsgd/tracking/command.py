@@ -65,9 +65,27 @@ def _follow(config: Config, args: argparse.Namespace) -> int:
         checkpoints=args.dir,
         metrics=args.metrics,
         orders=sys.stdin.buffer,
-        torchs=json.loads(args.arithmetic) if args.arithmetic else None,
+        torchs=_told(args.arithmetic),
     )
     return 0
+
+
+def _told(arithmetic: str | None) -> dict[str, str] | None:
+    """What --arithmetic says.
+
+    Raises:
+        UserError: it is no JSON object.
+    """
+    try:
+        told = json.loads(arithmetic) if arithmetic else None
+    except ValueError:
+        told = arithmetic
+    if told is not None and not isinstance(told, dict):
+        raise UserError(
+            f"--arithmetic {arithmetic} is no JSON object",
+            fix="Leave it out: it is then asked of PyTorch",
+        )
+    return told
 
 
 def _check(config: Config) -> int:
