@@ -110,7 +110,7 @@ def test_words_and_confidences_fit_where_there_is_no_end_of_changes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The last change was taken without its confidences."""
-    monkeypatch.setattr(consensus_module, "_ROUNDS", 1)
+    monkeypatch.setattr(consensus_module, "ROUNDS", 1)
     # one word is the best path; a word more, whichever it is, is likelier
     rows = [(1, 1, 1.0, 0.0, 2)] + [(1, word, 2.0, 0.0, 1) for word in (2, 3, 4)]
     rows += [(1, 5, 0.0, 0.0, 2)]

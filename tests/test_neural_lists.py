@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from lattice_problems import lattices, two_words
 
 from hadpsgd.decoding import lattice_io
+from hadpsgd.decoding import list_consensus as list_consensus_module
 from hadpsgd.decoding.confidence import confidences
-from hadpsgd.decoding.consensus import Edits, consensus
+from hadpsgd.decoding.consensus import BEAM, Edits, least_risk, slots_of
 from hadpsgd.decoding.lattice import ARC, Lattice, Scaling, best_paths
+from hadpsgd.decoding.list_consensus import list_confidences, list_consensus
 from hadpsgd.decoding.list_files import checksum_of, partial_of, read, read_of, write
 from hadpsgd.decoding.nbest_list import NbestList
 from hadpsgd.decoding.neural_lists import ListMaker
@@ -25,7 +27,7 @@ from hadpsgd.decoding.word_lattice import WordArc, WordLattice
 from hadpsgd.errors import UserError
 from hadpsgd.lm.neural.events import Events
 from hadpsgd.lm.neural.mixture import Models
-from hadpsgd.scoring.rescoring import Rescoring, list_confidences, list_consensus, tree
+from hadpsgd.scoring.rescoring import Rescoring
 
 NAMES = dict(enumerate(neural_toy.NAMES, 1))
 FIRST = Scaling(acoustic_scale=0.5)
@@ -137,7 +139,7 @@ def test_confidences_are_shares_of_the_list(models: Models) -> None:
     costs = found.costs(FIRST, 0.5)
     shares = np.exp(-costs) / np.exp(-costs).sum()
     for words, share in zip(found.words, shares, strict=True):
-        sure = list_confidences(found, FIRST, 0.5, words, ())
+        sure = list_confidences(found.words, costs, words)
         # of the last place all say word 3, and one says it in the first, too
         assert sure == pytest.approx([share, 1.0], abs=1e-6)
 
@@ -147,40 +149,61 @@ SEQUENCES = st.lists(
 )
 
 
-@given(words=SEQUENCES, seed=st.integers(0, 1000))
-@settings(max_examples=40, deadline=None)
-def test_what_begins_alike_is_counted_as_if_it_stood_alone(
-    words: list[tuple[int, ...]], seed: int
-) -> None:
-    """Shares of sequences side by side, without any node in common but begin and end."""
-    costs = np.random.default_rng(seed).uniform(0.0, 4.0, len(words))
+def list_of(words: list[tuple[int, ...]], costs: np.ndarray) -> NbestList:
+    """Sequences at costs, of which models say nothing."""
     first = np.cumsum([0, *(len(each) + 1 for each in words)])
     nothing = np.zeros(first[-1])
     events = Events(nothing, nothing, nothing == 0.0, first)
-    found = NbestList(tuple(words), costs, np.zeros(len(words)), events)
+    return NbestList(tuple(words), costs, np.zeros(len(words)), events)
+
+
+def apart(words: list[tuple[int, ...]], costs: list[float]) -> WordLattice:
+    """Sequences side by side, without any node in common but begin and end."""
     arcs, node, end = [], 0, 1 + sum(map(len, words))
-    for each, cost in zip(words, costs.tolist(), strict=True):
+    for each, cost in zip(words, costs, strict=True):
         before = 0
         for word in each:
             node += 1
             arcs.append((before, node, word, 0.0))
             before = node
         arcs.append((before, end, 0, cost))
-    apart = WordLattice(
+    return WordLattice(
         end + 1,
         [
             WordArc(source=s, target=t, word=w, cost=c, graph=0.0, acoustic=0.0)
             for s, t, w, c in sorted(arcs)
         ],
     )
-    assert len(tree(found, FIRST, 0.0).arcs) <= len(arcs)
-    best = found.best(FIRST, 0.0)
-    edits = Edits(apart)
-    slots = np.zeros(2 * len(best) + 1, np.int64)
-    slots[1::2] = best
-    _, gamma = edits.statistics(slots)
-    expected = gamma[edits.number(slots), np.arange(len(slots))][1::2]
-    assert list_confidences(found, FIRST, 0.0, best, ()) == pytest.approx(expected, abs=1e-9)
+
+
+@given(words=SEQUENCES, seed=st.integers(0, 1000), spread=st.sampled_from([0.1, 1.0, 4.0, 9.0]))
+@settings(max_examples=100, deadline=None)
+def test_a_list_is_a_lattice_of_paths_that_meet_nowhere(
+    words: list[tuple[int, ...]], seed: int, spread: float
+) -> None:
+    """Under several weights at once what the recursion over lattices says under each."""
+    rng = np.random.default_rng(seed)
+    costs = rng.uniform(0.0, spread, (5, len(words)))
+    for row, agreed in zip(costs, list_consensus(words, costs), strict=True):
+        near = np.flatnonzero(row <= row.min() + BEAM)
+        edits = Edits(apart([words[i] for i in near], row[near].tolist()))
+        expected = least_risk(edits, words[int(row.argmin())])
+        assert agreed.words == expected.words
+        assert agreed.confidences == pytest.approx(expected.confidences, abs=1e-9)
+        assert agreed.risk == pytest.approx(expected.risk, abs=1e-9)
+        edits, said = Edits(apart(words, row.tolist())), words[-1]
+        _, gamma = edits.statistics(slots_of(said))
+        own = [gamma[edits.number(np.array([w])), 2 * i + 1].item() for i, w in enumerate(said)]
+        assert list_confidences(words, row, said) == pytest.approx(own, abs=1e-9)
+
+
+def test_long_lists_are_aligned_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    words = [tuple(rng.integers(1, 4, rng.integers(0, 9)).tolist()) for _ in range(30)]
+    costs = rng.uniform(0.0, 3.0, (4, 30))
+    whole = list_consensus(words, costs)
+    monkeypatch.setattr(list_consensus_module, "_CELLS", 400)
+    assert list_consensus(words, costs) == whole
 
 
 def edits_of(one: tuple[int, ...], other: tuple[int, ...]) -> int:
@@ -199,32 +222,29 @@ def test_the_words_of_least_expected_errors(
     """The expectation over the list's sequences by the definition; no other word in a place, none
     in its place, or one more has a smaller one."""
     costs = np.random.default_rng(seed).uniform(0.0, 4.0, len(words))
-    first = np.cumsum([0, *(len(each) + 1 for each in words)])
-    nothing = np.zeros(first[-1])
-    events = Events(nothing, nothing, nothing == 0.0, first)
-    found = NbestList(tuple(words), costs, np.zeros(len(words)), events)
     shares = np.exp(-costs) / np.exp(-costs).sum()
     heard = [tuple(word for word in each if word not in silent) for each in words]
 
     def risk(said: tuple[int, ...]) -> float:
         return float(sum(p * edits_of(each, said) for p, each in zip(shares, heard, strict=True)))
 
-    agreed = list_consensus(found, FIRST, 0.0, silent)
+    (agreed,) = list_consensus(words, costs[None], silent)
     assert not set(agreed.words) & set(silent)
     assert agreed.risk == pytest.approx(risk(agreed.words), abs=1e-3)  # an insertion's 1e-5 more
-    best = tuple(word for word in found.best(FIRST, 0.0) if word not in silent)
+    best = tuple(word for word in words[int(costs.argmin())] if word not in silent)
     assert agreed.risk <= risk(best) + 1e-3
 
 
 @given(lat=lattices())
 @settings(max_examples=20, deadline=None)
 def test_least_expected_errors_by_weight(lat: Lattice, models: Models) -> None:
-    """With a weight the list's, without one those of all paths; `path` says what `words` says."""
+    """The list's at any weight, 0 too; `path` says what `words` says."""
     lists = maker(models)([("u", lat)])
     ((_, found),) = lists
     said = Rescoring([0.0, 0.75], iter(lists), risk=True).words("u", lat, [FIRST, FIRST], {2})
-    assert said[0] == consensus(lat, FIRST, {2}).words
-    assert said[1] == list_consensus(found, FIRST, 0.75, {2}).words
+    for weight, words in zip([0.0, 0.75], said, strict=True):
+        (agreed,) = list_consensus(found.words, found.costs(FIRST, weight)[None], {2})
+        assert words == agreed.words
     for weight, words in zip([0.0, 0.75], said, strict=True):
         path, sure = Rescoring([weight], iter(lists), risk=True).path("u", lat, FIRST, {2})
         assert tuple(word for word in path.words.tolist() if word != 2) == tuple(words)
@@ -234,10 +254,7 @@ def test_least_expected_errors_by_weight(lat: Lattice, models: Models) -> None:
 
 def test_words_that_no_sequence_says() -> None:
     """Each place has its own majority."""
-    words = ((1, 5, 3), (4, 2, 3), (1, 2, 6))
-    costs, nothing = np.zeros(3), np.zeros(12)
-    events = Events(nothing, nothing, nothing == 0.0, np.arange(0, 13, 4))
-    found = NbestList(words, costs, costs, events)
+    found = list_of([(1, 5, 3), (4, 2, 3), (1, 2, 6)], np.zeros(3))
     rescoring = Rescoring([1.0], iter([("u", found)]), risk=True)
     assert rescoring.words("u", EMPTY, [FIRST]) == [(1, 2, 3)]
 

@@ -144,9 +144,19 @@ def test_the_words_of_least_expected_errors(rescored: Rescored, tmp_path: Path) 
         assert (report["neural_weight"], report["minimum_bayes_risk"]) == (1.0, True)
         if name == "dev":
             assert report["sub"] + report["del"] + report["ins"] == chosen["errors"]
-    assert (score / "swb/hyp.txt").read_text() != plain
+    with_neural = (score / "swb/hyp.txt").read_text()
+    assert with_neural != plain
     setting = rescored.bundle_says_the_same(score, tmp_path).setting
     assert (setting.neural_weight, setting.minimum_bayes_risk) == (1.0, True)
+
+    # with weight 0 among the lists' sequences, too, by the n-gram alone
+    score = rescored.scored([0.0], risk=True)
+    chosen = json.loads((score / "tuned.json").read_text())
+    report = json.loads((score / "dev/wer.json").read_text())
+    assert report["sub"] + report["del"] + report["ins"] == chosen["errors"]
+    assert (score / "swb/hyp.txt").read_text() != with_neural
+    setting = rescored.bundle_says_the_same(score, tmp_path / "none").setting
+    assert (setting.neural_weight, setting.needs_lists) == (0.0, True)
 
 
 def test_what_does_not_fit(
@@ -167,6 +177,9 @@ def test_what_does_not_fit(
     given = {"config": neural, "model": model, "arpa": arpa, "decode": second / "dev"}
     rescored.command("neural-lists", **given, out=runs)
     capsys.readouterr()
+    risky = tmp_path / "risky.json"  # weight 0, chosen among the lists' sequences
+    content = json.loads((out / "score" / rescored.run / "tuned.json").read_text())
+    risky.write_text(json.dumps(content | {"neural_weight": 0.0, "minimum_bayes_risk": True}))
     for arguments, said in (
         (["tune", "--config", neural], "lm.neural, and no --lists"),
         (["tune", "--config", plain, "--lists", lists], "no lm.neural, and --lists"),
@@ -174,6 +187,7 @@ def test_what_does_not_fit(
         (["tune", "--config", neural, "--lists", runs], f"{runs}: n-best lists that do not go"),
         (["score", "--config", neural, "--tuned", tuned, "--lists", runs], f"{runs}: n-best"),
         (["score", "--config", neural, "--tuned", tuned], "no n-best lists are given"),
+        (["score", "--config", neural, "--tuned", str(risky)], "no n-best lists are given"),
         (["score", "--config", neural, "--tuned", tuned, "--lists", other], "do not go with"),
     ):
         assert main([*arguments, *common]) == 2

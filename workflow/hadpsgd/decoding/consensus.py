@@ -21,9 +21,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 BEAM = 6.0  # nats from the best path: what lies beyond has next to no probability
-_DELTA = 1e-5  # an insertion costs that much more than a substitution (Kaldi's delta)
-_SURE = 1e-9  # by how much another word has to be more probable
-_ROUNDS = 100
+DELTA = 1e-5  # an insertion costs that much more than a substitution (Kaldi's delta)
+SURE = 1e-9  # by how much another word has to be more probable
+ROUNDS = 100
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,12 @@ def consensus(
 
 def least_risk(edits: Edits, words: Sequence[int]) -> Consensus:
     """Change words, one after another and with those between them, until no risk is saved."""
-    for left in reversed(range(_ROUNDS)):
-        slots = _slots(words)
+    for left in reversed(range(ROUNDS)):
+        slots = slots_of(words)
         risk, gamma = edits.statistics(slots)
         own = gamma[edits.number(slots), np.arange(len(slots))]
         most = gamma.max(0)
-        better = most > own + _SURE
+        better = most > own + SURE
         if not (left and better.any()):
             break
         slots[better] = edits.words[gamma[:, better].argmax(0)]
@@ -72,7 +72,7 @@ def least_risk(edits: Edits, words: Sequence[int]) -> Consensus:
     return Consensus(tuple(words), tuple(sure.tolist()), risk)
 
 
-def _slots(words: Sequence[int]) -> Ints:
+def slots_of(words: Sequence[int]) -> Ints:
     """Words with room for one more before and after each."""
     slots = np.zeros(2 * len(words) + 1, np.int64)
     slots[1::2] = words
@@ -147,7 +147,7 @@ class Edits:
 
     def risk(self, words: Sequence[int]) -> float:
         """Expected edits against words."""
-        return float(self._forward(_slots(words))[-1, -1])
+        return float(self._forward(slots_of(words))[-1, -1])
 
     def _forward(self, slots: Ints) -> Floats:
         """alpha': float64 [nodes, slots + 1], expected edits of paths to a node (equation 17)."""
@@ -165,7 +165,7 @@ class Edits:
         before, words = alpha[self.sources[part]], self.arc_words[part, None]
         replaced = np.full(before.shape, np.inf)
         replaced[:, 1:] = before[:, :-1] + (words != slots)
-        inserted = before + (words > 0) * (1.0 + _DELTA)
+        inserted = before + (words > 0) * (1.0 + DELTA)
         passed = np.concatenate([[0.0], np.cumsum(slots > 0)])
         least = np.minimum.accumulate(np.minimum(replaced, inserted) - passed, axis=1) + passed
         return replaced, inserted, least
@@ -180,8 +180,8 @@ class Edits:
             replaced, inserted, least = self._ways(part.arcs, alpha, slots)
             mass = beta[self.targets[part.arcs]] * self.share[part.arcs, None]
             # sums in `least` are rounded otherwise; words before none, as a slot's place says more
-            takes = (replaced <= inserted) & (replaced <= least + _SURE)
-            leaves = ~takes & (inserted <= least + _SURE)
+            takes = (replaced <= inserted) & (replaced <= least + SURE)
+            leaves = ~takes & (inserted <= least + SURE)
             for slot in range(len(slots), 0, -1):
                 skips = np.where(takes[:, slot] | leaves[:, slot], 0.0, mass[:, slot])
                 mass[:, slot - 1] += skips

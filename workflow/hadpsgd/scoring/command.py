@@ -87,15 +87,14 @@ def hypothesise(
     """What a decoding folder says under a setting, with times and confidences.
 
     Raises:
-        UserError: the setting has a neural weight, and there are no `lists`; or they are of another
-            decoding.
+        UserError: the setting needs `lists`, and there are none; or they are of another decoding.
     """
-    if setting.neural_weight and lists is None:
+    if setting.needs_lists and lists is None:
         what = f"neural_weight {setting.neural_weight:g} was chosen, and no n-best lists are given"
         raise UserError(what, fix="`hadpsgd score` takes them as --lists; beam-curve cannot")
     scaling, risk = setting.scaling(words), setting.minimum_bayes_risk
     neural = None
-    if lists:
+    if lists and setting.needs_lists:
         neural = Rescoring([setting.neural_weight], list_files.read_of(lists, decode=folder), risk)
     timer = Timer.read(folder, words, data)
     timed: list[TimedWord] = []
@@ -120,6 +119,7 @@ def read_tuned(path: Path) -> Setting:
             word_penalty=float(content["word_penalty"]),
             minimum_bayes_risk=content.get("minimum_bayes_risk", False) is True,
             neural_weight=float(content.get("neural_weight", 0.0)),
+            listed="lists" in content,
         )
         if not 0.0 <= setting.neural_weight <= 1.0:
             raise ValueError(f"neural_weight {setting.neural_weight}")

@@ -20,13 +20,19 @@ from hadpsgd.scoring.rescoring import Rescoring
 @dataclass(frozen=True, kw_only=True)
 class Setting:
     """A language model weight (inverse acoustic scale), a penalty a word, whether words are those
-    of least expected errors in place of the best path's, and the share of the neural language
-    model in words' probabilities."""
+    of least expected errors in place of the best path's, the share of the neural language model in
+    words' probabilities, and whether it was chosen with n-best lists."""
 
     lm_weight: float
     word_penalty: float
     minimum_bayes_risk: bool = False
     neural_weight: float = 0.0
+    listed: bool = False
+
+    @property
+    def needs_lists(self) -> bool:
+        """Whether words are chosen from n-best lists, not from lattices."""
+        return self.neural_weight > 0.0 or (self.minimum_bayes_risk and self.listed)
 
     def scaling(self, words: Words) -> Scaling:
         """As lattices of these words want it."""

@@ -87,7 +87,7 @@ class Bundle:
 
     @property
     def neural(self) -> Path:
-        """The neural language model with the n-gram, where dev chose a weight for it."""
+        """The neural language model with the n-gram, where words are chosen from n-best lists."""
         return self.folder / NEURAL
 
     @property
@@ -98,6 +98,7 @@ class Bundle:
             word_penalty=self.manifest.word_penalty,
             minimum_bayes_risk=self.manifest.minimum_bayes_risk,
             neural_weight=self.manifest.neural_weight,
+            listed=any(name.startswith(f"{NEURAL}/") for name in self.manifest.files),
         )
 
     @property

@@ -81,7 +81,7 @@ def export(run: Run, out: Path, licence: str, *, onnx: bool = False) -> Manifest
     imported.check(run.config, run.out)
     with atomic_folder(out, own=True) as folder:
         _copy_parts(run, folder)
-        if setting.neural_weight:
+        if setting.needs_lists:
             tuned = run.scored / "tuned.json"
             neural.write(folder / bundle.NEURAL, lm=run.out / "lm", tuned=tuned)
         manifest = Manifest(

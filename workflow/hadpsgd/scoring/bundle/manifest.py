@@ -57,7 +57,7 @@ class Manifest(_Part):
     minimum_bayes_risk: bool = False
     """Whether words are those of least expected errors."""
     neural_weight: float = Field(0.0, ge=0, le=1)
-    """Share of the neural language model in words' probabilities; 0: there is none."""
+    """Share of the neural language model in words' probabilities."""
     scores: dict[str, Score]
     """By set, those of the workflow."""
     licence: str

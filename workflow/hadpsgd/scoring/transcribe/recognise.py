@@ -81,7 +81,7 @@ class Recogniser:
         device_of(self.device or self.config.decoding.device)
         for model in self.bundle.models:
             load_model(model)
-        if self.bundle.setting.neural_weight:
+        if self.bundle.setting.needs_lists:
             neural.read(self.bundle.neural)
         _ = self.searcher
 
@@ -120,14 +120,14 @@ class Recogniser:
             done("words", 1 / len(directory))
 
     def _neural(self, decoded: Path) -> Rescoring | None:
-        """What the neural language model says of a decoding, where dev gave it a weight."""
-        weight = self.bundle.setting.neural_weight
-        if not weight:
+        """What the neural language model says of a decoding, where words are chosen from lists."""
+        setting = self.bundle.setting
+        if not setting.needs_lists:
             return None
         lists = neural.maker(self.bundle.neural, decoded=decoded).all(
             lattice_io.read(decoded), self.jobs
         )
-        return Rescoring([weight], lists, self.bundle.setting.minimum_bayes_risk)
+        return Rescoring([setting.neural_weight], lists, setting.minimum_bayes_risk)
 
     def _decoded(self, data: Path, work: Path, done: Done) -> Path:
         """The folder of lattices."""
