@@ -33,7 +33,8 @@ OTHER_SECTIONS = {"corpus.kind", "alignment.kind", "site", "training.stages.[].c
 criterion."""
 LEAVES = leaves()
 BASES = {name: content(name) for name in CONFIGS}
-KEYS = {name: keys(check(base, name)) for name, base in BASES.items()}
+CHECKED = {name: check(base, name) for name, base in BASES.items()}
+KEYS = {name: keys(config) for name, config in CHECKED.items()}
 
 
 def candidates(node: Any, now: Any) -> Iterator[Any]:
@@ -75,15 +76,14 @@ def value_at(base: dict[str, Any], leaf: Leaf) -> Any:
     return inner
 
 
-def one_change(name: str, leaf: Leaf) -> Config | None:
-    """The config with another value of that key, one that some stage reads if there is any."""
-    base = BASES[name]
-    before, last = check(base, name), None
+def one_change(name: str, leaf: Leaf) -> dict[str, str] | None:
+    """The keys with another value of that key, one that some stage reads if there is any."""
+    base, last = BASES[name], None
     for value in candidates(leaf.node, value_at(base, leaf)):
         other = changed(base, leaf, value)
-        if other is not None and other != before:
-            last = other
-            if keys(other) != KEYS[name]:
+        if other is not None and other != CHECKED[name]:
+            last = keys(other)
+            if last != KEYS[name]:
                 break
     return last
 
@@ -95,7 +95,7 @@ def decided(leaf: Leaf) -> set[str]:
     assert any(others.values()), f"{leaf.name}: give `candidates` or `CONFIGS` a valid other value"
     for name, other in others.items():
         if other is not None:
-            found |= different(KEYS[name], keys(other))
+            found |= different(KEYS[name], other)
     return {"runs" if stage.startswith("run ") else stage for stage in found}
 
 

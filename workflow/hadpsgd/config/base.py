@@ -53,6 +53,8 @@ class Section(BaseModel):
     def _numbers(cls, given: Any) -> Any:
         """`misfit: yes` is not 1; and nothing is counted in more than 32 bits."""
         for name, value in given.items() if isinstance(given, dict) else ():
+            if not (_truth(value) or _excess(value)):
+                continue  # next to all: what a key may be takes longer to see
             kind = cls.model_fields[name].annotation if name in cls.model_fields else None
             number = _may_be(kind, int, float) and not _may_be(kind, bool)
             if number and _truth(value):
