@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from hadpsgd.corpus.stm import Segment
 from hadpsgd.errors import UserError
@@ -30,9 +31,9 @@ class Sentence:
     segment: Segment | None = None
     words: tuple[TimedWord, ...] = ()
 
-    @property
+    @cached_property
     def counts(self) -> Counts:
-        """Its counts."""
+        """Its counts; each comparison of two runs asks for them again."""
         return Counts.of(self.edits)
 
 

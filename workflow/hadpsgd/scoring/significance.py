@@ -73,7 +73,8 @@ def mapsswe_of_rows(first: Row, second: Row) -> Mapsswe:
     """
     segments: list[tuple[int, ...]] = []
     for sentences in _matched([*first, *second]):
-        segments += _segments([_by_reference(sentence.edits) for sentence in sentences])
+        if any(sentence.counts.errors for sentence in sentences):
+            segments += _segments([_by_reference(sentence.edits) for sentence in sentences])
     errors = np.array(segments, np.float64).reshape(-1, len(first) + len(second))
     differences = errors[:, : len(first)].mean(1) - errors[:, len(first) :].mean(1)
     count = len(differences)
