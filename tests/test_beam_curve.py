@@ -16,7 +16,10 @@ from hadpsgd.reports import beam_command
 
 
 def test_curve_from_one_command(
-    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shared: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Kaldi's graph and scores stand for a network's."""
     kaldi, graph, data = shared / "kaldi_an4", tmp_path / "graph", tmp_path / "test"
@@ -52,6 +55,10 @@ def test_curve_from_one_command(
     paths = ["--config", tmp_path / "config.yaml", "--graph", graph, "--data", data, "--out", out]
     paths += ["--tuned", tmp_path / "tuned.json"]
     arguments = ["beam-curve", *map(str, paths), "--model", "x", "--streams", "x", "--beams"]
+    of_lists = {"lm_weight": 12, "word_penalty": 0, "minimum_bayes_risk": True, "lists": {}}
+    (tmp_path / "listed.json").write_text(json.dumps(of_lists))
+    assert main([*arguments, "11", "--tuned", str(tmp_path / "listed.json")]) == 2
+    assert "lists are of one search" in capsys.readouterr().err
     assert main([*arguments, "11", "0.5"]) == 0
     narrow, wide = json.loads((out / "curve.json").read_text())
     assert (narrow["beam"], wide["beam"]) == (0.5, 11)

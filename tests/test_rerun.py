@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -14,11 +15,13 @@ from small_workflow import Small
 
 from hadpsgd import cli
 from hadpsgd.config import check, run_key, run_of
-from hadpsgd.rerun import command, comparison
+from hadpsgd.rerun import command, comparison, scores
 from hadpsgd.rerun.command import alone
 from hadpsgd.rerun.comparison import Item
 from hadpsgd.rerun.original import Original, find
 from hadpsgd.rerun.scores import outcome
+from hadpsgd.scoring.command import read_tuned
+from hadpsgd.scoring.tune import Setting
 from hadpsgd.tracking.arithmetic import arithmetic
 from hadpsgd.tracking.store import Store
 
@@ -120,6 +123,15 @@ def test_words_are_those_of_the_settings_that_scored_it_last(
     assert "4 choice" in ran.stdout
     scored = [f / f"small/score/{small.key(run)}/swb/wer.json" for f in (small.results, out)]
     assert scored[0].read_bytes() != scored[1].read_bytes()
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_choice_for_all_runs_comes_back_from_its_file(tmp_path: Path, listed: bool) -> None:
+    """From n-best lists with weight 0, too: the words would be the lattices'."""
+    chosen = Setting(lm_weight=9.0, word_penalty=0.5, minimum_bayes_risk=True, listed=listed)
+    original = argparse.Namespace(key="single-s1")
+    scores.score(cast("Original", original), chosen, file=tmp_path, base=tmp_path, sets=[])
+    assert read_tuned(tmp_path / "score/single-s1/tuned.json") == chosen
 
 
 @pytest.mark.slow

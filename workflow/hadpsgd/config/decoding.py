@@ -196,8 +196,9 @@ class Scoring(Section):
     """The same by their spelling, without a map: i._b._m. becomes i b m, i._b._m.'s i b m's. For
     lexicons that write all acronyms so, as `corpus.kind: ldc` does."""
     minimum_bayes_risk: bool = Field(False, json_schema_extra=DECIDES_IF_GIVEN)
-    """Say the words of which the lattice expects the fewest errors, in place of its best path
-    (Xu, Povey, Mangu, Zhu, 2011; `--decode-mbr true` of Kaldi's score.sh). Not with lm.pieces."""
+    """Say the words of which the lattice, or with lm.neural the n-best list, expects the fewest
+    errors, in place of the best path's (Xu, Povey, Mangu, Zhu, 2011; `--decode-mbr true` of Kaldi's
+    score.sh). Not with lm.pieces."""
     one_choice: bool = Field(False, json_schema_extra=DECIDES_IF_GIVEN)
     """One choice for all runs of a row (`training.seeds`): the fewest errors on the development set
     in all. Each run alone has few words to choose by."""

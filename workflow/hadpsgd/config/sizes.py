@@ -41,7 +41,8 @@ class Size:
     weight_decay: float = 0.0
     whole: bool = False
     """Whether the whole recipe for little speech is taken (config/children.yaml): adaptation to
-    speakers, masks, dropout of whole examples, lattice-free MMI, the neural language model."""
+    speakers, masks, dropout of whole examples, lattice-free MMI, the neural language model, minimum
+    Bayes risk."""
     repeats: bool = False
     """Whether subsequences overlap by half."""
     tempos: tuple[float, ...] = (1.0,)

@@ -1,8 +1,8 @@
 """Minimum Bayes risk among the sequences of an n-best list, under many weights at once.
 
-The recursion is that of `decoding/consensus.py`. Sequences of a list meet nowhere, so the slots'
-words with which one is aligned do not depend on weights: aligned once, they vote with their
-probability under each of them.
+The recursion is that of `decoding/consensus.py`, for sequences whose silent words are left out
+before. Sequences of a list meet nowhere, so the slots' words with which one is aligned do not
+depend on weights: aligned once, they vote with their probability under each of them.
 """
 
 from __future__ import annotations
@@ -54,8 +54,7 @@ class Sequences:
             costs: float64 [weights, sequences of the list], in nats.
             beam: what costs more above the best has no share.
         """
-        above = costs - costs.min(1, keepdims=True)
-        mass = np.where(above <= beam, np.exp(-above), 0.0)
+        mass = _mass(costs, beam)
         summed = np.zeros((len(costs), len(self.heard)))
         np.add.at(summed.T, self.number, mass.T)
         return summed / summed.sum(1, keepdims=True)
@@ -72,6 +71,12 @@ class Sequences:
             np.concatenate([part.words for part in parts]),
             np.concatenate([part.edits for part in parts]),
         )
+
+
+def _mass(costs: Floats, beam: float) -> Floats:
+    """Probabilities that do not sum to 1; 0 beyond the beam."""
+    above = costs - costs.min(1, keepdims=True)
+    return np.where(above <= beam, np.exp(-above), 0.0)
 
 
 def _aligned(words: Ints, size: Ints, slots: Ints) -> Alignment:
@@ -122,7 +127,8 @@ def list_consensus(
     Returns:
         No risk is an upper bound: each is the expectation.
     """
-    sequences = Sequences(words, silent)
+    near = np.flatnonzero(_mass(costs, BEAM).any(0)).tolist()
+    sequences, costs = Sequences([words[i] for i in near], silent), costs[:, near]
     shares = sequences.shares(costs, BEAM)
     said: list[tuple[int, ...]] = [sequences.heard[i] for i in sequences.number[costs.argmin(1)]]
     found: list[Consensus] = [Consensus((), (), 0.0)] * len(said)

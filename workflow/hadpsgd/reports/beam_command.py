@@ -74,6 +74,10 @@ def run(args: argparse.Namespace) -> int:
     """Decode and score the set with every beam; write OUT/curve.png and OUT/curve.json."""
     config = load(args.config)
     setting = read_tuned(args.tuned)
+    if setting.needs_lists:
+        what = f"{setting.why_lists}: lists are of one search, and each beam is another"
+        fix = "Give a tuned.json of a config without lm.neural"
+        raise UserError(what, where=args.tuned, fix=fix)
     points = []
     with atomic_folder(args.out) as out:
         for beam in sorted(set(args.beams)):

@@ -74,5 +74,6 @@ def outcome(original: Original, base: Path, made: Sequence[str]) -> list[Item]:
         items += [
             Item(kind="choice", name=name, then=str(before[name]), now=str(after[name]))
             for name in before
+            if name != "listed"  # follows from the config, which is that of the original
         ]
     return items

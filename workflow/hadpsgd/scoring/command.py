@@ -90,12 +90,12 @@ def hypothesise(
         UserError: the setting needs `lists`, and there are none; or they are of another decoding.
     """
     if setting.needs_lists and lists is None:
-        what = f"neural_weight {setting.neural_weight:g} was chosen, and no n-best lists are given"
-        raise UserError(what, fix="`hadpsgd score` takes them as --lists; beam-curve cannot")
+        raise UserError(f"{setting.why_lists}, and no n-best lists are given", fix="Give --lists")
     scaling, risk = setting.scaling(words), setting.minimum_bayes_risk
+    given = list_files.read_of(lists, decode=folder) if lists else None
     neural = None
-    if lists and setting.needs_lists:
-        neural = Rescoring([setting.neural_weight], list_files.read_of(lists, decode=folder), risk)
+    if given and setting.needs_lists:
+        neural = Rescoring([setting.neural_weight], given, risk)
     timer = Timer.read(folder, words, data)
     timed: list[TimedWord] = []
     texts, seconds = {}, {}
@@ -119,7 +119,7 @@ def read_tuned(path: Path) -> Setting:
             word_penalty=float(content["word_penalty"]),
             minimum_bayes_risk=content.get("minimum_bayes_risk", False) is True,
             neural_weight=float(content.get("neural_weight", 0.0)),
-            listed="lists" in content,
+            listed=content.get("listed", "lists" in content) is True,
         )
         if not 0.0 <= setting.neural_weight <= 1.0:
             raise ValueError(f"neural_weight {setting.neural_weight}")

@@ -22,8 +22,8 @@ Lists = Iterator[tuple[str, NbestList]]
 class Rescoring:
     """Lists in the order of a decoding's lattices, and the weights of the neural model.
 
-    weights: one for each scaling. With 0, what the lattice says is taken, as without lists.
-    risk: of minimum Bayes risk among a list's sequences, not the best words; with any weight.
+    weights: one for each scaling. With 0, the best words are the lattice's, as without lists.
+    risk: not the best words but those of minimum Bayes risk among a list's sequences, with 0, too.
     """
 
     weights: Sequence[float]

@@ -34,6 +34,13 @@ class Setting:
         """Whether words are chosen from n-best lists, not from lattices."""
         return self.neural_weight > 0.0 or (self.minimum_bayes_risk and self.listed)
 
+    @property
+    def why_lists(self) -> str:
+        """What was chosen that needs them."""
+        if self.neural_weight > 0.0:
+            return f"neural_weight {self.neural_weight:g} was chosen"
+        return "words of minimum Bayes risk were chosen from n-best lists"
+
     def scaling(self, words: Words) -> Scaling:
         """As lattices of these words want it."""
         return Scaling(
@@ -41,18 +48,19 @@ class Setting:
         )
 
 
-def settings_of(config: Scoring, neural_weights: Sequence[float] = (0.0,)) -> list[Setting]:
-    """All combinations that the config names."""
+def settings_of(config: Scoring, neural_weights: Sequence[float] | None = None) -> list[Setting]:
+    """All combinations that the config names; with lists, and weights of the neural model."""
     return [
         Setting(
             lm_weight=weight,
             word_penalty=penalty,
             minimum_bayes_risk=config.minimum_bayes_risk,
             neural_weight=neural,
+            listed=neural_weights is not None,
         )
         for weight in config.lm_weights
         for penalty in config.word_penalties
-        for neural in neural_weights
+        for neural in (neural_weights or (0.0,))
     ]
 
 
@@ -65,7 +73,7 @@ def tune(
 ) -> list[Counts]:
     """Counts of every setting on a decoded set; utterances without lattice count as deleted.
 
-    All settings have minimum Bayes risk, or none. `lists`: where one has a neural weight.
+    All settings have minimum Bayes risk, or none. `lists`: where the settings are `listed`.
     """
     risk = any(setting.minimum_bayes_risk for setting in settings)
     totals = [Counts() for _ in settings]

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         what = f"--lists of {len(args.lists)} runs, --decode of {len(args.decode)}"
         raise UserError(what, where=args.config, fix="Give lists of each run, in the same order")
     data = DataDir.read(args.data, audio=False)
-    tried = settings_of(settings, neural.weights if neural else (0.0,))
+    tried = settings_of(settings, neural.weights if neural else None)
     counts = [Counts() for _ in tried]
     for decode, file in zip(args.decode, args.lists or [None] * len(args.decode), strict=True):
         if not diverged.told(decode):
