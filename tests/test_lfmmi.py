@@ -288,7 +288,7 @@ def test_a_score_is_the_loss_and_padding_does_not_count() -> None:
     assert score.loss / 10 == pytest.approx(loss(x, targets).item())
     alone = network(Stage(cross_entropy=0.0))
     ce = cross_entropy(alone.model(x, LENGTHS), targets)
-    assert float(loss(x, targets)) == pytest.approx((alone(x, targets) + 0.2 * ce).item())
+    assert loss(x, targets).item() == pytest.approx((alone(x, targets) + 0.2 * ce).item())
     logits = loss.model(x)
     other = logits.clone()
     other[1, 4:] += 5.0
