@@ -122,12 +122,13 @@ def test_every_config_is_one(hours: float, cluster: str) -> None:
     assert config.model.cells == size.cells and config.training.epochs == size.epochs
     assert config.lang.units == ("graphemes" if spelled else "phones")
     assert config.graph.pronunciation_probabilities is not spelled
-    whole = 0.25 <= hours < 2
+    whole = 0.25 <= hours < 10
     assert (config.model.output_dropout > 0) is whole
     assert (config.training.spec_augment.frequency_masks > 0) is whole
     assert [stage.criterion for stage in config.training.stages] == ["lfmmi"] * whole
     assert (config.lm.neural is not None) is whole and config.decoding.gmm is whole
     assert ("fmllr" in config.features.input) is whole
+    assert config.scoring.minimum_bayes_risk is whole
     last = config.training.learning_rate
     left = last.anneal_factor ** (config.training.epochs - last.anneal_after)
     assert 0.01 <= left <= 0.2  # of the rate, after the last epoch
