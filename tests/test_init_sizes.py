@@ -122,7 +122,7 @@ def test_every_config_is_one(hours: float, cluster: str) -> None:
     assert config.model.cells == size.cells and config.training.epochs == size.epochs
     assert config.lang.units == ("graphemes" if spelled else "phones")
     assert config.graph.pronunciation_probabilities is not spelled
-    whole = 0.25 <= hours < 10
+    whole = 0.25 <= hours < 2
     assert (config.model.output_dropout > 0) is whole
     assert (config.training.spec_augment.frequency_masks > 0) is whole
     assert [stage.criterion for stage in config.training.stages] == ["lfmmi"] * whole

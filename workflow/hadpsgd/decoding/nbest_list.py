@@ -6,6 +6,7 @@ of them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -50,8 +51,18 @@ class NbestList:
 
     def costs(self, scaling: Scaling, weight: float) -> Floats:
         """float64 [sequences]: scaled costs."""
-        own = self.graph + scaling.acoustic_scale * self.acoustic
-        return own + scaling.word_penalty * self._sizes + self.changes(weight)
+        return self.costs_under([(scaling, weight)])[0]
+
+    def costs_under(self, pairs: Sequence[tuple[Scaling, float]]) -> Floats:
+        """float64 [pairs, sequences]: scaled costs; words are interpolated once for each weight."""
+        changes = {weight: self.changes(weight) for weight in {weight for _, weight in pairs}}
+        own = [self.graph + scaling.acoustic_scale * self.acoustic for scaling, _ in pairs]
+        return np.stack(
+            [
+                cost + scaling.word_penalty * self._sizes + changes[weight]
+                for cost, (scaling, weight) in zip(own, pairs, strict=True)
+            ]
+        )
 
     def best(self, scaling: Scaling, weight: float) -> tuple[int, ...]:
         """The words that cost least; none of an empty list."""

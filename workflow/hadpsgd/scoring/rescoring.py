@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from hadpsgd.decoding.confidence import confidences
 from hadpsgd.decoding.consensus_path import with_times
 from hadpsgd.decoding.lattice import Lattice, Path, Scaling, best_paths
@@ -57,7 +55,7 @@ class Rescoring:
         found = self.next(utterance)
         pairs = list(zip(scalings, self.weights, strict=True))
         if self.risk and found.words:
-            costs = np.stack([found.costs(*pair) for pair in pairs])
+            costs = found.costs_under(pairs)
             return [agreed.words for agreed in list_consensus(found.words, costs, silent)]
         plain = [scaling for scaling, weight in pairs if not (weight and found.words)]
         paths = iter(best_paths(lattice, plain) if plain else [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -71,7 +72,7 @@ def read(path: Path) -> list[Sentence]:
 
 def _of(kind: type[T], values: Sequence[Any]) -> T:
     """A dataclass of its fields' values in their order, as `_row` writes them."""
-    names = list(kind.__dataclass_fields__)[: len(values)]
+    names = [field.name for field in fields(kind)][: len(values)]
     return kind(**dict(zip(names, values, strict=True)))
 
 

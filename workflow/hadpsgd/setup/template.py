@@ -113,7 +113,7 @@ def _alignment(corpus: Corpus, size: Size) -> Iterator[str]:
 def _features(corpus: Corpus, size: Size) -> Iterator[str]:
     yield "features:"
     yield f"  sample_rate: {corpus.sample_rate}  # Hz, of all recordings"
-    if size.layers <= 2 or size.whole:
+    if size.layers <= 2:
         yield "  normalise: speaker-mean-variance"
     if _adapted(corpus, size):
         yield "  input: [fmllr, ivector, logmel]  # 40 + 100 + 120 a frame: docs/inputs.md"
