@@ -21,7 +21,7 @@ from hadpsgd.decentralized.core.events import Event, Join, Mix, Update, ledger_f
 from hadpsgd.decentralized.core.learner import Learner
 from hadpsgd.decentralized.core.sgd import Sgd
 from hadpsgd.decentralized.core.sums import mean_of
-from hadpsgd.decentralized.network import job_store, rendezvous
+from hadpsgd.decentralized.network import rendezvous, variables
 from hadpsgd.decentralized.record.entries import Entry
 from hadpsgd.decentralized.record.reading import events_of, read
 from hadpsgd.decentralized.record.replay import Replay
@@ -47,7 +47,7 @@ class Crew:
         self.env = {
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(self.port),
-            job_store.AGENTS: "True",
+            variables.AGENTS: "True",
         }
         self.running: dict[int, Process] = {}
         self.done: dict[int, Outcome] = {}
@@ -59,8 +59,8 @@ class Crew:
 
         `returns`: to the first member of its super-learner, which lives.
         """
-        env = self.env | ({rendezvous.JOIN: str(int(join))} if join else {})
-        env |= {rendezvous.RETURN: "yes"} if returns else {}
+        env = self.env | ({variables.JOIN: str(int(join))} if join else {})
+        env |= {variables.RETURN: "yes"} if returns else {}
         self.running[rank] = launch_rank(
             rank, self.plan.learners, learner, plan or self.plan, env=env
         )

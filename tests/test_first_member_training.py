@@ -13,7 +13,7 @@ from test_shared_work import beside, each_once, replay, running, serve, work_don
 from training_data import write_config
 from training_runs import wait_for, write_examples
 
-from hadpsgd.decentralized.network import rendezvous
+from hadpsgd.decentralized.network import variables
 from hadpsgd.training.orders import ORDERS, Order, give, pair
 
 pytestmark = pytest.mark.usefixtures("unrecorded")
@@ -42,7 +42,7 @@ def test_the_others_go_on_and_every_block_is_done_once(
     log = tmp_path / "rank-3.log"
     give(links[5][0], Order(rank=5, life=1))
     give(links[4][0], Order(rank=3, life=1, log=str(log)))
-    start(6, 4, **{rendezvous.JOIN: "2", rendezvous.RETURN: "yes"})
+    start(6, 4, **{variables.JOIN: "2", variables.RETURN: "yes"})
     outcomes = collect({key: running.pop(key) for key in (0, 1, 2, 4, 5, 6)}, 240)
     errors = {key: outcome.error for key, outcome in outcomes.items() if outcome.error}
     assert not errors, "\n".join(errors.values())

@@ -13,7 +13,7 @@ from training_data import write_config
 from training_runs import slow_down, wait_for, write_examples
 
 from hadpsgd.config import load
-from hadpsgd.decentralized.network import rendezvous
+from hadpsgd.decentralized.network import variables
 from hadpsgd.training.job import assemble
 from hadpsgd.training.loop import train
 
@@ -53,7 +53,7 @@ def test_two_of_three_go_on_and_come_back_with_a_new_one(
     wait_for(tmp_path / "out/metrics.rank4.jsonl")
     os.kill(running[4].pid, signal.SIGKILL)
     assert collect({4: running.pop(4)}, 240)[4].error
-    start(4, **{rendezvous.JOIN: "1", rendezvous.RETURN: "yes"})
+    start(4, **{variables.JOIN: "1", variables.RETURN: "yes"})
     outcomes = collect({rank: running.pop(rank) for rank in range(6)}, 240)
     errors = {rank: outcome.error for rank, outcome in outcomes.items() if outcome.error}
     if errors:

@@ -23,7 +23,7 @@ from hadpsgd.tracking.spool import LAST_WORD, Spool, keys_waiting
 from hadpsgd.tracking.uri import spool_folder
 from hadpsgd.training import divergence
 from hadpsgd.training import launch as launching
-from hadpsgd.training.job import checkpoint_folder, identity
+from hadpsgd.training.identity import checkpoint_folder, identity
 from hadpsgd.training.ranks import Ranks
 
 
@@ -122,6 +122,20 @@ def test_bad_input_is_no_divergence(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert launching.launch(wanted) == 2
     assert not (wanted.out / "summary.json").exists()
     assert "status 2; logs" in json.loads((wanted.out / "failed.json").read_text())["why"]
+
+
+def test_a_process_by_itself_is_started_without_torch(tmp_path: Path) -> None:
+    """It meets nobody: the launcher opens no store, for which it would load torch."""
+    wanted = launch_of(tmp_path, {"strategy": "single"})
+    code = (
+        "import sys; from hadpsgd.cli import main; status = main(); "
+        "assert 'torch' not in sys.modules; sys.exit(status)"
+    )
+    arguments = ["launch", *wanted.arguments, "--logs", str(wanted.logs)]
+    env = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
+    for _ in range(2):  # the second finds all done
+        subprocess.run([sys.executable, "-c", code, *arguments], env=env, check=True)
+    assert (wanted.out / "final.pt").is_file()
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import pytest
 from hadpsgd.cli import STAGES
 
 WITH_TORCH = {
-    "doctor", "model-info", "launch", "train", "images", "realign", "replay", "rerun", "simulate",
+    "doctor", "model-info", "train", "images", "realign", "replay", "rerun", "simulate",
     "plan", "neural-lm", "decode", "neural-lists", "export", "transcribe",
     "error-analysis", "beam-curve",
 }  # fmt: skip

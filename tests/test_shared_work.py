@@ -28,7 +28,7 @@ from hadpsgd.decentralized.core.buffers import flatten
 from hadpsgd.decentralized.core.events import blocks_of, ledger_faults
 from hadpsgd.decentralized.elastic.decision import Decision
 from hadpsgd.decentralized.elastic.membership import Membership
-from hadpsgd.decentralized.network import job_store, rendezvous
+from hadpsgd.decentralized.network import rendezvous, variables
 from hadpsgd.decentralized.network.speeds import ComputeTimes
 from hadpsgd.decentralized.record.lives import Lives
 from hadpsgd.decentralized.record.reading import read
@@ -150,7 +150,7 @@ def beside(port: int) -> dict[str, str]:
     return {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
-        job_store.AGENTS: "True",
+        variables.AGENTS: "True",
     }
 
 
@@ -214,7 +214,7 @@ def test_the_work_of_the_dead_is_done(
             time.sleep(0.01)
     if replaced:
         for rank in dead:
-            start(rank, **{rendezvous.JOIN: "1"})
+            start(rank, **{variables.JOIN: "1"})
     ranks = {rank: running.pop(rank) for rank in list(running) if rank >= 0}
     outcomes = collect(ranks, 240)
     errors = {rank: o.error for rank, o in outcomes.items() if o.error}
@@ -264,7 +264,7 @@ def test_who_comes_back_goes_on_with_the_same_block(
     wait_for(tmp_path / "out/metrics.rank2.jsonl")
     os.kill(running[3].pid, signal.SIGKILL)
     assert collect({3: running.pop(3)}, 240)[3].error
-    start(3, **{rendezvous.JOIN: "1", rendezvous.RETURN: "yes"})
+    start(3, **{variables.JOIN: "1", variables.RETURN: "yes"})
     outcomes = collect({rank: running.pop(rank) for rank in range(4)}, 240)
     errors = {rank: outcome.error for rank, outcome in outcomes.items() if outcome.error}
     if errors:

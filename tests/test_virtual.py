@@ -34,9 +34,9 @@ from hadpsgd.reports.rows import of_results as rows_of_table
 from hadpsgd.tracking import training_run
 from hadpsgd.tracking.results import read_results
 from hadpsgd.training import virtual
+from hadpsgd.training.end import End
 from hadpsgd.training.gradients import Gradients
 from hadpsgd.training.job import Job, assemble
-from hadpsgd.training.loop import End
 from hadpsgd.training.saved import newest_sound
 
 SHARED = ("adpsgd", "adpsgd-drawn", "rand", "hadpsgd")

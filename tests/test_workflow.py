@@ -22,7 +22,7 @@ from hadpsgd.cli import main
 from hadpsgd.config import load, run_key, write_resolved
 from hadpsgd.errors import UserError
 from hadpsgd.starting import plans
-from hadpsgd.training.job import checkpoint_folder
+from hadpsgd.training.identity import checkpoint_folder
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent

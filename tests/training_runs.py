@@ -14,8 +14,9 @@ from training_data import write_config, write_egs
 from hadpsgd.config import load
 from hadpsgd.models.build import load_model
 from hadpsgd.training import final
+from hadpsgd.training.end import End
 from hadpsgd.training.job import Job, assemble
-from hadpsgd.training.loop import End, train
+from hadpsgd.training.loop import train
 
 RUNS: list[dict[str, Any]] = [
     {"strategy": "single"},

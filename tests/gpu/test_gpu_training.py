@@ -21,9 +21,10 @@ from hadpsgd.cli import main
 from hadpsgd.config import load
 from hadpsgd.models.build import load_model
 from hadpsgd.models.long_input import hidden
+from hadpsgd.training.end import End
 from hadpsgd.training.gradients import Gradients
 from hadpsgd.training.job import assemble
-from hadpsgd.training.loop import End, step
+from hadpsgd.training.loop import step
 from hadpsgd.training.metrics import Meter
 from hadpsgd.training.work import work_of
 

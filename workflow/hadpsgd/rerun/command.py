@@ -39,7 +39,7 @@ from hadpsgd.rerun.original import Original, find
 from hadpsgd.tracking import provenance
 from hadpsgd.tracking.uri import VARIABLE
 from hadpsgd.training import arithmetic
-from hadpsgd.training.job import checkpoint_folder, identity
+from hadpsgd.training.identity import checkpoint_folder, identity
 
 DIFFERENT = 1
 NAMED = 3

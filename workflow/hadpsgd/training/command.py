@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from contextlib import ExitStack
-from pathlib import Path
 
 from hadpsgd.config import load, run_of, settings_of
 from hadpsgd.decentralized.core.engine import NotFiniteError
@@ -15,10 +13,12 @@ from hadpsgd.decentralized.network.rendezvous import wait_for_keys
 from hadpsgd.errors import UserError
 from hadpsgd.tracking import follower
 from hadpsgd.tracking.follower import Session
-from hadpsgd.tracking.results import SUMMARY
 from hadpsgd.training import divergence, final, memory, pulse, turn
-from hadpsgd.training.job import Job, assemble, identity
-from hadpsgd.training.loop import End, train
+from hadpsgd.training.arguments import add_training
+from hadpsgd.training.end import End
+from hadpsgd.training.identity import done, identity
+from hadpsgd.training.job import Job, assemble
+from hadpsgd.training.loop import train
 from hadpsgd.training.metrics import say
 from hadpsgd.training.virtual import train as train_virtually
 from hadpsgd.training.virtual import virtual_time
@@ -26,18 +26,7 @@ from hadpsgd.training.virtual import virtual_time
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
-    parser.add_argument("--config", type=Path, required=True, help="YAML config")
-    # torchrun takes `--run` for a part of its own `--run-path`
-    parser.add_argument("--run-id", "--run", dest="run", required=True, help="its id or key")
-    parser.add_argument("--egs", type=Path, required=True, help="training examples")
-    parser.add_argument(
-        "--initial",
-        type=Path,
-        metavar="FINAL.PT",
-        help="model that a stage of training.stages goes on from",
-    )
-    parser.add_argument("--dev-egs", type=Path, required=True, help="held-out examples")
-    parser.add_argument("--out", type=Path, required=True, help="folder for final.pt and metrics")
+    add_training(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -120,18 +109,6 @@ def _diverged(job: Job, why: str, fix: str) -> UserError:
     """Leave a note for who started the ranks, and give the line for the user."""
     divergence.note(job.out, job.identity, job.engine.steps, why)
     return UserError(why, where=job.run.id, fix=fix)
-
-
-def done(out: Path, hash_: str, *, diverged: bool = False) -> bool:
-    """Whether a folder holds the results of the run with this identity.
-
-    `diverged`: that it diverged is a result, too.
-    """
-    summary = out / SUMMARY
-    if not (summary.is_file() and (out / "final.pt").is_file()):
-        return False
-    found = json.loads(summary.read_text(encoding="utf-8"))
-    return found.get("identity") == hash_ and (diverged or "diverged" not in found)
 
 
 def _leave_together(job: Job) -> None:

@@ -55,24 +55,6 @@ def criterion_of(model: BLSTM, settings: RunSettings, examples: Dataset) -> Crit
     return SequenceLoss(model, denominator, log_priors(examples.pdf_counts), run.stage)
 
 
-def check_begin(settings: RunSettings, initial: Path | None) -> None:
-    """Whether weights to begin with are given where they are needed, and there alone.
-
-    Raises:
-        UserError: they are not.
-    """
-    if isinstance(run := settings.run, StageRun):
-        if initial is None:
-            raise UserError(
-                f"run '{run.id}' goes on from the weights of '{run.after.id}'",
-                fix="Give its final.pt: --initial FILE",
-            )
-    elif initial is not None:
-        raise UserError(
-            f"run '{run.id}' begins with weights of its own", fix="Leave --initial away"
-        )
-
-
 @torch.no_grad()
 def begin(model: BLSTM, initial: Path | None, examples: Dataset) -> None:
     """Give the model the weights of `initial`, where a run goes on from those of another.

@@ -9,7 +9,6 @@ from typing import Any
 
 from hadpsgd.config import RunSettings
 from hadpsgd.files import write_text
-from hadpsgd.models.build import save_diverged
 from hadpsgd.tracking.results import SUMMARY
 
 FILE = "divergence.json"
@@ -49,6 +48,8 @@ def forget(out: Path) -> None:
 
 def keep(out: Path, settings: RunSettings, found: dict[str, Any]) -> None:
     """Make the divergence the run's result: summary.json says so, final.pt has no weights."""
+    from hadpsgd.models.build import save_diverged
+
     run = settings.run
     save_diverged(out / "final.pt", found["why"])
     summary = {

@@ -9,15 +9,13 @@ import sys
 import time
 from types import FrameType
 
-import torch.distributed as dist
-
 from hadpsgd.config import shape_of
-from hadpsgd.decentralized.network import rendezvous
+from hadpsgd.decentralized.network.variables import RESTARTS
 from hadpsgd.errors import UserError
 from hadpsgd.orphans import end_with_parent
 from hadpsgd.training.crew import CRASHED
+from hadpsgd.training.end import End
 from hadpsgd.training.launched import Launch, elastic, ranks_of_host
-from hadpsgd.training.loop import End
 from hadpsgd.training.metrics import say
 from hadpsgd.training.ranks import FORWARDED
 from hadpsgd.training.slurm import SlurmJob
@@ -37,15 +35,17 @@ def run_node(wanted: Launch) -> int:
     first = int(os.environ["SLURM_NODEID"]) * per_node
     code = ranks_of_host(wanted, {}, range(first, first + per_node), []).run()
     if code == End.REQUEUE:
+        from torch.distributed import TCPStore
+
         address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        dist.TCPStore(address, port, is_master=False).set(stopped_key(), "")
+        TCPStore(address, port, is_master=False).set(stopped_key(), "")
         return End.DONE
     return code
 
 
 def stopped_key(attempt: int | None = None) -> str:
     """Set in the store where the ranks of an attempt stopped at a checkpoint."""
-    number = os.environ[rendezvous.RESTARTS] if attempt is None else attempt
+    number = os.environ[RESTARTS] if attempt is None else attempt
     return f"launch/stopped/{number}"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from hadpsgd.config import Config, RunSettings, fingerprint, run_fingerprint, settings_of
+from hadpsgd.config import Config, RunSettings, settings_of
 from hadpsgd.config.training import Run
 from hadpsgd.decentralized.core.engine import Engine
 from hadpsgd.decentralized.core.place import share_of_cores
@@ -19,18 +19,17 @@ from hadpsgd.decentralized.network.rendezvous import Meeting
 from hadpsgd.egs.dataset import Dataset
 from hadpsgd.egs.masking import Masks
 from hadpsgd.errors import UserError
-from hadpsgd.files import sha256
 from hadpsgd.models.backend import allow_tf32
 from hadpsgd.models.blstm import BLSTM
-from hadpsgd.models.build import weights_of
 from hadpsgd.training import arithmetic
 from hadpsgd.training.averaging import Kept
 from hadpsgd.training.checkpoints import Checkpoints
-from hadpsgd.training.criterion import Criterion, begin, check_begin, criterion_of
+from hadpsgd.training.criterion import Criterion, begin, criterion_of
 from hadpsgd.training.data import Feed, plan_of
 from hadpsgd.training.engines import engine_of, injection_of, virtual_learners_of
 from hadpsgd.training.evaluation import pick_device
 from hadpsgd.training.gradients import Gradients
+from hadpsgd.training.identity import checkpoint_folder, identity
 from hadpsgd.training.virtual_learners import Minibatches, VirtualLearners
 
 
@@ -75,21 +74,6 @@ class Job:
     def total(self) -> int:
         """Steps of the run: updates of each learner, or of one in the mean if they share work."""
         return self.settings.training.epochs * self.steps_per_epoch
-
-
-def identity(config: Config, run_id: str, egs: Path, *, initial: Path | None = None) -> str:
-    """Hash of what decides the weights; `initial` are those that a stage goes on from."""
-    meta = egs / "meta.json"
-    if not meta.is_file():
-        raise UserError("no examples here", where=egs, fix="`hadpsgd egs` makes them")
-    check_begin(settings_of(config, run_id), initial)
-    before = [] if initial is None else [weights_of(initial)]
-    return fingerprint([run_fingerprint(config, run_id), sha256(meta), *before])
-
-
-def checkpoint_folder(config: Config, *, run_id: str, hash_: str) -> Path:
-    """Where the checkpoints of a run lie, apart from the outputs of its rule."""
-    return Path(config.results) / "checkpoints" / config.name / f"{run_id}-{hash_}"
 
 
 def assemble(

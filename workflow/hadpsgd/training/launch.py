@@ -14,31 +14,35 @@ from __future__ import annotations
 import json
 import os
 from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch.distributed as dist
-
-from hadpsgd.decentralized.network import job_store, rendezvous
+from hadpsgd.decentralized.network.variables import AGENTS, RESTARTS
 from hadpsgd.errors import UserError
 from hadpsgd.files import explain_os_errors, write_text
 from hadpsgd.locks import locked, myself
-from hadpsgd.models.build import why_diverged
 from hadpsgd.run_folder import LAUNCH_LOCK
 from hadpsgd.tracking import follower
 from hadpsgd.tracking.results import FAILED
 from hadpsgd.training import divergence, interrupt, slurm
-from hadpsgd.training.command import done
 from hadpsgd.training.crew import CRASHED
+from hadpsgd.training.end import End
 from hadpsgd.training.hosts import back_into_the_queue, hosts_of, on_all_hosts, stopped_key
-from hadpsgd.training.job import checkpoint_folder, identity
+from hadpsgd.training.identity import checkpoint_folder, done, identity
 from hadpsgd.training.launched import Launch, ranks_of_host
-from hadpsgd.training.loop import End
 from hadpsgd.training.metrics import say
-from hadpsgd.training.saved import Saved, complete
 from hadpsgd.training.slurm import SlurmJob
 from hadpsgd.training.succession import BAD_INPUT
 
+if TYPE_CHECKING:
+    from torch.distributed import TCPStore
+
+    from hadpsgd.training.saved import Saved
+
 FUTILE = 3
 """So many starts of all ranks that get no further are the last."""
+NO_STORE = 9
+"""The port that a process by itself is told of: it asks nobody (discard, RFC 863)."""
 
 
 def launch(wanted: Launch) -> int:
@@ -69,7 +73,7 @@ def launch(wanted: Launch) -> int:
         follower.announce(wanted.config, wanted.run_id, checkpoints=folder, out=wanted.out)
         descriptors = [lock for lock in held if lock is not None]
         address = os.environ.get("MASTER_ADDR") or (job.address if job else "127.0.0.1")
-        if wanted.initial and (reason := why_diverged(wanted.initial)):
+        if reason := _why_not_before(wanted):
             divergence.note(wanted.out, hash_, 0, f"the run before it diverged: {reason}")
             return _result_of_failure(wanted, hash_, BAD_INPUT, reason)
         code, asked, why = _until_it_ends(wanted, hash_, job, address, nodes, descriptors)
@@ -106,7 +110,8 @@ def _until_it_ends(
     Exit status, whether somebody asked for the end (a signal, Slurm), and why it failed, where
     that is known here.
     """
-    store = _serve(address)
+    # a process by itself meets nobody
+    store = _serve(address) if job or wanted.run.processes > 1 else None
     checkpoints = checkpoint_folder(wanted.config, run_id=wanted.run_id, hash_=hash_)
     got_to: list[list[Saved]] = []
     attempts = 1 if wanted.settings.training.lost_learner == "stop" else 1 + wanted.restarts
@@ -115,15 +120,15 @@ def _until_it_ends(
             return End.REQUEUE, True, ""
         env = {
             "MASTER_ADDR": address,
-            "MASTER_PORT": str(store.port),
-            job_store.AGENTS: "True",
-            rendezvous.RESTARTS: str(attempt),
+            "MASTER_PORT": str(store.port if store else NO_STORE),
+            AGENTS: "True",
+            RESTARTS: str(attempt),
         }
         why = ""
         # in a job's script always by srun: Slurm warns of the time limit those alone
         if job and (nodes > 1 or not job.in_step):
             code, stopped = on_all_hosts(wanted, env, nodes, descriptors)
-            if code == End.DONE and store.check([stopped_key(attempt)]):
+            if code == End.DONE and store and store.check([stopped_key(attempt)]):
                 code = End.REQUEUE
         else:
             ranks = ranks_of_host(wanted, env, range(wanted.run.processes), descriptors)
@@ -139,7 +144,7 @@ def _until_it_ends(
         if job and job.lost_hosts():
             say(f"Slurm job {job.id} lost a host; the learners cannot go on without it")
             return End.REQUEUE, False, ""
-        got_to.append(complete(checkpoints)[-1:])
+        got_to.append(_newest(checkpoints))
         if got_to[-FUTILE:] == got_to[-1:] * FUTILE:
             say(f"{FUTILE} starts ended without a new checkpoint: not again; logs: {wanted.logs}")
             return code, False, why
@@ -148,8 +153,26 @@ def _until_it_ends(
     return code, False, why
 
 
-def _serve(address: str) -> dist.TCPStore:
+def _why_not_before(wanted: Launch) -> str:
+    """Why the run that this one goes on from has no weights; empty where it has."""
+    if not wanted.initial:
+        return ""
+    from hadpsgd.models.build import why_diverged
+
+    return why_diverged(wanted.initial)
+
+
+def _newest(checkpoints: Path) -> list[Saved]:
+    """The last whole checkpoint, if there is one."""
+    from hadpsgd.training.saved import complete
+
+    return complete(checkpoints)[-1:]
+
+
+def _serve(address: str) -> TCPStore:
     """The store at which the ranks meet, on a free port."""
+    import torch.distributed as dist  # a second or two, and 200 MB
+
     try:
         return dist.TCPStore(address, 0, is_master=True, wait_for_workers=False)
     except (dist.DistError, RuntimeError) as error:

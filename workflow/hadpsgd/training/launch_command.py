@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hadpsgd.config import load, run_of
 from hadpsgd.numeric import whole
-from hadpsgd.training import command
+from hadpsgd.training.arguments import add_training
 from hadpsgd.training.hosts import run_node
 from hadpsgd.training.launch import launch
 from hadpsgd.training.launched import Launch
@@ -15,7 +15,7 @@ from hadpsgd.training.launched import Launch
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Arguments of the command."""
-    command.configure(parser)
+    add_training(parser)
     parser.add_argument("--logs", type=Path, help="folder of the ranks' logs; OUT/logs without it")
     parser.add_argument(
         "--restarts",

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
-from enum import IntEnum
 from typing import Any, SupportsFloat
 
 from hadpsgd.decentralized.core.engine import ExcludedError, LostMemberError
 from hadpsgd.training import helping, pulse, turn
 from hadpsgd.training.backward import backward
 from hadpsgd.training.board import Board
+from hadpsgd.training.end import End
 from hadpsgd.training.evaluation import evaluate
 from hadpsgd.training.interrupt import Interrupt
 from hadpsgd.training.job import Job
@@ -21,13 +21,6 @@ from hadpsgd.training.progress import Progress
 from hadpsgd.training.rate import rate
 from hadpsgd.training.saved import Saved
 from hadpsgd.training.work import Piece, Work, behind_the_end, shares, work_of
-
-
-class End(IntEnum):
-    """Exit status of a rank."""
-
-    DONE = 0
-    REQUEUE = 75  # EX_TEMPFAIL: run the same command again, it goes on where it stopped
 
 
 def train(job: Job) -> End:

@@ -8,11 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hadpsgd.decentralized.core.engine import Engine, Report
-from hadpsgd.decentralized.core.observation import Observation
 from hadpsgd.training.row_file import RowFile
+
+if TYPE_CHECKING:  # who starts ranks has no use for torch
+    from hadpsgd.decentralized.core.engine import Engine, Report
+    from hadpsgd.decentralized.core.observation import Observation
 
 
 class Metrics:

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
-from hadpsgd.decentralized.network.rendezvous import JOIN, RETURN
+from hadpsgd.decentralized.network.variables import JOIN, RETURN
 from hadpsgd.training import interrupt
 from hadpsgd.training.crew import CRASHED, SETTLE_SECONDS, Crew
-from hadpsgd.training.loop import End
+from hadpsgd.training.end import End
 from hadpsgd.training.metrics import say
 from hadpsgd.training.orders import ORDERS, pair
 from hadpsgd.training.pulse import PULSE

@@ -37,7 +37,7 @@ from hadpsgd.training.data import Feed, plan_of
 from hadpsgd.training.engines import injection_of, record_folder, sgd_of, strategy_of
 from hadpsgd.training.evaluation import pick_device
 from hadpsgd.training.gradients import Gradients
-from hadpsgd.training.job import checkpoint_folder, identity
+from hadpsgd.training.identity import checkpoint_folder, identity
 from hadpsgd.training.metrics import say
 from hadpsgd.training.saved import Saved, newest
 

@@ -26,10 +26,11 @@ from hadpsgd.decentralized.simulated.node import Node, Step
 from hadpsgd.training.averaging import Kept
 from hadpsgd.training.board import SharedBoard
 from hadpsgd.training.checkpoints import Checkpoints
+from hadpsgd.training.end import End
 from hadpsgd.training.evaluation import evaluate
 from hadpsgd.training.interrupt import Interrupt
 from hadpsgd.training.job import Job
-from hadpsgd.training.loop import End, tell_of_enough
+from hadpsgd.training.loop import tell_of_enough
 from hadpsgd.training.metrics import Meter, Metrics, say
 from hadpsgd.training.progress import Progress
 from hadpsgd.training.saved import Saved, newest_sound

@@ -13,7 +13,7 @@ from types import FrameType
 import torch.distributed as dist
 
 from hadpsgd.decentralized.core.place import share_of_cores
-from hadpsgd.decentralized.network import job_store
+from hadpsgd.decentralized.network.variables import AGENTS
 from hadpsgd.errors import UserError
 from hadpsgd.numeric import whole
 from hadpsgd.orphans import end_with_parent
@@ -92,7 +92,7 @@ class Learners:
     def _start(self, rank: int) -> subprocess.Popen[bytes]:
         place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": self.count}
         place |= {"LOCAL_WORLD_SIZE": self.count, "MASTER_PORT": self.port}
-        env = {**os.environ, "MASTER_ADDR": "127.0.0.1", job_store.AGENTS: "True"}
+        env = {**os.environ, "MASTER_ADDR": "127.0.0.1", AGENTS: "True"}
         env |= {name: str(value) for name, value in place.items()}
         env.setdefault("OMP_NUM_THREADS", str(share_of_cores(self.count)))
         try:

@@ -15,9 +15,8 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
+from hadpsgd.decentralized.network.variables import AGENTS
 from hadpsgd.errors import UserError
-
-AGENTS = "TORCHELASTIC_USE_AGENT_STORE"
 
 
 def is_agents(env: Mapping[str, str]) -> bool:

@@ -19,13 +19,9 @@ from hadpsgd.decentralized.core.place import Place
 from hadpsgd.decentralized.network import job_store, sockets
 from hadpsgd.decentralized.network.connections import Address
 from hadpsgd.decentralized.network.sockets import Names
+from hadpsgd.decentralized.network.variables import AGENTS, JOIN, RESTARTS, RETURN
 from hadpsgd.errors import UserError
 
-RESTARTS = "TORCHELASTIC_RESTART_COUNT"
-JOIN = "HADPSGD_JOIN"
-"""Set for a process that takes the place of one that died: how many had its rank before."""
-RETURN = "HADPSGD_RETURN"
-"""Set, beside JOIN, for one whose super-learner is still there: its first member goes on alone."""
 LONGEST_WAIT = 1e6
 """Seconds; torch counts milliseconds in 32 bits."""
 FIRST_PORT, PORTS, STEPS_OF_A_JOB = 12000, 20000, 16
@@ -159,7 +155,7 @@ def environment(env: Mapping[str, str] = os.environ) -> dict[str, str]:
     if not 0 < port <= LAST_PORT:
         what = f"MASTER_PORT={port} is no port: there are 1 to {LAST_PORT}"
         raise UserError(what, where="environment")
-    others = ("LOCAL_WORLD_SIZE", RESTARTS, job_store.AGENTS, JOIN, RETURN)
+    others = ("LOCAL_WORLD_SIZE", RESTARTS, AGENTS, JOIN, RETURN)
     return {name: env[name] for name in (*wanted, *others) if name in env}
 
 

@@ -10,9 +10,10 @@ import select
 import socket
 import struct
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+if TYPE_CHECKING:  # who starts ranks has no use for torch
+    from torch import Tensor
 
 LONGEST = 2**16
 """Bytes of a word: who says more is a stranger."""
