@@ -84,7 +84,7 @@ def test_killed_run_resumes(
 ) -> None:
     """Synchronous runs end with the bits of the unbroken run, all with those of their record."""
     settings = {"checkpoint_minutes": 0.001, "epochs": 10}
-    kill_and_resume(tmp_path / "broken", egs, run_id, 3, **settings)
+    kill_and_resume(tmp_path / "broken", egs, run_id, 2, **settings)
     assert f"{run_id}: learner 0 resumed at step " in capfd.readouterr().err
     lines = (tmp_path / "broken/out/metrics.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
