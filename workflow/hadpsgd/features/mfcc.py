@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy  # its parts are loaded as they are used
+import scipy.fft
 
 from hadpsgd.config.features import Features
 from hadpsgd.features.spectrum import Matrix, Spectrum, log_mel, mel_matrix

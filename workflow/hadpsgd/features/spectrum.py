@@ -15,7 +15,7 @@ import zlib
 
 import kaldi_native_fbank as knf
 import numpy as np
-import scipy  # its parts are loaded as they are used
+import scipy.fft
 from numpy.typing import NDArray
 
 from hadpsgd.errors import UserError

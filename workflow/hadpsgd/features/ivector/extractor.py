@@ -11,8 +11,8 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import scipy  # its parts are loaded as they are used
 from numpy.typing import NDArray
+from scipy.linalg import lapack
 
 from hadpsgd.errors import UserError
 from hadpsgd.features.matrices import pack, unpack
@@ -97,10 +97,9 @@ class Extractor:
         centred = linear - quadratic[:, :, 0] * self.offset
         centred[:, 0] += scales * self.offset
         found = np.empty_like(linear)
-        solve = scipy.linalg.lapack.dposv
         for number, (matrix, right) in enumerate(zip(quadratic, centred, strict=True)):
             # LAPACK reads the transpose of a lower triangle in C's order as an upper one
-            _, found[number], status = solve(matrix.T, right, lower=0, overwrite_a=1)
+            _, found[number], status = lapack.dposv(matrix.T, right, lower=0, overwrite_a=1)
             if status:
                 raise ValueError("the precision of an i-vector is not positive definite")
         return found
