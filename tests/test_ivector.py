@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -153,6 +156,40 @@ def test_an_ivector_solves_its_equation() -> None:
     found = model.estimate(stats.counts[None], stats.sums[None])[0]
     weights, _ = posteriors(background, features, options)
     np.testing.assert_allclose(found, dense_ivector(model, weights, features), rtol=1e-8)
+
+
+THREADS = """
+from test_ivector import small_model
+import numpy as np
+from threadpoolctl import threadpool_info
+from hadpsgd.parallel import map_in_order
+
+def make():
+    background, model = small_model()
+    def threads(_):
+        model.estimate(np.ones((1, 4)), np.ones((1, 4, 3)))
+        return max(library["num_threads"] for library in threadpool_info())
+    return threads
+
+print([*map_in_order(make, range(4), 2), *map_in_order(make, range(2), 1)])
+"""
+
+
+def test_a_process_of_many_has_one_thread_of_every_library() -> None:
+    """A BLAS that the first i-vector loads, after threads were limited, has many, and other sums:
+    i-vectors of over 127 values would depend on cores and --jobs.
+    """
+    limits = {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "GOTO_NUM_THREADS"}
+    env = {key: value for key, value in os.environ.items() if key not in limits}
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS],
+        cwd=Path(__file__).parent,
+        env=env | {"OPENBLAS_NUM_THREADS": "3"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == f"{[1] * 6}\n"
 
 
 @given(st.integers(1, 40), st.integers(1, 12), st.sampled_from([0.0, 3.0]))

@@ -31,12 +31,12 @@ def run_node(wanted: Launch) -> int:
     Stopped at a checkpoint is no failure, at which srun would kill the other hosts' ranks: the
     head hears of it through the store.
     """
+    from torch.distributed import TCPStore  # now: after a stop Slurm gives little time
+
     per_node = shape_of(wanted.config, wanted.run_id).per_node
     first = int(os.environ["SLURM_NODEID"]) * per_node
     code = ranks_of_host(wanted, {}, range(first, first + per_node), []).run()
     if code == End.REQUEUE:
-        from torch.distributed import TCPStore
-
         address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
         TCPStore(address, port, is_master=False).set(stopped_key(), "")
         return End.DONE

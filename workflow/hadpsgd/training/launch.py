@@ -4,9 +4,9 @@ torchrun ends all processes when one dies, and ends itself with status 1 whateve
 Here a dead rank is started again as a newcomer where the strategy can go on meanwhile, and all of
 them from the last checkpoint where it cannot; and 75, run it again, is passed on.
 
-One process, the head, hosts the store at which the ranks meet, so that it outlives every rank. On
-each host one process starts that host's ranks; on several hosts `srun` starts one such process on
-each.
+One process, the head, hosts the store at which the ranks meet, so that it outlives every rank; a
+rank by itself needs none, and the head then loads no torch. On each host one process starts that
+host's ranks; on several hosts `srun` starts one such process on each.
 """
 
 from __future__ import annotations
@@ -110,8 +110,10 @@ def _until_it_ends(
     Exit status, whether somebody asked for the end (a signal, Slurm), and why it failed, where
     that is known here.
     """
+    # in a job's script always by srun: Slurm warns of the time limit those alone
+    by_srun = job is not None and (nodes > 1 or not job.in_step)
     # a process by itself meets nobody
-    store = _serve(address) if job or wanted.run.processes > 1 else None
+    store = _serve(address) if by_srun or wanted.run.processes > 1 else None
     checkpoints = checkpoint_folder(wanted.config, run_id=wanted.run_id, hash_=hash_)
     got_to: list[list[Saved]] = []
     attempts = 1 if wanted.settings.training.lost_learner == "stop" else 1 + wanted.restarts
@@ -125,8 +127,7 @@ def _until_it_ends(
             RESTARTS: str(attempt),
         }
         why = ""
-        # in a job's script always by srun: Slurm warns of the time limit those alone
-        if job and (nodes > 1 or not job.in_step):
+        if by_srun:
             code, stopped = on_all_hosts(wanted, env, nodes, descriptors)
             if code == End.DONE and store and store.check([stopped_key(attempt)]):
                 code = End.REQUEUE
