@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from forked_snakemake import snakemake
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
@@ -81,19 +81,16 @@ class StandIn:
         file = self.folder / "config.yaml"
         file.write_text(yaml.safe_dump(self.config | changes))
         path = os.pathsep.join([str(command.parent), str(BIN), os.environ["PATH"]])
-        ran = subprocess.run(
+        code, said = snakemake(
             [
-                *(str(BIN / "snakemake"), "--snakefile", str(ROOT / "Snakefile")),
+                *("--snakefile", str(ROOT / "Snakefile")),
                 *("--cores", "2", "--configfile", str(file), *arguments),
             ],
             cwd=self.folder,
-            env={**os.environ, "PATH": path},
-            capture_output=True,
-            text=True,
-            check=False,
+            env={"PATH": path},
         )
-        assert bool(ran.returncode) == fails, ran.stdout[-3000:] + ran.stderr[-3000:]
-        return ran.stdout + ran.stderr
+        assert bool(code) == fails, said[-6000:]
+        return said
 
     def made(self, *targets: str, **changes: Any) -> StandIn:
         """Run to the end."""
