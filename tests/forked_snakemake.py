@@ -15,12 +15,12 @@ def snakemake(
     arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
     """Its exit status, and what it said on both streams."""
-    import snakemake.cli
+    from snakemake.cli import get_argument_parser
 
-    snakemake.cli.get_argument_parser()  # loads all plugins: the forks have them, too
+    get_argument_parser()  # loads all plugins: the forks have them, too
     with tempfile.TemporaryFile() as said:
         if not (process := os.fork()):
-            _run(arguments, cwd, {**os.environ, **(env or {})}, said)
+            _run(arguments, cwd, env or {}, said)
         _, status = os.waitpid(process, 0)
         said.seek(0)
         return os.waitstatus_to_exitcode(status), said.read().decode()

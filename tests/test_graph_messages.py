@@ -22,13 +22,8 @@ from hadpsgd.progress import last_line
 
 
 @pytest.fixture(scope="module")
-def kaldi(shared: Path) -> Path:
-    return shared / "kaldi_an4"
-
-
-@pytest.fixture(scope="module")
-def model(kaldi: Path) -> TransitionModel:
-    return transition_model.read(kaldi / "exp/tri3b/final.mdl")
+def model(shared: Path) -> TransitionModel:
+    return transition_model.read(shared / "kaldi_an4/exp/tri3b/final.mdl")
 
 
 def test_a_step_tells_the_time_that_is_left(
@@ -119,8 +114,8 @@ def test_damaged_transitions_are_named(tmp_path: Path, fault: str) -> None:
         Transitions.read(path)
 
 
-def test_damaged_graphs_are_named(tmp_path: Path, kaldi: Path) -> None:
-    whole = (kaldi / "exp/tri3b/graph/HCLG.fst").read_bytes()
+def test_damaged_graphs_are_named(tmp_path: Path, shared: Path) -> None:
+    whole = (shared / "kaldi_an4/exp/tri3b/graph/HCLG.fst").read_bytes()
     for content in (b"", b"no graph at all", whole[:5000], whole[:20]):
         path = tmp_path / "HCLG.fst"
         path.write_bytes(content)
@@ -131,8 +126,9 @@ def test_damaged_graphs_are_named(tmp_path: Path, kaldi: Path) -> None:
 
 
 def test_a_grammar_without_pronounced_words_is_refused(
-    kaldi: Path, model: TransitionModel, tmp_path: Path
+    shared: Path, model: TransitionModel, tmp_path: Path
 ) -> None:
+    kaldi = shared / "kaldi_an4"
     arpa = tmp_path / "arpa"
     lines = ["\\data\\", "ngram 1=3", "ngram 2=1", "", "\\1-grams:"]
     lines += ["-99\t<s>\t0", "-1\t</s>", "-0.1\t<s2>\t0", "", "\\2-grams:", "-0.1\t<s> <s2>"]
@@ -147,8 +143,12 @@ def test_a_grammar_without_pronounced_words_is_refused(
 
 
 def test_what_does_not_fit_is_refused_before_it_is_made(
-    kaldi: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    shared: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    kaldi = shared / "kaldi_an4"
     monkeypatch.setattr("hadpsgd.memory.allowed", lambda: 80 * 2**20)
     config = tmp_path / "x.yaml"
     config.write_text("{name: x, corpus: {kind: builtin}}")

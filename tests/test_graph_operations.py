@@ -19,13 +19,8 @@ from hadpsgd.graph.operations import add_self_loops, push_special, remove_symbol
 
 
 @pytest.fixture(scope="module")
-def kaldi(shared: Path) -> Path:
-    return shared / "kaldi_an4"
-
-
-@pytest.fixture(scope="module")
-def model(kaldi: Path) -> TransitionModel:
-    return transition_model.read(kaldi / "exp/tri3b/final.mdl")
+def model(shared: Path) -> TransitionModel:
+    return transition_model.read(shared / "kaldi_an4/exp/tri3b/final.mdl")
 
 
 def random_graph(draw: st.DrawFn, symbols: int) -> Arrays:
@@ -114,8 +109,8 @@ def test_push_special_keeps_the_cost_of_every_path(graph: Arrays) -> None:
     assert same_paths(best_by_label(all_paths(graph)), best_by_label(all_paths(pushed)))
 
 
-def test_push_special_evens_what_leaves_a_state(kaldi: Path) -> None:
-    graph = push_special(arrays.read(kaldi / "lang/G.fst"), delta=1e-3)
+def test_push_special_evens_what_leaves_a_state(shared: Path) -> None:
+    graph = push_special(arrays.read(shared / "kaldi_an4/lang/G.fst"), delta=1e-3)
     mass = np.bincount(
         graph.sources, np.exp(-graph.arcs["weight"].astype(float)), len(graph.final)
     ) + np.exp(-graph.final.astype(float))
