@@ -1,9 +1,10 @@
-"""Tables say where the chosen weight or penalty is the last one tried."""
+"""Tables say where the fewest errors are at the last weight or penalty that is tried."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,43 +18,57 @@ from hadpsgd.reports.findings import Findings
 from hadpsgd.scoring.ends import ends
 
 WEIGHTS, PENALTIES = (9.0, 10.0, 11.0), (0.0, 0.5)
-TRIED = [{"lm_weight": w, "word_penalty": p} for w in WEIGHTS for p in PENALTIES]
+GRID = [(w, p) for w in WEIGHTS for p in PENALTIES]
 
 
-def choose(config: Config, run: str, *, weight: float, penalty: float, tried: Any = TRIED) -> None:
+def tuned(*best: tuple[float, float], more: Sequence[tuple[float, float]] = ()) -> dict[str, Any]:
+    """Content of tuned.json: weight and penalty of the fewest errors; the choice is another."""
+    tried = [
+        {"lm_weight": w, "word_penalty": p, "errors": 20 if (w, p) in best else 22}
+        for w, p in [*GRID, *more]
+    ]
+    return {"lm_weight": 10.0, "word_penalty": 0.25, "tried": tried}
+
+
+def choose(
+    config: Config, run: str, *best: tuple[float, float], more: Sequence[tuple[float, float]] = ()
+) -> None:
     file = Path(config.results) / config.name / "score" / run_key(config, run) / "tuned.json"
     before = file.stat()
-    file.write_text(json.dumps({"lm_weight": weight, "word_penalty": penalty, "tried": tried}))
+    file.write_text(json.dumps(tuned(*best, more=more)))
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))  # older than the scores
 
 
 @pytest.mark.parametrize(
-    ("weight", "penalty", "wanted"),
+    ("best", "wanted"),
     [
-        (9.0, 0.0, ["scoring.lm_weights 9", "scoring.word_penalties 0"]),
-        (10.0, 0.5, ["scoring.word_penalties 0.5"]),
-        (11.0, 0.25, ["scoring.lm_weights 11"]),
-        (10.0, 0.25, []),
+        ([(9.0, 0.0)], ["scoring.lm_weights 9", "scoring.word_penalties 0"]),
+        ([(10.0, 0.5)], ["scoring.word_penalties 0.5"]),
+        ([(11.0, 0.25)], ["scoring.lm_weights 11"]),
+        ([(10.0, 0.25)], []),
+        ([(10.0, 0.5), (11.0, 0.5)], ["scoring.word_penalties 0.5"]),
+        ([(9.0, 0.5), (11.0, 0.0)], []),  # equals at both ends
+        ([(11.0, 0.5), (10.0, 0.25)], []),  # one of equals is inside
     ],
 )
-def test_the_ends_of_what_was_tried(weight: float, penalty: float, wanted: list[str]) -> None:
-    more = [{"lm_weight": 10.0, "word_penalty": 0.25}]
-    tuned = {"lm_weight": weight, "word_penalty": penalty, "tried": [*TRIED, *more]}
-    assert ends(tuned) == wanted
+def test_the_ends_of_what_was_tried(best: list[tuple[float, float]], wanted: list[str]) -> None:
+    assert ends(tuned(*best, more=[(10.0, 0.25), (11.0, 0.25)])) == wanted
 
 
 def test_one_value_has_no_ends_and_an_old_file_none_either() -> None:
     chosen = {"lm_weight": 9.0, "word_penalty": 0.5}
-    assert ends(chosen) == [] and ends({}) == [] and ends({**chosen, "tried": [chosen]}) == []
+    assert ends(chosen) == [] and ends({}) == []
+    assert ends({**chosen, "tried": [{**chosen, "errors": 3}]}) == []
 
 
 def test_every_table_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = write_results(tmp_path)
-    inside = [{"lm_weight": 10.0, "word_penalty": p} for p in (-1.0, 1.0)]
+    inside = [(10.0, p) for p in (-1.0, 1.0)]
     for run in RUNS[:2]:
-        choose(config, run, weight=11.0, penalty=0.5, tried=[*TRIED, *inside])
-    choose(config, RUNS[2], weight=10.0, penalty=0.5, tried=[*TRIED, *inside])
-    said = f"{RUNS[0]}, {RUNS[1]}: the chosen scoring.lm_weights 11 is the last one tried: try more"
+        choose(config, run, (11.0, 0.5), more=inside)
+    choose(config, RUNS[2], (10.0, 0.5), more=inside)
+    last = "the fewest errors on dev are at scoring.lm_weights 11, the last one tried: try more"
+    said = f"{RUNS[0]}, {RUNS[1]}: {last}"
     found, out = Findings.of(config), tmp_path / "demo/wer.md"
     write(found, out)
     assert out.read_text().count("last one tried") == 1 and f"\n- {said}\n" in out.read_text()
@@ -68,7 +83,7 @@ def test_every_table_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_nothing_is_said_of_what_has_no_scores(tmp_path: Path) -> None:
     config = write_results(tmp_path)
     assert Findings.of(config).ends == []
-    choose(config, RUNS[0], weight=9.0, penalty=0.0)
+    choose(config, RUNS[0], (9.0, 0.0))
     assert len(Findings.of(config).ends) == 2
     for name in ("dev", *config.tests):
         key = run_key(config, RUNS[0])

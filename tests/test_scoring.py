@@ -18,7 +18,6 @@ from hadpsgd.scoring.align import Counts, Edit, align
 from hadpsgd.scoring.formats import TimedWord
 from hadpsgd.scoring.network import Network, NetworkError, linear, parse
 from hadpsgd.scoring.nist import Options
-from hadpsgd.scoring.tune import Setting, choose
 
 _ROW = re.compile(r"\s*\|\s*(\S+)\s*\|\s*(\d+)\s+(\d+)\s*\|" + r"\s*(\d+)" * 6 + r"\s*\|")
 
@@ -266,15 +265,6 @@ def test_files_come_back_as_they_were_written(tmp_path: Path) -> None:
         formats.write_lines(tmp_path / "stm", segments)
         assert stm.read(tmp_path / "stm") == reference
     assert formats.read_ctm(tmp_path / "ctm") == words
-
-
-def test_choice_among_equals_is_their_middle() -> None:
-    tried = [
-        Setting(lm_weight=w, word_penalty=p) for w in (7.0, 8.0, 9.0, 10.0) for p in (0.0, 1.0)
-    ]
-    errors = [9, 9, 5, 9, 5, 9, 5, 9]
-    counts = [Counts(correct=10, sub=count) for count in errors]
-    assert tried[choose(tried, counts)] == Setting(lm_weight=9.0, word_penalty=0.0)
 
 
 def test_edits_are_small() -> None:

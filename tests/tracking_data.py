@@ -120,7 +120,7 @@ def write_scores(
     folder = Path(config.results) / config.name / "score" / run_key(config, run)
     folder.mkdir(parents=True, exist_ok=True)
     tuned = {"lm_weight": 10.0, "word_penalty": 0.5}
-    (folder / "tuned.json").write_text(json.dumps(tuned | {"tried": [tuned]}))
+    (folder / "tuned.json").write_text(json.dumps(tuned | {"tried": [tuned | {"errors": 20}]}))
     for name, (sub, ins, dele) in (errors or ERRORS[run]).items():
         counts = {"words": WORDS[name], "sub": sub, "ins": ins, "del": dele, "sentences": 100}
         counts |= {"correct": WORDS[name] - sub - dele}

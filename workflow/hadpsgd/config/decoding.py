@@ -177,7 +177,8 @@ class Scoring(Section):
     lm_weights: list[Annotated[float, Field(ge=0.01, le=1000)]] = Field(
         [float(w) for w in range(7, 18)], min_length=1
     )
-    """Language model weights (inverse acoustic scales) tried on the development set."""
+    """Language model weights (inverse acoustic scales) tried on the development set. Of all
+    settings within one standard error of the fewest errors the middle is taken."""
     word_penalties: list[Annotated[float, Field(ge=-1000, le=1000)]] = Field(
         [0.0, 0.5, 1.0], min_length=1
     )
@@ -200,7 +201,7 @@ class Scoring(Section):
     errors, in place of the best path's (Xu, Povey, Mangu, Zhu, 2011; `--decode-mbr true` of Kaldi's
     score.sh). Not with lm.pieces."""
     one_choice: bool = Field(False, json_schema_extra=DECIDES_IF_GIVEN)
-    """One choice for all runs of a row (`training.seeds`): the fewest errors on the development set
+    """One choice for all runs of a row (`training.seeds`), by their errors on the development set
     in all. Each run alone has few words to choose by."""
     nist_tools: bool = True
     """Check our counts with NIST's sclite, or hubscr where there is a GLM, if installed."""

@@ -51,13 +51,14 @@ class Findings:
 
     @property
     def ends(self) -> list[str]:
-        """A sentence for every chosen value beside which only one side was tried."""
+        """A sentence for every value with the fewest errors beside which one side was tried."""
         labels: dict[str, list[str]] = {}
         for result in [*self.results, *self.beside]:
             for end in ends(result.tuned):
                 labels.setdefault(end, []).append(result.name)
         return [
-            f"{', '.join(names)}: the chosen {end} is the last one tried: try more"
+            f"{', '.join(names)}: the fewest errors on dev are at {end}, the last one tried:"
+            " try more"
             for end, names in labels.items()
         ]
 

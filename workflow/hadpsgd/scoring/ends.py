@@ -1,4 +1,5 @@
-"""Chosen weights and penalties that are the last ones tried: better ones may lie beyond."""
+"""Weights and penalties of the fewest errors that are the last ones tried: better ones may lie
+beyond."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ KEYS = {"lm_weight": "scoring.lm_weights", "word_penalty": "scoring.word_penalti
 
 
 def ends(tuned: Mapping[str, Any]) -> list[str]:
-    """Which of the chosen values lie at an end of those tried.
+    """At which end of what was tried all settings with the fewest errors lie.
 
     Args:
         tuned: content of tuned.json; `tried` has a row for all that was tried.
@@ -18,9 +19,12 @@ def ends(tuned: Mapping[str, Any]) -> list[str]:
     Returns:
         `scoring.lm_weights 20`, and others; a key of one value alone has no ends.
     """
+    tried = tuned.get("tried", [])
+    least = min((row["errors"] for row in tried), default=0)
     found = []
     for name, key in KEYS.items():
-        values = {row[name] for row in tuned.get("tried", []) if name in row}
-        if len(values) > 1 and tuned.get(name) in (min(values), max(values)):
-            found.append(f"{key} {tuned[name]:g}")
+        values = {row[name] for row in tried if name in row}
+        best = {row[name] for row in tried if name in row and row["errors"] == least}
+        if len(values) > 1 and best in ({min(values)}, {max(values)}):
+            found.append(f"{key} {best.pop():g}")
     return found

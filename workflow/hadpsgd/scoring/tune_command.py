@@ -88,9 +88,12 @@ def run(args: argparse.Namespace) -> int:
     more = f", neural weight {chosen.neural_weight:g}" if neural else ""
     print(
         f"language model weight {chosen.lm_weight:g}, word penalty {chosen.word_penalty:g}{more}:"
-        f" {counts[best].rate}",
+        f" {counts[best].rate}; fewest errors {min(count.errors for count in counts)}",
         file=sys.stderr,
     )
     for end in ends(tuned):
-        print(f"warning: the chosen {end} is the last one tried: try more", file=sys.stderr)
+        print(
+            f"warning: the fewest errors are at {end}, the last one tried: try more",
+            file=sys.stderr,
+        )
     return 0
