@@ -80,8 +80,8 @@ class Ladder:
         tuned = work / "tuned.json"
         hadpsgd("tune", "--config", self.config, "--decode", last, "--data", self.test_set,
                 "--out", tuned)  # fmt: skip
-        found = json.loads(tuned.read_text())
-        return Score(int(found["errors"]), int(found["words"]))
+        best = min(json.loads(tuned.read_text())["tried"], key=lambda row: row["errors"])
+        return Score(int(best["errors"]), int(best["words"]))
 
 
 class Score(NamedTuple):

@@ -45,6 +45,12 @@ GROUPED = {"strategy": "hadpsgd", "learners": 4, "super_learner": 2}
          {"corpus": {"kind": "builtin", "speeds": [0.9, 1.0]}}),
         ({"corpus": {"kind": "builtin", "speeds": [1.0, 1.0]}}, "a speed is listed twice",
          {"corpus": {"kind": "builtin", "speeds": [1.0, 1.1]}}),
+        ({"scoring": {"lm_weights": [9, 10, 9.0]}}, "lm_weights': 9 is listed twice",
+         {"scoring": {"lm_weights": [9, 10]}}),
+        ({"scoring": {"word_penalties": [0, -0.0]}}, "word_penalties': 0 is listed twice",
+         {"scoring": {"word_penalties": [0, 0.5]}}),
+        ({"lm": {"neural": {"weights": [0.5, 0.5]}}}, "weights': 0.5 is listed twice",
+         {"lm": {"neural": {"weights": [0, 0.5]}}}),
         ({"corpus": {"kind": "builtin", "speeds": [1.0, 0.955]}}, "two decimals at most",
          {"corpus": {"kind": "builtin", "speeds": [1.0, 0.95]}}),
         # YAML's yes would be 1: a third of the utterances left out

@@ -35,6 +35,17 @@ DECIDES_IF_GIVEN: Final[dict[str, Any]] = {"decides": "where it is not its defau
 made before there was such a key is not made again."""
 
 
+def _once(values: list[float]) -> list[float]:
+    twice = [f"{value:g}" for value in values if values.count(value) > 1]
+    if twice:
+        raise ValueError(f"{twice[0]} is listed twice; once is enough")
+    return values
+
+
+EachOnce = AfterValidator(_once)
+"""Of a list whose values are tried, each once: of two alike the middle would lie elsewhere."""
+
+
 class Section(BaseModel):
     """A section: unknown keys are refused, values are frozen, docstrings document the keys.
 

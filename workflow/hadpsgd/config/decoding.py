@@ -7,7 +7,14 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from hadpsgd.config.base import DECIDES_IF_GIVEN, DECIDES_NOTHING, PathText, Section, off_default
+from hadpsgd.config.base import (
+    DECIDES_IF_GIVEN,
+    DECIDES_NOTHING,
+    EachOnce,
+    PathText,
+    Section,
+    off_default,
+)
 from hadpsgd.config.limits import Limits
 from hadpsgd.config.neural_lm import NeuralLm
 
@@ -174,15 +181,15 @@ class Decoding(Section):
 class Scoring(Section):
     """Choice of scale and penalty on the development set, then word error rates."""
 
-    lm_weights: list[Annotated[float, Field(ge=0.01, le=1000)]] = Field(
+    lm_weights: Annotated[list[Annotated[float, Field(ge=0.01, le=1000)]], EachOnce] = Field(
         [float(w) for w in range(7, 18)], min_length=1
     )
     """Language model weights (inverse acoustic scales) tried on the development set. Of all
-    settings within one standard error of the fewest errors the middle is taken."""
-    word_penalties: list[Annotated[float, Field(ge=-1000, le=1000)]] = Field(
+    settings within half a standard error of the fewest errors the middle is taken."""
+    word_penalties: Annotated[list[Annotated[float, Field(ge=-1000, le=1000)]], EachOnce] = Field(
         [0.0, 0.5, 1.0], min_length=1
     )
-    """Word insertion penalties (nats a word) tried on the development set."""
+    """Word insertion penalties (nats a word) tried on the development set; the middle, likewise."""
     dropped_words: list[str] = Field(
         ["!SIL", "<SIL>", "<UNK>", "[NOISE]", "[LAUGHTER]", "[VOCALIZED-NOISE]"]
     )

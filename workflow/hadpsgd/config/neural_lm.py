@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from hadpsgd.config.base import DECIDES_NOTHING, Section
+from hadpsgd.config.base import DECIDES_NOTHING, EachOnce, Section
 
 
 class NeuralLm(Section):
@@ -43,7 +43,9 @@ class NeuralLm(Section):
     nbest: int = Field(100, ge=2, le=100_000)
     """Word sequences of an utterance that are scored: so many best ones under the least, the middle
     and the greatest of `scoring.lm_weights`."""
-    weights: list[Annotated[float, Field(ge=0, le=1)]] = Field([0.0, 0.5, 0.75, 0.9], min_length=1)
+    weights: Annotated[list[Annotated[float, Field(ge=0, le=1)]], EachOnce] = Field(
+        [0.0, 0.5, 0.75, 0.9], min_length=1
+    )
     """Weights of the neural model tried on the development set, beside `scoring.lm_weights` and
     `scoring.word_penalties`: shares in words' probabilities, the rest is the n-gram's. 0: the
     n-gram alone."""

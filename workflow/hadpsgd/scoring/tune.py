@@ -6,9 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
 from hadpsgd.config.decoding import Scoring
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.decoding.lattice import Scaling
@@ -18,9 +15,6 @@ from hadpsgd.scoring.hypotheses import Words, texts
 from hadpsgd.scoring.nist import align_texts
 from hadpsgd.scoring.reference import TextFilter
 from hadpsgd.scoring.rescoring import Rescoring
-
-CHOSEN = ("lm_weight", "word_penalty", "neural_weight")
-"""What a setting is chosen by."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,25 +95,3 @@ def tune(
         lost = count(utterance, "")
         totals = [total + lost for total in totals]
     return totals
-
-
-def choose(settings: Sequence[Setting], counts: Sequence[Counts]) -> int:
-    """The middle of the settings that are within one standard error of the fewest errors.
-
-    What has the fewest errors on a small set is often at the rim of many that are as good. The
-    standard error is the square root of the fewest errors, as of a Poisson variable; the middle is
-    the setting nearest to the mean of their places among the values that are tried, of equals the
-    one with fewer errors. On speakers that were left out of the choice it makes fewer errors
-    (docs/benchmarks/small-data.md); the threshold is that of Breiman's 1-SE rule (CART, 1984).
-    """
-    places = np.stack([_places([getattr(s, name) for s in settings]) for name in CHOSEN], axis=1)
-    errors = np.array([count.errors for count in counts])
-    near = np.flatnonzero(errors <= errors.min() + np.sqrt(errors.min()))
-    far = np.square(places[near] - places[near].mean(axis=0)).sum(axis=1)
-    return int(near[np.lexsort((errors[near], far.round(9)))[0]])
-
-
-def _places(values: Sequence[float]) -> npt.NDArray[np.float64]:
-    """Of each value its number among all different ones by size, as a share of them (n)."""
-    different, numbers = np.unique(values, return_inverse=True)
-    return numbers / len(different)

@@ -14,10 +14,11 @@ from hadpsgd.decoding.list_settings import ListSettings
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 from hadpsgd.scoring.align import Counts
+from hadpsgd.scoring.choice import choose
 from hadpsgd.scoring.ends import ends
 from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.hypotheses import Words
-from hadpsgd.scoring.tune import choose, settings_of, tune
+from hadpsgd.scoring.tune import settings_of, tune
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

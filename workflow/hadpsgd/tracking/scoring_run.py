@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hadpsgd.config import Config, fingerprint
 from hadpsgd.config.decoding import OF_ENSEMBLES
+from hadpsgd.scoring.choice import CHOSEN, RULE
 from hadpsgd.tracking import datasets, training_run
 from hadpsgd.tracking.events import (
     Artifact,
@@ -32,7 +33,6 @@ COUNTS = "errors."
 """Prefix of the tags with words, substitutions, insertions and deletions of a set."""
 _SECTIONS = ("lm", "graph", "decoding", "scoring")
 _FILES = ("wer.json", "hyp.txt", "ctm", "stm", "alignments.txt")
-_CHOSEN = ("lm_weight", "word_penalty", "neural_weight")
 
 
 def key(training_key: str, result: RunResult) -> str:
@@ -87,7 +87,7 @@ def word_errors(config: Config, result: Result, time_ms: int) -> Iterator[Event]
     ]
     yield Metrics(points=points, replace=True)
     counts = {COUNTS + name: json.dumps(_counts(score)) for name, score in result.scores.items()}
-    scoring = fingerprint([config.scoring])
+    scoring = fingerprint([config.scoring, RULE])
     dev_set = {DEV_SET_TAG: f"{datasets.digest(config, 'dev')}-{scoring}"}
     yield Tags(values=counts | (dev_set if "dev" in result.scores else {}))
     yield from datasets.tested_on(config, [name for name in result.scores if name != "dev"])
@@ -138,7 +138,7 @@ def _row_of(run: str, rows: Row) -> str | None:
 
 def chosen(result: Result) -> dict[str, float]:
     """The scale and the penalty that dev chose."""
-    return {name: result.tuned[name] for name in _CHOSEN if name in result.tuned}
+    return {name: result.tuned[name] for name in CHOSEN if name in result.tuned}
 
 
 def _counts(score: Score) -> dict[str, int]:
