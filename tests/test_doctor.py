@@ -19,6 +19,7 @@ from slurm_cluster import Slurm
 
 from hadpsgd.cli import main
 from hadpsgd.config.load import check
+from hadpsgd.corpus.lang import needed
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.setup import cluster, machine, places
 from hadpsgd.setup.need import bytes_needed, hours_known
@@ -278,3 +279,31 @@ def test_a_real_cluster(slurm: Slurm, tmp_path: Path) -> None:
     lines = {line[6:].partition(":")[0]: line for line in told.splitlines() if "  " in line}
     assert lines["partition"].startswith("ok    partition: main is up, 3 hosts")
     assert "is seen from" in told, told
+
+
+def test_folders_of_kaldi_alignments_are_looked_into(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lang, ali = tmp_path / "lang", tmp_path / "ali_train"
+    for folder, names in ((lang, needed.FILES), (ali, ("ali.1.gz", "final.mdl", "tree"))):
+        for name in names:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).touch()
+
+    def failed(**changes: object) -> dict[str, str]:
+        alignment = {"kind": "kaldi", "ali_dir": str(ali), "lang_dir": str(lang)} | changes
+        _, found = doctor(capsys, "--config", str(write(tmp_path, alignment=alignment)))
+        return {what: line for what, line in found.items() if line.startswith("fail")}
+
+    assert failed() == {}
+    of_sets = str(tmp_path / "ali_{set}")
+    assert failed(ali_dir=of_sets, align_dev=True) == {}
+    found = failed(ali_dir=of_sets)["alignment.ali_dir"]
+    assert f"{tmp_path}/ali_dev: no file ali.1.gz. Name the folder that steps/align" in found
+    assert failed(ali_dir=[str(ali), "gone"]).keys() == {"alignment.ali_dir[1]"}
+    assert failed(lang_dir="gone").keys() == {"alignment.lang_dir"}
+    (lang / "phones.txt").unlink()
+    (ali / "tree").unlink()
+    found = failed()
+    assert "lang: no file phones.txt. Name the lang folder" in found["alignment.lang_dir"]
+    assert "ali_train: no file tree. " in found["alignment.ali_dir"]

@@ -9,10 +9,12 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from hadpsgd.config import Config
+from hadpsgd.config.alignment import KaldiAlignment
 from hadpsgd.config.base import expand
 from hadpsgd.config.corpus import Kaldi
 from hadpsgd.corpus import audio
 from hadpsgd.corpus.datadir import locate
+from hadpsgd.corpus.lang import needed
 from hadpsgd.corpus.stm import matches
 from hadpsgd.corpus.tables import read_table
 from hadpsgd.errors import UserError
@@ -43,6 +45,8 @@ def check(config: Config) -> Iterator[Finding]:
                 except OSError as error:
                     fault = _fault(key, f"{error.filename or part.data}: {error.strerror}", "")
                 faults += [fault] if fault else []
+    if isinstance(config.alignment, KaldiAlignment):
+        faults += [fault for fault in _of_alignment(config.alignment) if fault.what not in lacking]
     yield from faults
     if paths and not faults:
         yield Finding(level="ok", what="inputs", found=f"{len(paths)} paths of the config exist")
@@ -118,6 +122,24 @@ def _of_set(key: str, folder: Path, patterns: Sequence[str], sample_rate: int) -
             what = f"{table}: {name}: sample rate {rate} Hz instead of {sample_rate}"
             return _fault(key, what, f"Resample it or set features.sample_rate: {rate}")
     return None
+
+
+def _of_alignment(alignment: KaldiAlignment) -> Iterator[Finding]:
+    """The first file that the lang folder lacks, and each folder of alignments; folders that the
+    config names in full are known to be there."""
+    lang = Path(alignment.lang_dir)
+    lacks = [name for name in needed.FILES if not is_file(lang / name)]
+    if lacks:
+        fix = "Name the lang folder that the alignments were made with"
+        yield _fault("alignment.lang_dir", f"{lang}: no file {lacks[0]}", fix)
+    sets = ("train",) if alignment.align_dev else ("train", "dev")
+    for folder in dict.fromkeys(Path(each) for name in sets for each in alignment.folders(name)):
+        lacks = [name for name in ("final.mdl", "tree") if not is_file(folder / name)]
+        if not any(folder.glob("ali.*.gz")):
+            lacks = ["ali.1.gz", *lacks]
+        if lacks and (folder.is_dir() or str(folder) not in alignment.ali_dir):
+            fix = "Name the folder that steps/align_*.sh wrote"
+            yield _fault("alignment.ali_dir", f"{folder}: no file {lacks[0]}", fix)
 
 
 def _rate(place: str) -> int | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import kaldifst
 
 from hadpsgd.config.lang import Lang
-from hadpsgd.corpus.lang import topology
+from hadpsgd.corpus.lang import needed, topology
 from hadpsgd.corpus.lang.dictionary import Dictionary, Groups
 from hadpsgd.corpus.lang.lexicon_fst import (
     Entry,
@@ -199,16 +199,6 @@ class _Lists:
         self._write("wdisambig_words.int", f"{word}\n")
 
 
-_NEEDED = (
-    "phones.txt",
-    "words.txt",
-    "topo",
-    "L.fst",
-    "L_disambig.fst",
-    "phones/disambig.int",
-    "phones/silence.csl",
-    "phones/optional_silence.int",
-)
 _OPTIONAL = ("oov.txt", "oov.int")
 
 
@@ -218,7 +208,7 @@ def copy_lang(*, source: Path, out: Path) -> None:
     Raises:
         UserError: a file is missing, or topology and lexicon do not fit phones.txt.
     """
-    for name in _NEEDED:
+    for name in needed.FILES:
         if not (source / name).is_file():
             raise UserError(
                 "no such file",
@@ -237,7 +227,7 @@ def copy_lang(*, source: Path, out: Path) -> None:
         )
     _check_lexicon(source, known)
     with atomic_folder(out) as folder:
-        for name in (*_NEEDED, *_OPTIONAL):
+        for name in (*needed.FILES, *_OPTIONAL):
             if (source / name).is_file():
                 (folder / name).parent.mkdir(exist_ok=True)
                 shutil.copyfile(source / name, folder / name)
