@@ -123,7 +123,7 @@ def test_few_words_that_train_lacks_are_named(
     told = capsys.readouterr().out
     assert "test: 12 of 312 words (3.8 %) have no pronunciation and cannot" in told
     assert ": wk, wa, wb, wc, wd, we, wf, wg, wh, wi, ...; more text" in told
-    assert "dev: only 99 words to choose scale and penalty by: give it more, 100 at least" in told
+    assert "dev: only 99 words to choose weight and penalty by: give it more, 100 at least" in told
     _, section, _ = corpus(tmp_path)
     assert section.max_oov.of("test") == 0.05
     write_lines(path, path.read_text().replace("off off", "off off off", 1).splitlines())

@@ -57,7 +57,7 @@ def test_one_row_a_run_one_column_a_set(config: Config) -> None:
     assert cells[0][:7] == ["run", "strategy", "learners", "training", "dev", "swb", "ch"]
     assert [row[0] for row in cells[2:]] == list(RUNS)
     assert cells[2][4:7] == ["5.00 % (45/900)", "6.00 % (60/1000)", "18.75 % (150/800)"]
-    assert cells[2][7:] == ["0.1", "0.5", "0123abcd"] and cells[3][-1] == rows.NOT_UPLOADED
+    assert cells[2][7:] == ["10", "0.5", "0123abcd"] and cells[3][-1] == rows.NOT_UPLOADED
     assert len({len(line) for line in lines}) == 1  # lined up
 
 

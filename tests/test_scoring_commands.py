@@ -48,7 +48,9 @@ def decoded(tmp_path: Path) -> tuple[Path, Path]:
     return folder, data
 
 
-def test_tune_and_score_commands(decoded: tuple[Path, Path], tmp_path: Path) -> None:
+def test_tune_and_score_commands(
+    decoded: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder, data = decoded
     config = tmp_path / "config.yaml"
     config.write_text("name: t\ncorpus: {kind: an4}\n")
@@ -56,6 +58,7 @@ def test_tune_and_score_commands(decoded: tuple[Path, Path], tmp_path: Path) -> 
     assert main(["tune", *common, "--out", str(tmp_path / "tuned.json")]) == 0
     tuned = json.loads((tmp_path / "tuned.json").read_text())
     assert (tuned["errors"], tuned["words"]) == (4, 4)
+    assert "100.00 % of 4 words, the middle of 33 of 33 settings with 4" in capsys.readouterr().err
     assert len(tuned["tried"]) == 33
     out = tmp_path / "score"
     arguments = ["score", *common, "--tuned", str(tmp_path / "tuned.json"), "--out", str(out)]

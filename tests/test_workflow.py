@@ -183,6 +183,17 @@ def test_lint_finds_nothing() -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+def test_a_section_that_stands_twice_stops_the_workflow(tmp_path: Path) -> None:
+    """Snakemake's own reader takes the last one, with the defaults of all that the first had."""
+    file = tmp_path / "twice.yaml"
+    whole = (ROOT / "config/tiny.yaml").read_text()
+    file.write_text(whole + "training:\n  average_last: 2\n")
+    ran = snakemake("-n", "--configfile", str(file))
+    assert ran.returncode != 0
+    line = whole.count("\n") + 1
+    assert f"{file}:{line}: not YAML: the key 'training' stands here a second" in ran.stderr
+
+
 def test_a_wrong_config_stops_the_workflow_with_the_keys_name() -> None:
     ran = snakemake("-n", "--configfile", "config/demo.yaml", "--config", "sead=3")
     assert ran.returncode != 0

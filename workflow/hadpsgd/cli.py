@@ -113,7 +113,7 @@ STAGES: dict[str, tuple[str, str]] = {
     ),
     "tune": (
         "hadpsgd.scoring.tune_command",
-        "choose scale, word penalty and weight of the neural language model on the dev set",
+        "choose weight of the language model, word penalty and weight of the neural one on dev",
     ),
     "score": ("hadpsgd.scoring.command", "word error rate of a set, as NIST's sclite counts"),
     "score-ctm": ("hadpsgd.scoring.ctm_command", "the same of a CTM file against an STM file"),

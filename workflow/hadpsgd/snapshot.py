@@ -16,6 +16,7 @@ from typing import Any
 
 from hadpsgd.config import Config, check, load
 from hadpsgd.config.command import resolved
+from hadpsgd.config.load import content_of
 from hadpsgd.files import write_text
 from hadpsgd.origins import Origin, note, of_workflow
 
@@ -85,6 +86,9 @@ def snapshot(workflow: Any, config: dict[str, Any]) -> Snapshot:
     modules = _modules(workflow)
     variable = "_".join([VARIABLE, *modules])
     handed = "" if workflow.is_main_process else os.environ.get(variable, "")
+    if not handed and not modules:  # Snakemake takes the last of two equal keys, unsaid
+        for path in dict.fromkeys(map(str, workflow.configfiles)):
+            content_of(Path(path))
     checked = load(handed) if handed else check(config, "config")
     return Snapshot(
         config=checked,

@@ -44,7 +44,7 @@ class Builtin(AnyCorpus):
     train_minutes: float = Field(30.0, gt=0)
     """Minutes of training speech."""
     dev_minutes: float = Field(3.0, gt=0)
-    """Minutes of development speech (matched; acoustic scale and penalty are chosen on it)."""
+    """Minutes of development speech (matched; weights and penalty are chosen on it)."""
     test_minutes: float = Field(4.0, gt=0)
     """Minutes of each test set, `swb` (matched) and `ch` (unseen voices, noisier)."""
     speakers: int = Field(48, ge=8)

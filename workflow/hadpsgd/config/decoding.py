@@ -179,7 +179,7 @@ class Decoding(Section):
 
 
 class Scoring(Section):
-    """Choice of scale and penalty on the development set, then word error rates."""
+    """Choice of weight and penalty on the development set, then word error rates."""
 
     lm_weights: Annotated[list[Annotated[float, Field(ge=0.01, le=1000)]], EachOnce] = Field(
         [float(w) for w in range(7, 18)], min_length=1

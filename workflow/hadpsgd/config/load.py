@@ -26,7 +26,15 @@ def load(path: Path | str) -> Config:
     Raises:
         UserError: the file cannot be read, is not YAML, has an unknown key or a wrong value.
     """
-    path = Path(path)
+    return check(content_of(Path(path)), path)
+
+
+def content_of(path: Path) -> dict[str, Any]:
+    """What a config file says, unchecked.
+
+    Raises:
+        UserError: the file cannot be read, is not YAML, or has a key twice.
+    """
     try:
         content = parsed(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
@@ -41,7 +49,7 @@ def load(path: Path | str) -> Config:
         raise UserError(f"not YAML: {getattr(error, 'problem', error)}", where=where) from None
     if not isinstance(content, dict):
         raise UserError("a config is a mapping of keys to values", where=path)
-    return check(content, path)
+    return content
 
 
 def check(content: dict[str, Any], where: object) -> Config:

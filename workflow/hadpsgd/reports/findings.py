@@ -57,8 +57,7 @@ class Findings:
             for end in ends(result.tuned):
                 labels.setdefault(end, []).append(result.name)
         return [
-            f"{', '.join(names)}: the fewest errors on dev are at {end}, the last one tried:"
-            " try more"
+            f"{', '.join(names)}: the fewest errors on dev are at {end}"
             for end, names in labels.items()
         ]
 

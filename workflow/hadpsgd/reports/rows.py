@@ -14,7 +14,7 @@ from hadpsgd.config.training import Run
 from hadpsgd.reports.seconds import spent
 from hadpsgd.scoring.seeds import mean_over_seeds
 from hadpsgd.tracking.beside import Beside
-from hadpsgd.tracking.results import Result, RunResult, Score, State
+from hadpsgd.tracking.results import RunResult, Score, State
 from hadpsgd.tracking.sync import Tracked
 
 MISSING = "-"
@@ -32,8 +32,8 @@ class ResultRow:
     state: State
     why: str
     scores: dict[str, Score]
-    scale: str
-    """Acoustic scale that dev chose."""
+    lm_weight: str
+    """Language model weight that dev chose."""
     penalty: str
     """Word insertion penalty that dev chose."""
     mlflow: str
@@ -113,7 +113,7 @@ def of_results(results: Sequence[RunResult], tracked: Sequence[Tracked]) -> list
             state=result.state,
             why=result.why,
             scores=result.scores,
-            scale=_acoustic_scale(result),
+            lm_weight=number(result.tuned.get("lm_weight")),
             penalty=number(result.tuned.get("word_penalty")),
             neural=number(result.tuned.get("neural_weight")),
             mlflow=ids.get(result.run.id) or NOT_UPLOADED,
@@ -133,7 +133,7 @@ def of_beside(results: Sequence[Beside], tracked: Sequence[Tracked]) -> list[Res
             state=result.state,
             why=result.why,
             scores=result.scores,
-            scale=_acoustic_scale(result),
+            lm_weight=number(result.tuned.get("lm_weight")),
             penalty=number(result.tuned.get("word_penalty")),
             neural=number(result.tuned.get("neural_weight")),
             mlflow=ids.get(result.name) or NOT_UPLOADED,
@@ -176,7 +176,7 @@ def _mean(name: str, members: Sequence[ResultRow]) -> ResultRow:
         state=first.state,
         why="",
         scores={},
-        scale=_common([row.scale for row in members]),
+        lm_weight=_common([row.lm_weight for row in members]),
         penalty=_common([row.penalty for row in members]),
         neural=_common([row.neural for row in members]),
         mlflow=f"{sum(row.mlflow != NOT_UPLOADED for row in members)} runs",
@@ -190,12 +190,6 @@ def _mean(name: str, members: Sequence[ResultRow]) -> ResultRow:
 def _common(values: Sequence[str]) -> str:
     """All that they have, each once."""
     return ", ".join(dict.fromkeys(value for value in values if value != MISSING)) or MISSING
-
-
-def _acoustic_scale(result: Result) -> str:
-    """The scale of acoustic scores that dev chose: the inverse of the LM weight."""
-    weight = result.tuned.get("lm_weight")
-    return number(1 / weight) if isinstance(weight, int | float) and weight else MISSING
 
 
 def mean(values: Sequence[float], form: str) -> str:

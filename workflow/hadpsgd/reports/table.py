@@ -43,7 +43,7 @@ def error_rates(config: Config, rows: Sequence[ResultRow]) -> Table:
     Where a set has no score, the cell says how far the run got.
     """
     names = sets(config)
-    chosen = ["acoustic scale", "penalty", *(["neural LM"] if config.lm.neural else [])]
+    chosen = ["LM weight", "penalty", *(["neural LM"] if config.lm.neural else [])]
     headings = ["run", "strategy", "learners", "training", *names, *chosen, "MLflow run"]
     lines = [
         [
@@ -52,7 +52,7 @@ def error_rates(config: Config, rows: Sequence[ResultRow]) -> Table:
             row.learners,
             row.training,
             *(cell(row, name) for name in names),
-            row.scale,
+            row.lm_weight,
             row.penalty,
             *([row.neural] if config.lm.neural else []),
             row.mlflow,
@@ -92,6 +92,13 @@ def cell(row: ResultRow, name: str) -> str:
 def rate(score: Score) -> str:
     """`6.00 % (60/1000)`."""
     return f"{score.wer:.2f} % ({score.errors}/{score.words})"
+
+
+def _how(config: Config) -> str:
+    """What else is to be known of the choice, and of the words that are counted."""
+    common = ", once for all seeds of a row" if config.scoring.one_choice else ""
+    risk = "; words are those of minimum Bayes risk" if config.scoring.minimum_bayes_risk else ""
+    return common + risk
 
 
 def explanations(rows: Sequence[ResultRow]) -> str:
@@ -152,7 +159,7 @@ def page(
     said = explanations(rows) + more
     text = f"""# {config.name}: word error rates
 
-Acoustic scale and insertion penalty are chosen on `dev` alone.\
+Language model weight and insertion penalty are chosen on `dev` alone{_how(config)}.\
 {synthetic if config.corpus.kind == "builtin" else ""}
 
 {error_rates(config, rows).markdown()}{said and chr(10) + said}{_virtual(rows)}\

@@ -33,10 +33,16 @@ def choose(settings: Sequence[Setting], counts: Sequence[Counts]) -> int:
     values = np.array([[getattr(setting, name) for name in CHOSEN] for setting in settings])
     places = np.stack([_places(column) for column in values.T], axis=1)
     errors = np.array([count.errors for count in counts])
-    near = np.flatnonzero(errors <= errors.min() + SHARE * np.sqrt(errors.min()))
+    near = alike(counts)
     far = np.square(places[near] - places[near].mean(axis=0)).sum(axis=1)
     order = np.lexsort((*values[near].T[::-1], errors[near], far.round(9)))
     return int(near[order[0]])
+
+
+def alike(counts: Sequence[Counts]) -> npt.NDArray[np.int64]:
+    """Of the settings those whose errors differ from the fewest by chance, by number."""
+    errors = np.array([count.errors for count in counts])
+    return np.flatnonzero(errors <= errors.min() + SHARE * np.sqrt(errors.min()))
 
 
 def _places(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

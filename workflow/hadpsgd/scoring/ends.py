@@ -1,13 +1,16 @@
-"""Weights and penalties of the fewest errors that are the last ones tried: better ones may lie
-beyond."""
+"""Where the fewest errors are at the end of what is tried: better values may lie beyond."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 KEYS = {"lm_weight": "scoring.lm_weights", "word_penalty": "scoring.word_penalties"}
 """The config's key of what is tried, by its name in tuned.json."""
+_ENDS: Mapping[Callable[[set[float]], float], str] = {
+    min: "the smallest one tried: try smaller ones",
+    max: "the largest one tried: try larger ones",
+}
 
 
 def ends(tuned: Mapping[str, Any]) -> list[str]:
@@ -17,7 +20,8 @@ def ends(tuned: Mapping[str, Any]) -> list[str]:
         tuned: content of tuned.json; `tried` has a row for all that was tried.
 
     Returns:
-        `scoring.lm_weights 20`, and others; a key of one value alone has no ends.
+        `scoring.lm_weights 20, the largest one tried: try larger ones`, and others; a key of one
+        value alone has no ends.
     """
     tried = tuned.get("tried", [])
     least = min((row["errors"] for row in tried), default=0)
@@ -25,6 +29,7 @@ def ends(tuned: Mapping[str, Any]) -> list[str]:
     for name, key in KEYS.items():
         values = {row[name] for row in tried if name in row}
         best = {row[name] for row in tried if name in row and row["errors"] == least}
-        if len(values) > 1 and best in ({min(values)}, {max(values)}):
-            found.append(f"{key} {best.pop():g}")
+        for end, more in _ENDS.items():
+            if len(values) > 1 and best == {end(values)}:
+                found.append(f"{key} {end(values):g}, {more}")
     return found

@@ -14,7 +14,7 @@ from hadpsgd.decoding.list_settings import ListSettings
 from hadpsgd.errors import UserError
 from hadpsgd.files import write_text
 from hadpsgd.scoring.align import Counts
-from hadpsgd.scoring.choice import choose
+from hadpsgd.scoring.choice import alike, choose
 from hadpsgd.scoring.ends import ends
 from hadpsgd.scoring.filters import Filters
 from hadpsgd.scoring.hypotheses import Words
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     if not any(count.words for count in counts):
         what = "references without any word, so that no setting is better than another"
         raise UserError(what, where=args.data, fix="Correct its text or stm")
-    best = choose(tried, counts)
+    near, best = alike(counts), choose(tried, counts)
     table = [
         {
             "lm_weight": setting.lm_weight,
@@ -86,15 +86,14 @@ def run(args: argparse.Namespace) -> int:
         how["lists"] = ListSettings.of(whole, neural).as_json()
     tuned = {**table[best], **how, "tried": table}
     write_text(args.out, json.dumps(tuned, indent=2) + "\n")
+    of_all = f" in {len(args.decode)} runs of the row" if len(args.decode) > 1 else ""
     more = f", neural weight {chosen.neural_weight:g}" if neural else ""
     print(
         f"language model weight {chosen.lm_weight:g}, word penalty {chosen.word_penalty:g}{more}:"
-        f" {counts[best].rate}; fewest errors {min(count.errors for count in counts)}",
+        f" {counts[best].rate}{of_all}, the middle of {len(near)} of {len(tried)} settings"
+        f" with {max(counts[i].errors for i in near)} errors or fewer",
         file=sys.stderr,
     )
     for end in ends(tuned):
-        print(
-            f"warning: the fewest errors are at {end}, the last one tried: try more",
-            file=sys.stderr,
-        )
+        print(f"warning: the fewest errors are at {end}", file=sys.stderr)
     return 0

@@ -12,9 +12,10 @@ from hadpsgd.config import Config
 from hadpsgd.config.alignment import KaldiAlignment
 from hadpsgd.config.base import expand
 from hadpsgd.config.corpus import Kaldi
-from hadpsgd.corpus import audio
+from hadpsgd.corpus import audio, overlap
 from hadpsgd.corpus.datadir import locate
 from hadpsgd.corpus.lang import needed
+from hadpsgd.corpus.parts import EVERY
 from hadpsgd.corpus.stm import matches
 from hadpsgd.corpus.tables import read_table
 from hadpsgd.errors import UserError
@@ -48,6 +49,10 @@ def check(config: Config) -> Iterator[Finding]:
     if isinstance(config.alignment, KaldiAlignment):
         faults += [fault for fault in _of_alignment(config.alignment) if fault.what not in lacking]
     yield from faults
+    if isinstance(config.corpus, Kaldi) and not faults:
+        for what in _overlaps(config.corpus):
+            fix = "Move them to one set, if they are the same"
+            yield Finding(level="warn", what="sets", found=what, fix=fix)
     if paths and not faults:
         yield Finding(level="ok", what="inputs", found=f"{len(paths)} paths of the config exist")
 
@@ -122,6 +127,21 @@ def _of_set(key: str, folder: Path, patterns: Sequence[str], sample_rate: int) -
             what = f"{table}: {name}: sample rate {rate} Hz instead of {sample_rate}"
             return _fault(key, what, f"Resample it or set features.sample_rate: {rate}")
     return None
+
+
+def _overlaps(corpus: Kaldi) -> list[str]:
+    """What whole data directories have in common with that of train; parts of directories are
+    told apart where they are read."""
+    parts = {name: part for name, part in corpus.sets.items() if tuple(part.recordings) == EVERY}
+    if "train" not in parts:
+        return []
+    tables = {
+        name: read_table(plain_or_gzipped(Path(part.data) / "utt2spk"), _ignore)
+        for name, part in parts.items()
+    }
+    found = list(overlap.of_utterances(tables))
+    speakers = {name: table.values() for name, table in tables.items()}
+    return found or list(overlap.of_speakers(speakers))
 
 
 def _of_alignment(alignment: KaldiAlignment) -> Iterator[Finding]:

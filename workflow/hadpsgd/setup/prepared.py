@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hadpsgd.corpus import overlap
 from hadpsgd.corpus.case import Case, Kind, better_case
 from hadpsgd.corpus.dictdir import Lexicon, read_lexicon, write_dict
 from hadpsgd.corpus.lang.dictionary import lexicon_file
@@ -195,11 +196,13 @@ def told(corpus: Corpus, dictionary: Dictionary) -> Iterator[str]:
     if speakers < FEW_SPEAKERS and corpus.by_speaker:
         few = "one speaker alone" if speakers == 1 else f"{speakers} speakers alone"
         yield f"train: {few}; who speaks otherwise will hardly be recognised"
-    if not corpus.by_speaker:
+    if corpus.by_speaker:
+        yield from overlap.of_speakers({n: each.speakers for n, each in corpus.sets.items()})
+    else:
         yield "too few speakers to split by: dev and test have speakers of train"
     if (said := corpus.sets["dev"].words.total()) < FEW_DEV_WORDS:
         yield (
-            f"dev: only {counted(said, 'word')} to choose scale and penalty by: give it more, "
+            f"dev: only {counted(said, 'word')} to choose weight and penalty by: give it more, "
             f"{FEW_DEV_WORDS} at least"
         )
     for name, words in dictionary.unknown_words.items():

@@ -65,7 +65,7 @@ def _corpus(corpus: Corpus, dictionary: Dictionary, size: Size) -> Iterator[str]
     yield "corpus:"
     yield "  kind: kaldi"
     yield f"  train: {_text(train.data)}  # {_size(train.seconds)}, speakers: {len(train.speakers)}"
-    yield f"  dev: {_text(dev.data)}  # scale and penalty are chosen on it; {_size(dev.seconds)}"
+    yield f"  dev: {_text(dev.data)}  # weight and penalty are chosen on it; {_size(dev.seconds)}"
     yield "  tests:"
     for name, speech in corpus.sets.items():
         if name not in ("train", "dev"):

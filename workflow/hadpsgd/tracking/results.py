@@ -194,7 +194,7 @@ def _outdated(base: Path, key: str, name: str, models: Sequence[Path]) -> bool:
     score, decode = base / "score" / key, base / "decode" / key
     made_from = [
         *models,
-        decode / "dev",  # the scale and penalty are chosen on it
+        decode / "dev",  # the weight and penalty are chosen on it
         decode / name,
         base / "lists" / key / f"{name}.jsonl.gz",
         score / "tuned.json",

@@ -157,3 +157,9 @@ def _report(
         f" neural one {found[least]:.2f}",
         file=sys.stderr,
     )
+    if least == 0.0:
+        print(
+            "warning: the n-gram alone fits the development text best: leave out lm.neural, or give"
+            " it more text, or more lm.neural.epochs where the text is short",
+            file=sys.stderr,
+        )
