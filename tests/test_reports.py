@@ -80,6 +80,17 @@ def test_the_neural_models_share_is_shown_where_there_is_one(config: Config) -> 
         assert (" 0.75 |" in row, "<td>0.75</td>" in page) == (there, there), row
 
 
+def test_the_choice_is_told_with_the_numbers(config: Config) -> None:
+    file = Path(config.results) / "demo/wer.md"
+    update: dict[str, bool] = {"one_choice": True, "minimum_bayes_risk": True}
+    both = config.model_copy(update={"scoring": config.scoring.model_copy(update=update)})
+    more = ", once for all seeds of a row; words are those of minimum Bayes risk."
+    for made, end in ((config, "."), (both, more)):
+        write(Findings.of(made), file)
+        assert f"chosen on `dev` alone{end}" in file.read_text()
+        assert f"<code>dev</code> alone{end}" in (file.parent / "report.html").read_text()
+
+
 def test_counts_are_those_of_the_scorer(config: Config) -> None:
     lines = table.counts(config, rows.of_results(read_results(config), [])).rows
     assert len(lines) == 9

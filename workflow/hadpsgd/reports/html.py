@@ -51,6 +51,7 @@ def page(
     return render(
         _TEMPLATE,
         name=config.name,
+        how_chosen=table.how_chosen(config),
         synthetic=config.corpus.kind == "builtin",
         neural=config.lm.neural is not None,
         virtual=table.VIRTUAL if any(row.simulated for row in found.rows) else "",

@@ -94,8 +94,8 @@ def rate(score: Score) -> str:
     return f"{score.wer:.2f} % ({score.errors}/{score.words})"
 
 
-def _how(config: Config) -> str:
-    """What else is to be known of the choice, and of the words that are counted."""
+def how_chosen(config: Config) -> str:
+    """What else is to be known of the choice on dev, and of the words that are counted."""
     common = ", once for all seeds of a row" if config.scoring.one_choice else ""
     risk = "; words are those of minimum Bayes risk" if config.scoring.minimum_bayes_risk else ""
     return common + risk
@@ -159,7 +159,7 @@ def page(
     said = explanations(rows) + more
     text = f"""# {config.name}: word error rates
 
-Language model weight and insertion penalty are chosen on `dev` alone{_how(config)}.\
+Language model weight and insertion penalty are chosen on `dev` alone{how_chosen(config)}.\
 {synthetic if config.corpus.kind == "builtin" else ""}
 
 {error_rates(config, rows).markdown()}{said and chr(10) + said}{_virtual(rows)}\
