@@ -106,7 +106,7 @@ def test_it_is_a_row_of_every_table(tmp_path: Path) -> None:
     row, minus, *_ = (cells(line) for line in lines if line.startswith(f"| {ROW} "))
     assert row[:7] == [ROW, "-", "-", "-", "7.78 % (70/900)", "9.50 % (95/1000)",
                        "25.00 % (200/800)"]  # fmt: skip
-    assert row[7:] == ["0.08333", "0.5", "not uploaded"]
+    assert row[7:] == ["12", "0.5", "not uploaded"]
     assert minus[1].startswith("+3.50 (")  # less the first run's 6.00
     page = (tmp_path / "demo/report.html").read_text()
     assert (

@@ -37,7 +37,8 @@ class Rescored:
     def config(self, weights: list[float], *, risk: bool = False) -> Path:
         content = yaml.safe_load(self.small.config.read_text())
         content["lm"] = {"neural": {**TINY, "weights": weights}}
-        content["scoring"] |= {"lm_weights": [10], "minimum_bayes_risk": risk}
+        content["scoring"] |= {"lm_weights": [10], "word_penalties": [0.0]}
+        content["scoring"]["minimum_bayes_risk"] = risk
         file = self.out / f"weights-{'-'.join(map(str, weights))}-{risk}.yaml"
         file.write_text(yaml.safe_dump(content))
         return file

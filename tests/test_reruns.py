@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from stand_in import StandIn
 
+from hadpsgd.corpus.lang import needed
+
 SPEECH = ("train", "dev", "eval", "other")
 RUNS = ("single", "ssgd-2")
 WORDS = "hello bob\nbye\nhi ann\n"
@@ -84,7 +86,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> StandIn:
         (folder / "ali" / file).write_text(file)
     (folder / "ali/ali.1.gz").write_bytes(gzip.compress(b"ali", mtime=0))
     (folder / "ali/log").write_text("nobody reads it")
-    for file in ("words.txt", "phones.txt", "topo", "L.fst", "phones/silence.csl", "G.fst"):
+    for file in (*needed.FILES, "G.fst"):
         (folder / "lang" / file).write_text(file)
     (folder / "model/final.mat").write_text("mat")
     (folder / "trans/trans.1").write_text("trans")
