@@ -60,7 +60,7 @@ class Ladder:
         )  # fmt: skip
 
     def score(self, stage: str) -> Score:
-        """Errors on the test set, at the scale and penalty of the fewest; SAT adapts twice."""
+        """Errors on the test set, at the weight and penalty of the fewest; SAT adapts twice."""
         model, lang = self.folder / stage, ("--lang", KALDI / "lang")
         work = self.folder / "decode" / stage
         graph = work / "graph"

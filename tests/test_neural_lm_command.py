@@ -21,6 +21,7 @@ from hadpsgd.cli import main
 from hadpsgd.lm import backoff, perplexity
 from hadpsgd.lm.neural import command
 from hadpsgd.lm.neural import model as model_file
+from hadpsgd.lm.neural.mixture import Models
 from hadpsgd.lm.vocabulary import Vocabulary
 from hadpsgd.locks import locked
 from hadpsgd.rank_checkpoints import Checkpoints
@@ -105,6 +106,22 @@ def test_the_command_trains(corpus: Corpus, capsys: pytest.CaptureFixture[str]) 
     assert "done" in capsys.readouterr().err
     assert main(corpus.arguments("out", epochs=1)) == 0
     assert "epoch 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("best", [0.0, 0.5])
+def test_a_model_that_does_not_help_is_told(
+    corpus: Corpus,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    best: float,
+) -> None:
+    def found(_: Models, __: object, weights: list[float]) -> dict[float, float]:
+        return {weight: 10.0 + abs(weight - best) for weight in weights}
+
+    monkeypatch.setattr(Models, "perplexities", found)
+    assert main(corpus.arguments("out", epochs=1)) == 0
+    told = "warning: the n-gram alone fits the development text best" in capsys.readouterr().err
+    assert told is (best == 0.0)
 
 
 def test_a_killed_training_ends_with_the_same_bits(

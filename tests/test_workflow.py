@@ -194,6 +194,22 @@ def test_a_section_that_stands_twice_stops_the_workflow(tmp_path: Path) -> None:
     assert f"{file}:{line}: not YAML: the key 'training' stands here a second" in ran.stderr
 
 
+def test_folders_without_alignments_are_told_before_the_start(tmp_path: Path) -> None:
+    for name in ("final.mdl", "tree"):  # without these Snakemake's own line comes first
+        (tmp_path / name).touch()
+    file = tmp_path / "imported.yaml"
+    folders = f"ali_dir: {tmp_path}, lang_dir: {tmp_path}"
+    head = f"name: x\nresults: {tmp_path}/results\ncorpus: {{kind: builtin}}\n"
+    file.write_text(f"{head}alignment: {{kind: kaldi, {folders}}}\n")
+    ran = snakemake("-n", "--configfile", str(file))
+    told = ran.stdout + ran.stderr
+    assert f"This would fail: alignment.lang_dir: {tmp_path}: no file phones.txt." in told
+    assert f"alignment.ali_dir: {tmp_path}: no file ali.1.gz." in told
+    begun = snakemake("--cores", "1", "--configfile", str(file))
+    assert begun.returncode != 0 and f"{tmp_path}: no file phones.txt." in begun.stderr
+    assert not (tmp_path / "results/x/corpus").exists()
+
+
 def test_a_wrong_config_stops_the_workflow_with_the_keys_name() -> None:
     ran = snakemake("-n", "--configfile", "config/demo.yaml", "--config", "sead=3")
     assert ran.returncode != 0

@@ -58,13 +58,14 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(what, where=args.config, fix="Give lists of each run, in the same order")
     data = DataDir.read(args.data, audio=False)
     tried = settings_of(settings, neural.weights if neural else None)
-    counts = [Counts() for _ in tried]
+    counts, heard = [Counts() for _ in tried], 0
     for decode, file in zip(args.decode, args.lists or [None] * len(args.decode), strict=True):
         if not diverged.told(decode):
             lists = list_files.read_of(file, decode=decode) if file else None
             words = Words.read(decode, Filters.of(settings))
             found = tune(decode, data, words, tried, lists)
             counts = [one + other for one, other in zip(counts, found, strict=True)]
+            heard += 1
     if not any(count.words for count in counts):
         what = "references without any word, so that no setting is better than another"
         raise UserError(what, where=args.data, fix="Correct its text or stm")
@@ -86,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
         how["lists"] = ListSettings.of(whole, neural).as_json()
     tuned = {**table[best], **how, "tried": table}
     write_text(args.out, json.dumps(tuned, indent=2) + "\n")
-    of_all = f" in {len(args.decode)} runs of the row" if len(args.decode) > 1 else ""
+    of_all = f" in {heard} runs of the row" if heard > 1 else ""
     more = f", neural weight {chosen.neural_weight:g}" if neural else ""
     print(
         f"language model weight {chosen.lm_weight:g}, word penalty {chosen.word_penalty:g}{more}:"

@@ -29,14 +29,37 @@ _NEEDED = ("wav.scp", "utt2spk", "text")
 
 
 def check(config: Config) -> Iterator[Finding]:
-    """A line for each path that is missing, by its key; one for all where none is."""
-    paths = {key: path for key, path in _paths(config, "") if path and key not in _WRITTEN}
-    faults = [
+    """A line for each path that is missing, by its key; where none is, one for all, and one for
+    each set that has speech in common with train."""
+    if missing := _missing(config):
+        yield from missing
+        return
+    if isinstance(config.corpus, Kaldi):
+        for what in _overlaps(config.corpus):
+            fix = "Move them to one set, if they are the same"
+            yield Finding(level="warn", what="sets", found=what, fix=fix)
+    if paths := _named(config):
+        yield Finding(level="ok", what="inputs", found=f"{len(paths)} paths of the config exist")
+
+
+def faults(config: Config) -> list[UserError]:
+    """What `check` finds missing, as errors."""
+    return [UserError(found.found, where=found.what, fix=found.fix) for found in _missing(config)]
+
+
+def _named(config: Config) -> dict[str, str]:
+    """Paths that the config names and the workflow reads, by key."""
+    return {key: path for key, path in _paths(config, "") if path and key not in _WRITTEN}
+
+
+def _missing(config: Config) -> list[Finding]:
+    """Paths that are not there, and what the folders of sets and alignments lack."""
+    found = [
         _fault(key, f"{path}: no such file or folder", "Correct the path in the config")
-        for key, path in paths.items()
+        for key, path in _named(config).items()
         if "{" not in path and not _is_there(Path(path))
     ]
-    lacking, rate = {fault.what for fault in faults}, config.features.sample_rate
+    lacking, rate = {fault.what for fault in found}, config.features.sample_rate
     if isinstance(config.corpus, Kaldi):
         for name, part in config.corpus.sets.items():
             key = f"corpus.{name}" if name in ("train", "dev") else f"corpus.tests.{name}"
@@ -45,22 +68,10 @@ def check(config: Config) -> Iterator[Finding]:
                     fault = _of_set(key, Path(part.data), part.recordings, rate)
                 except OSError as error:
                     fault = _fault(key, f"{error.filename or part.data}: {error.strerror}", "")
-                faults += [fault] if fault else []
+                found += [fault] if fault else []
     if isinstance(config.alignment, KaldiAlignment):
-        faults += [fault for fault in _of_alignment(config.alignment) if fault.what not in lacking]
-    yield from faults
-    if isinstance(config.corpus, Kaldi) and not faults:
-        for what in _overlaps(config.corpus):
-            fix = "Move them to one set, if they are the same"
-            yield Finding(level="warn", what="sets", found=what, fix=fix)
-    if paths and not faults:
-        yield Finding(level="ok", what="inputs", found=f"{len(paths)} paths of the config exist")
-
-
-def faults(config: Config) -> list[UserError]:
-    """What `check` finds missing, as errors."""
-    failed = [found for found in check(config) if found.level == "fail"]
-    return [UserError(found.found, where=found.what, fix=found.fix) for found in failed]
+        found += [fault for fault in _of_alignment(config.alignment) if fault.what not in lacking]
+    return found
 
 
 def _paths(value: Any, key: str) -> Iterator[tuple[str, str]]:
@@ -139,9 +150,7 @@ def _overlaps(corpus: Kaldi) -> list[str]:
         name: read_table(plain_or_gzipped(Path(part.data) / "utt2spk"), _ignore)
         for name, part in parts.items()
     }
-    found = list(overlap.of_utterances(tables))
-    speakers = {name: table.values() for name, table in tables.items()}
-    return found or list(overlap.of_speakers(speakers))
+    return list(overlap.of_tables(tables))
 
 
 def _of_alignment(alignment: KaldiAlignment) -> Iterator[Finding]:
@@ -153,11 +162,12 @@ def _of_alignment(alignment: KaldiAlignment) -> Iterator[Finding]:
         fix = "Name the lang folder that the alignments were made with"
         yield _fault("alignment.lang_dir", f"{lang}: no file {lacks[0]}", fix)
     sets = ("train",) if alignment.align_dev else ("train", "dev")
+    named = set(map(Path, alignment.ali_dir))
     for folder in dict.fromkeys(Path(each) for name in sets for each in alignment.folders(name)):
         lacks = [name for name in ("final.mdl", "tree") if not is_file(folder / name)]
         if not any(folder.glob("ali.*.gz")):
             lacks = ["ali.1.gz", *lacks]
-        if lacks and (folder.is_dir() or str(folder) not in alignment.ali_dir):
+        if lacks and (folder.is_dir() or folder not in named):
             fix = "Name the folder that steps/align_*.sh wrote"
             yield _fault("alignment.ali_dir", f"{folder}: no file {lacks[0]}", fix)
 

@@ -137,7 +137,7 @@ def _row_of(run: str, rows: Row) -> str | None:
 
 
 def chosen(result: Result) -> dict[str, float]:
-    """The scale and the penalty that dev chose."""
+    """The weights and the penalty that dev chose."""
     return {name: result.tuned[name] for name in CHOSEN if name in result.tuned}
 
 
