@@ -59,7 +59,7 @@ def test_choice_among_equals_is_their_middle() -> None:
 
 
 def test_a_few_errors_less_at_a_corner_are_no_reason() -> None:
-    """47 errors at two ends of the grid, 48 at what is usual: dev of AN4 with four seeds."""
+    """47 errors at two ends of the grid, 48 at what is usual: dev of AN4, four learners."""
     weights = (4.0, 8.0, 12.0, 16.0, 20.0)
     tried = [Setting(lm_weight=w, word_penalty=p) for w in weights for p in (-1.0, 0.0, 1.0)]
     errors = [48 if setting.lm_weight == 12.0 else 60 for setting in tried]
