@@ -85,7 +85,10 @@ def test_the_choice_is_told_with_the_numbers(config: Config) -> None:
     update: dict[str, bool] = {"one_choice": True, "minimum_bayes_risk": True}
     both = config.model_copy(update={"scoring": config.scoring.model_copy(update=update)})
     more = ", once for all seeds of a row; words are those of minimum Bayes risk."
-    for made, end in ((config, "."), (both, more)):
+    best = config.decoding.model_copy(update={"one_best": True})
+    one = both.model_copy(update={"decoding": best})
+    no_choice = "; the search keeps the best path alone, whose words they do not change."
+    for made, end in ((config, "."), (both, more), (one, no_choice)):
         write(Findings.of(made), file)
         assert f"chosen on `dev` alone{end}" in file.read_text()
         assert f"<code>dev</code> alone{end}" in (file.parent / "report.html").read_text()

@@ -96,6 +96,8 @@ def rate(score: Score) -> str:
 
 def how_chosen(config: Config) -> str:
     """What else is to be known of the choice on dev, and of the words that are counted."""
+    if config.decoding.one_best:
+        return "; the search keeps the best path alone, whose words they do not change"
     common = ", once for all seeds of a row" if config.scoring.one_choice else ""
     risk = "; words are those of minimum Bayes risk" if config.scoring.minimum_bayes_risk else ""
     return common + risk
