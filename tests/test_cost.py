@@ -205,6 +205,38 @@ def test_nobody_knows_the_hours(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out.startswith("20 hours of training speech, 2 to decode (given)")
 
 
+def test_each_set_of_a_data_directory_counts_as_what_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Train is trained on, whatever its share; two parts of one folder are not the folder twice."""
+    for name, ends in (("train", (1800, 1800)), ("dev", (900,)), ("eval", (3600, 7200, 360))):
+        (folder := tmp_path / name).mkdir()
+        made = [f"{'sw' if end > 1000 else 'en'}_{i}" for i, end in enumerate(ends)]
+        for table, line in (
+            ("wav.scp", "{} {}.wav"), ("utt2spk", "{} {}"), ("text", "{} word {}"),
+            ("segments", "{} {} 0 "),
+        ):  # fmt: skip
+            rows = [line.format(key, key) for key in made]
+            if table == "segments":
+                rows = [row + str(end) for row, end in zip(rows, ends, strict=True)]
+            (folder / table).write_text("".join(f"{row}\n" for row in rows))
+    parts = {
+        part: {"data": str(tmp_path / "eval"), "recordings": f"{part}_*"} for part in ("sw", "en")
+    }
+    corpus = {
+        "kind": "kaldi",
+        "train": str(tmp_path / "train"),
+        "dev": str(tmp_path / "dev"),
+        "tests": parts,
+        "dict_dir": str(tmp_path),
+    }
+    file = tmp_path / "x.yaml"
+    file.write_text(yaml.safe_dump({"name": "x", "corpus": corpus}))
+    assert main(["cost", "--config", str(file)]) == 0
+    told = "1 hours of training speech, 3.35 to decode (the data's durations)"
+    assert capsys.readouterr().out.startswith(told)
+
+
 @pytest.mark.parametrize(("name", "train"), [("demo", 0.5), ("swb300", 300.0), ("swb2000", 2000.0)])
 def test_hours_of_configs_that_come_along(name: str, train: float) -> None:
     speech = amounts(config(name))

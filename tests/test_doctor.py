@@ -22,7 +22,7 @@ from hadpsgd.config.load import check
 from hadpsgd.corpus.lang import needed
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.setup import cluster, machine, places
-from hadpsgd.setup.need import bytes_needed, hours_known
+from hadpsgd.setup.need import bytes_needed, hours_of_sets
 
 CONFIG = {"name": "x", "corpus": {"kind": "builtin", "train_minutes": 3}}
 
@@ -188,7 +188,7 @@ def test_stores(tmp_path: Path) -> None:
 
 def test_the_need_grows_with_what_is_kept() -> None:
     plain = check(CONFIG, "x")
-    assert hours_known(plain) == pytest.approx((3 + 3 + 8) / 60)
+    assert sum((hours_of_sets(plain) or {}).values()) == pytest.approx((3 + 3 + 8) / 60)
     hour = bytes_needed(plain, 2) - bytes_needed(plain, 1)
     # logmel, MFCC, examples: 21 frames, four more on both sides for deltas, 21 labels
     example = 4 * ((21 + 8) * 40 + 21) / 21
@@ -229,7 +229,8 @@ def test_a_damaged_record_of_init_is_one_line(
     corpus = {"kind": "kaldi", "train": sets["train"], "dev": sets["dev"]}
     corpus |= {"tests": {"test": sets["test"]}, "dict_dir": str(tmp_path)}
     config = write(tmp_path, corpus=corpus)
-    for damage in ("{", "[]", "{}", '{"hours": "many"}', '{"hours": null}', "\udcff"):
+    for damage in ("{", "[]", "{}", '{"hours": "many"}', '{"hours": null}', "\udcff",
+                   '{"hours": {"train": "many"}}', '{"hours": {"train": []}}'):  # fmt: skip
         made.write_bytes(damage.encode(errors="surrogateescape"))
         _, found = doctor(capsys, "--config", str(config))
         assert found["hours"].startswith("warn") and f"{made}: damaged" in found["hours"]

@@ -122,13 +122,14 @@ def test_every_config_is_one(hours: float, cluster: str) -> None:
     assert config.model.cells == size.cells and config.training.epochs == size.epochs
     assert config.lang.units == ("graphemes" if spelled else "phones")
     assert config.graph.pronunciation_probabilities is not spelled
-    whole = 0.25 <= hours < 2
-    assert (config.model.output_dropout > 0) is whole
+    whole, little, adapted = 0.25 <= hours < 2, 0.25 <= hours < 10, hours >= 0.25
     assert (config.training.spec_augment.frequency_masks > 0) is whole
     assert [stage.criterion for stage in config.training.stages] == ["lfmmi"] * whole
-    assert (config.lm.neural is not None) is whole and config.decoding.gmm is whole
-    assert ("fmllr" in config.features.input) is whole
     assert config.scoring.minimum_bayes_risk is whole
+    assert (config.model.output_dropout > 0) is little is (config.training.ivector_dropout > 0)
+    assert (config.lm.neural is not None) is little and config.decoding.gmm is little
+    assert (config.features.ivector_scale < 1) is little
+    assert ("fmllr" in config.features.input) is adapted is (config.alignment.kind == "sat")
     last = config.training.learning_rate
     left = last.anneal_factor ** (config.training.epochs - last.anneal_after)
     assert 0.01 <= left <= 0.2  # of the rate, after the last epoch
@@ -187,7 +188,7 @@ def test_the_manual_has_the_sizes() -> None:
     for row in ROWS:
         hours = f"under {row.hours:g}" if row.hours < float("inf") else "more"
         units = f"triphones, {row.leaves} leaves" if row.leaves else "monophones"
-        units += ", adapted to speakers" * row.whole
+        units += ", adapted to speakers" * row.adapted
         told = f"| {hours} | {units} | {row.layers} x {row.cells} | {row.copies} | "
         assert page.count(told) == 1, told
 

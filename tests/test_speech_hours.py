@@ -128,6 +128,15 @@ def test_auto_measures_a_data_directory(
     assert config.model.layers == size_for(seconds / 3600).layers
 
 
+@pytest.mark.parametrize("more", [{}, {"utt2dur": "a 30\nb 60\nc 7200\n"}])
+def test_auto_measures_a_part(more: dict[str, str], tmp_path: Path) -> None:
+    """Recordings that the wildcards leave out are not counted."""
+    whole = directory(tmp_path / "train", reco2dur="a 30\nb 60\nc 7200\n", **more)
+    part = {"data": str(tmp_path / "train"), "recordings": ["a", "b*"]}
+    config = made(speech_hours="auto", corpus={**whole, "train": part})
+    assert config.speech_hours == pytest.approx(90 / 3600, abs=1e-6)
+
+
 def test_auto_reads_what_files_say_where_no_table_does(tmp_path: Path) -> None:
     for name, seconds in {"a": 90, "b": 30, "c": 5}.items():
         soundfile.write(tmp_path / f"{name}.wav", np.zeros(8000 * seconds, np.int16), 8000)

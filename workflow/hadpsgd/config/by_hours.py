@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,17 +53,17 @@ def _measured(corpus: Any) -> float:
         return 1.0
     if isinstance(found, Builtin):
         return found.train_minutes / 60
-    if isinstance(found, Kaldi) and found.train.recordings == ["*"]:
-        return _of_directory(Path(found.train.data))
-    what = "built-in speech and whole data directories"
+    if isinstance(found, Kaldi):
+        return _of_directory(Path(found.train.data), found.train.recordings)
+    what = "built-in speech and data directories"
     raise ValueError(f"{KEY}: {AUTO} is for {what}; give the number")
 
 
-def _of_directory(folder: Path) -> float:
+def _of_directory(folder: Path, recordings: Sequence[str]) -> float:
     from hadpsgd.corpus.durations import speech_seconds  # libraries for sound: seldom needed
 
     try:
-        seconds = speech_seconds(folder, headers=True)
+        seconds = speech_seconds(folder, headers=True, recordings=recordings)
     except UserError as error:
         raise ValueError(f"{KEY}: {error}") from None
     except OSError as error:

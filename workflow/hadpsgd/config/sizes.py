@@ -1,9 +1,8 @@
 """Network, alignment and epochs that fit the hours of training speech.
 
 The first row was tried on a minute of speech; the second is config/children.yaml and
-config/an4_full.yaml; the third follows builtin_full and open_vocabulary; the last is that of the
-papers on 300 hours of Switchboard (arXiv 1907.05701), with the leaves and Gaussians of Kaldi's
-egs/swbd/s5c.
+config/an4_full.yaml; the third has been tried on 2.5 hours; the last is that of the papers on 300
+hours of Switchboard (arXiv 1907.05701), with the leaves and Gaussians of Kaldi's egs/swbd/s5c.
 """
 
 from __future__ import annotations
@@ -39,10 +38,14 @@ class Size:
     gaussians: int = 0
     """Of triphones."""
     weight_decay: float = 0.0
+    adapted: bool = False
+    """Whether features are adapted to the speaker: fMLLR and i-vectors beside log mel energies."""
+    little: bool = False
+    """Whether there is dropout of whole examples and of i-vectors, a neural language model, and a
+    row for the GMM-HMM (docs/benchmarks/small-data.md#two-and-a-half-hours)."""
     whole: bool = False
-    """Whether the whole recipe for little speech is taken (config/children.yaml): adaptation to
-    speakers, masks, dropout of whole examples, lattice-free MMI, the neural language model, minimum
-    Bayes risk."""
+    """Whether the whole recipe for little speech is taken (config/children.yaml): masks,
+    lattice-free MMI and minimum Bayes risk, too."""
     repeats: bool = False
     """Whether subsequences overlap by half."""
     tempos: tuple[float, ...] = (1.0,)
@@ -67,19 +70,22 @@ ROWS = (
     Size(
         hours=2, layers=2, cells=128, projection=128, dropout=0.3, epochs=5, batch=32,
         rate=0.2, anneal_after=2, anneal_factor=0.5, mono=1000, leaves=500, gaussians=5000,
-        repeats=True, tempos=(0.9, 1.0, 1.1), whole=True,
+        repeats=True, tempos=(0.9, 1.0, 1.1), adapted=True, little=True, whole=True,
     ),
     Size(
         hours=10, layers=3, cells=192, projection=192, dropout=0.2, epochs=10, batch=64,
         rate=0.1, anneal_after=5, anneal_factor=0.5, mono=1000, leaves=1200, gaussians=12000,
+        adapted=True, little=True,
     ),
     Size(
         hours=100, layers=4, cells=384, projection=256, dropout=0.1, epochs=14, batch=128,
         rate=0.1, anneal_after=8, anneal_factor=0.6, mono=1000, leaves=3000, gaussians=40000,
+        adapted=True,
     ),
     Size(
         hours=math.inf, layers=6, cells=512, projection=256, dropout=0.0, epochs=16, batch=256,
         rate=0.1, anneal_after=10, anneal_factor=0.7071, mono=1000, leaves=8000, gaussians=140000,
+        adapted=True,
     ),
 )  # fmt: skip
 

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from hadpsgd.corpus import audio
 from hadpsgd.corpus.datadir import DataDir
+from hadpsgd.corpus.parts import EVERY, part_of
 from hadpsgd.corpus.tables import Report, raise_fault, read_table
 from hadpsgd.errors import UserError
 from hadpsgd.files import plain_or_gzipped
 
 
-def speech_seconds(data: Path, report: Report = raise_fault, *, headers: bool) -> float | None:
+def speech_seconds(
+    data: Path,
+    report: Report = raise_fault,
+    *,
+    headers: bool,
+    recordings: Sequence[str] = EVERY,
+) -> float | None:
     """Seconds of all utterances: by utt2dur, which Kaldi makes, else by segments.
 
     Recordings that are utterances, or whose last segment has no end, are as long as reco2dur or
@@ -22,16 +30,21 @@ def speech_seconds(data: Path, report: Report = raise_fault, *, headers: bool) -
         data: the data directory.
         report: takes each fault of its tables; the default raises the first one.
         headers: whether to look into audio files; commands of wav.scp are not run.
+        recordings: wildcards of those that count (see `part_of`).
 
     Raises:
-        UserError: a fault (see `report`), no data directory, or no such audio file.
+        UserError: a fault (see `report`), no data directory, no such recordings or audio file.
     """
-    if durations := _durations(data / "utt2dur"):
+    durations = _durations(data / "utt2dur")
+    if durations and tuple(recordings) == EVERY:
         return sum(durations.values())
-    directory = DataDir.read(data, report)
+    directory = part_of(DataDir.read(data, report), recordings)
     lengths = _durations(data / "reco2dur")
     total = 0.0
     for utterance in directory:
+        if utterance.id in durations:
+            total += durations[utterance.id]
+            continue
         end, recording = utterance.end, utterance.recording
         if end is None and recording not in lengths:
             place = directory.recordings[recording]

@@ -8,7 +8,7 @@ from hadpsgd.config import Config
 from hadpsgd.config.corpus import An4, Builtin
 from hadpsgd.config.ldc import Ldc
 from hadpsgd.errors import UserError
-from hadpsgd.setup.need import hours_known
+from hadpsgd.setup.need import hours_of_sets
 
 SWITCHBOARD, FISHER, HUB5 = 300.0, 1700.0, 3.7
 """As the papers count them; Hub5 2000: Switchboard's 2.1 hours and CallHome's 1.6."""
@@ -45,21 +45,16 @@ def amounts(config: Config, given: float | None = None) -> Amounts | None:
 
 def _known(config: Config) -> Amounts | None:
     match config.corpus:
-        case Builtin() as corpus:
-            tested = (corpus.dev_minutes + 2 * corpus.test_minutes) / 60
-            return Amounts(train=corpus.train_minutes / 60, test=tested, source="the config")
         case An4():
             return Amounts(train=AN4_TRAIN, test=AN4_TEST, source="AN4 as it is published")
         case Ldc() as corpus:
             train = SWITCHBOARD + FISHER * (corpus.fisher is not None)
             return Amounts(train=train, test=HUB5 + DEV, source="the LDC's, as the papers count")
-    both = hours_known(config)
-    if both is None and config.speech_hours:
+    if sets := hours_of_sets(config):
+        train = sets.pop("train")
+        source = "the config" if isinstance(config.corpus, Builtin) else "the data's durations"
+        return Amounts(train=train, test=sum(sets.values()), source=source)
+    if config.speech_hours:
         train = float(config.speech_hours)
         return Amounts(train=train, test=TEST_SHARE * train, source="the config")
-    if both is None:
-        return None
-    test = TEST_SHARE * both
-    return Amounts(
-        train=both - test, test=test, source="the data's durations, a tenth of it tested"
-    )
+    return None

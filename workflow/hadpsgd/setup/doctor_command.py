@@ -14,7 +14,7 @@ from hadpsgd.errors import UserError
 from hadpsgd.numeric import real
 from hadpsgd.setup import cluster, inputs, machine, places
 from hadpsgd.setup.findings import Finding
-from hadpsgd.setup.need import bytes_needed, hours_known
+from hadpsgd.setup.need import bytes_needed, hours_of_sets
 from hadpsgd.setup.start import PROFILES
 from hadpsgd.tracking.uri import VARIABLE, tracking_uri
 
@@ -55,7 +55,8 @@ def _findings(config: Config | None, kind: str, hours: float | None) -> Iterator
         yield from places.locks(results)
     try:
         if config and not hours:
-            hours = hours_known(config) or float(config.speech_hours or 0) or None
+            known = hours_of_sets(config) or {}
+            hours = sum(known.values()) or float(config.speech_hours or 0) or None
     except UserError as error:
         fix = "Give --hours HOURS, or remove the folder and run `hadpsgd init` again"
         yield Finding(level="warn", what="hours", found=str(error), fix=fix)

@@ -151,7 +151,7 @@ def _make(args: argparse.Namespace, name: str, out: Path, data: Path) -> None:
         load(folder / "config.yaml")
         (folder / "config.yaml").unlink()
         digest = hashlib.sha256(text.encode()).hexdigest()
-        made = {"source": source, "config": digest, **_hours(corpus)}
+        made = {"source": source, "config": digest, "hours": _hours(corpus)}
         write_text(folder / MADE, json.dumps(made, indent=2) + "\n")
     write_text(out, text)
     for line in told(corpus, dictionary):
@@ -204,4 +204,4 @@ def _check_data(corpus: Corpus, data: Path, folder: Path) -> None:
 
 
 def _hours(corpus: Corpus) -> dict[str, float]:
-    return {"hours": round(sum(speech.hours for speech in corpus.sets.values()), 4)}
+    return {name: round(speech.hours, 4) for name, speech in corpus.sets.items()}

@@ -136,34 +136,46 @@ def _pdfs(config: Config) -> int:
     return _IMPORTED_PDFS
 
 
-def hours_known(config: Config) -> float | None:
-    """Hours of a config's speech, where that is known without reading audio.
+def hours_of_sets(config: Config) -> dict[str, float] | None:
+    """Hours of speech of train, dev and test sets, where they are known without reading audio.
 
     Raises:
         UserError: what init recorded of them is damaged.
     """
     match config.corpus:
         case Builtin() as corpus:
-            return (corpus.train_minutes + corpus.dev_minutes + 2 * corpus.test_minutes) / 60
+            tests = dict.fromkeys(("swb", "ch"), corpus.test_minutes / 60)
+            return {"train": corpus.train_minutes / 60, "dev": corpus.dev_minutes / 60, **tests}
         case Kaldi() as corpus:
             made = Path(corpus.train.data).parent / MADE
-            if made.is_file():
-                return _recorded(made)
-            try:
-                parts = [_hours(Path(part.data)) for part in corpus.sets.values()]
-            except UserError:
-                return None  # `hadpsgd validate` says what is wrong
-            return None if None in parts else sum(part for part in parts if part)
+            recorded = _recorded(made) if made.is_file() else {}
+            if recorded.keys() >= corpus.sets.keys():
+                return {name: recorded[name] for name in corpus.sets}
+            return _of_tables(corpus)
     return None
 
 
-def _recorded(made: Path) -> float:
+def _recorded(made: Path) -> dict[str, float]:
+    """What init wrote down; older records have one number for all sets."""
     try:
-        return float(json.loads(made.read_bytes())["hours"])
-    except (ValueError, LookupError, TypeError):
+        hours = json.loads(made.read_bytes())["hours"]
+        if isinstance(hours, int | float):
+            return {}
+        return {str(name): float(number) for name, number in hours.items()}
+    except (ValueError, LookupError, TypeError, AttributeError):
         raise UserError("damaged; it tells no hours", where=made) from None
 
 
-def _hours(data: Path) -> float | None:
-    seconds = speech_seconds(data, lambda _: None, headers=False)
-    return None if seconds is None else seconds / 3600
+def _of_tables(corpus: Kaldi) -> dict[str, float] | None:
+    found: dict[str, float] = {}
+    for name, part in corpus.sets.items():
+        try:
+            seconds = speech_seconds(
+                Path(part.data), lambda _: None, headers=False, recordings=part.recordings
+            )
+        except UserError:
+            return None  # `hadpsgd validate` says what is wrong
+        if seconds is None:
+            return None
+        found[name] = seconds / 3600
+    return found

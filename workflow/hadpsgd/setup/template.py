@@ -117,7 +117,8 @@ def _features(corpus: Corpus, size: Size) -> Iterator[str]:
         yield "  normalise: speaker-mean-variance"
     if _adapted(corpus, size):
         yield "  input: [fmllr, ivector, logmel]  # 40 + 100 + 120 a frame: docs/inputs.md"
-        yield "  ivector_scale: 0.2  # few speakers"
+        if size.little:
+            yield "  ivector_scale: 0.2  # few speakers"
 
 
 def _egs(size: Size) -> Iterator[str]:
@@ -135,7 +136,7 @@ def _model(size: Size) -> Iterator[str]:
     yield f"  cells: {size.cells}"
     yield f"  projection: {size.projection}"
     yield f"  dropout: {size.dropout}"
-    if size.whole:
+    if size.little:
         yield "  input_dropout: 0.1  # of whole examples: docs/small-data.md"
         yield "  output_dropout: 0.2"
 
@@ -151,7 +152,7 @@ def _training(corpus: Corpus, size: Size, cluster: str) -> Iterator[str]:
     if size.whole:
         yield "  spec_augment:"
         yield "    {frequency_masks: 2, frequency_width: 8, time_masks: 1, time_width: 5}"
-    if _adapted(corpus, size):
+    if size.little and _adapted(corpus, size):
         yield "  ivector_dropout: 0.5  # against learning few speakers by heart"
     yield "  learning_rate:"
     yield f"    base: {size.rate}"
@@ -188,7 +189,7 @@ def _graph(dictionary: Dictionary) -> Iterator[str]:
 
 
 def _lm(corpus: Corpus, size: Size) -> Iterator[str]:
-    if size.whole:
+    if size.little:
         text = corpus.lm_sentences or corpus.sets["train"].sentences
         words = sum(len(sentence.split()) for sentence in text)
         epochs, dropout = neural_epochs(words), neural_dropout(words)
@@ -202,7 +203,7 @@ def _decoding(corpus: Corpus, size: Size) -> Iterator[str]:
     yield "decoding:"
     yield "  beam: 13  # smaller: faster, at times more errors"
     yield "  lattice_beam: 8"
-    if size.whole:
+    if size.little:
         yield "  gmm: true  # a row for the GMM-HMM: what the network gains"
     if few := one_of_each(held_out, _MOST_FAILED):
         yield f"  max_failed: {_shares(few, _MOST_FAILED)}  # one utterance may fail"
@@ -223,7 +224,7 @@ def _decoding(corpus: Corpus, size: Size) -> Iterator[str]:
 
 def _adapted(corpus: Corpus, size: Size) -> bool:
     """Whether features are adapted to speakers, of whom there is enough speech."""
-    return size.whole and all(
+    return size.adapted and all(
         speech.seconds >= _ADAPTED_SECONDS * len(speech.speakers) for speech in corpus.sets.values()
     )
 
