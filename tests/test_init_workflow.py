@@ -30,7 +30,7 @@ SPEECH = {
 RUN, STAGE, GMM = "single", "single-lfmmi", "gmm-sat"
 
 
-def small(hours: float) -> Size:
+def small(_: float) -> Size:
     """The row for an hour, whatever the hours, with sizes for minutes."""
     return replace(
         size_for(1.0), cells=24, projection=24, epochs=2, batch=16, anneal_after=1, leaves=60,
@@ -80,11 +80,11 @@ def test_the_whole_recipe_ends_in_a_table(tmp_path: Path, monkeypatch: pytest.Mo
     content |= {"results": str(tmp_path / "results"), "tracking": {"uri": "none"}}
     config = tmp_path / "fewer.yaml"
     config.write_text(yaml.safe_dump(content))
-    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+    programs = f"{BIN}{os.pathsep}{os.environ['PATH']}"
     ran = subprocess.run(
         [str(BIN / "snakemake"), "--profile", "local", "--cores", "2", "--configfile", str(config)],
         cwd=ROOT,
-        env={**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PATH": programs, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,
