@@ -292,7 +292,7 @@ class Tree:
         for number, part in enumerate((items[:half], items[half:]), 1):
             write_archive(ali / f"ali.{number}.gz", part)
         (ali / "num_jobs").write_text("2\n")
-        for name in ("alignment.json", "scores.txt", "final.occs"):
+        for name in ("alignment.json", "scores.txt", "fits.txt", "final.occs"):
             (ali / name).unlink(missing_ok=True)
 
     def language_models(self) -> None:

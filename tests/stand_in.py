@@ -39,7 +39,7 @@ parts = {
     "dev-text": ["lm/dev.txt"],
     "words": [f"words/{name}.json"],
 }
-quality = ["log_determinants", "ivectors", "durations", "silence", "likelihoods"]
+quality = ["log_determinants", "ivectors", "durations", "silence", "fits"]
 files = {
     "corpus": parts.get(options.get("--only")),
     "lm": ["full.arpa.gz", "first_pass.arpa.gz", "report.json"],

@@ -16,8 +16,6 @@ from hadpsgd.alignment import pictures, views
 from hadpsgd.alignment.agreement import agreement
 from hadpsgd.alignment.views import Interval
 from hadpsgd.cli import main
-from hadpsgd.gmm import diag_gmm
-from hadpsgd.gmm.likelihood import log_likelihoods
 from hadpsgd.gmm.phone_segments import Segments
 
 
@@ -31,7 +29,7 @@ def test_report_of_an4_equals_kaldi(shared: Path, tmp_path: Path) -> None:
     utterances = [key for key, _ in kaldi_io.iterate(ali / "ali.1.gz", "ints")]
     lines = [f"{name} {-7 - number % 3 * 0.1}\n" for number, name in enumerate(utterances)]
     lines[3] = f"{utterances[3]} -19\n"
-    (ali / "scores.txt").write_text("".join(lines))
+    (ali / "fits.txt").write_text("".join(lines))
     arguments = ["--ali", ali, "--lang", kaldi / "lang", "--data", kaldi / "data/train",
                  "--out", out, "--text-grids", 2]  # fmt: skip
     assert main(["alignment-report", *map(str, arguments)]) == 0
@@ -48,7 +46,7 @@ def test_report_of_an4_equals_kaldi(shared: Path, tmp_path: Path) -> None:
     assert report["silence_share"] == pytest.approx(silent / total, abs=1e-4)
     assert report["outliers"] == {utterances[3]: -19} and not report["cut_utterances"]
     assert sum(phone["count"] for phone in report["phones"].values()) == len(ours)
-    for name in ("durations", "silence", "likelihoods"):
+    for name in ("durations", "silence", "fits"):
         assert (out / f"{name}.png").read_bytes()[:4] == b"\x89PNG"
     grids = sorted((out / "textgrid").iterdir())
     assert len(grids) == 2
@@ -118,7 +116,7 @@ def test_outliers_do_not_hide_one_another() -> None:
     assert [each.utterance for each in found] == [f"bad{number}" for number in range(19, -1, -1)]
     assert -8.5 < limit < -7.2
     assert views.low_outliers({}) == ([], -np.inf)
-    assert pictures.likelihoods(scores).axes[0].get_title(loc="left").startswith("20 of 220")
+    assert pictures.fits(scores).axes[0].get_title(loc="left").startswith("20 of 220")
 
 
 def test_the_limit_of_outliers_is_four_deviations() -> None:
@@ -130,17 +128,6 @@ def test_the_limit_of_outliers_is_four_deviations() -> None:
     deviation = scipy.stats.median_abs_deviation(values, scale="normal")
     _, limit = views.low_outliers(scores)
     assert limit == pytest.approx(np.median(values) - 4 * deviation, rel=1e-4)
-
-
-def test_log_likelihood_is_the_mean_over_frames() -> None:
-    rng = np.random.default_rng(1)
-    mixtures = diag_gmm.make([2, 1], np.array([0.4, 0.6, 1.0]), rng.normal(size=(3, 2)),
-                             np.ones((3, 2)))  # fmt: skip
-    features, pdfs = rng.normal(size=(9, 2)).astype(np.float32), rng.integers(2, size=9)
-    expected = log_likelihoods(mixtures, features)[np.arange(9), pdfs].mean()
-    assert views.log_likelihood(mixtures, features, pdfs.astype(np.int32)) == pytest.approx(
-        float(expected), rel=1e-5
-    )
 
 
 def test_agreement_is_over_the_frames_that_both_have() -> None:

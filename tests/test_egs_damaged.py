@@ -153,17 +153,17 @@ def test_chunks_without_the_last_frames_are_none_of_a_stage(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("nan", "scores.txt: not a finite score: s0-u003"),
-        ("-inf", "scores.txt: not a finite score: s0-u003"),
-        ("", "scores.txt: 1 aligned utterances have no likelihood: s0-u003"),
+        ("nan", "fits.txt: not a finite number: s0-u003"),
+        ("-inf", "fits.txt: not a finite number: s0-u003"),
+        ("", "fits.txt: 1 aligned utterances are not there: s0-u003"),
     ],
 )
-def test_misfits_need_a_likelihood_of_every_utterance(
+def test_misfits_need_a_fit_of_every_utterance(
     tmp_path: Path, change: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One NaN made the median NaN, and nothing was left out."""
     prepared = Prepared(tmp_path, misfit=4.0)
     lines = [f"{n} {change if n == 's0-u003' else -7}\n" for n in sorted(prepared.ali)]
-    (tmp_path / "ali/scores.txt").write_text("".join(e for e in lines if len(e.split()) == 2))
+    (tmp_path / "ali/fits.txt").write_text("".join(e for e in lines if len(e.split()) == 2))
     assert prepared.run() == 2
     assert said in capsys.readouterr().err

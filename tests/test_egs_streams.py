@@ -152,7 +152,7 @@ def test_utterances_that_fit_their_transcripts_badly_are_left_out(
     names = list(prepared.ali)
     draws = np.random.default_rng(2)
     scores = {name: draws.normal(-7, 0.3) for name in names} | {names[3]: -20.0, names[7]: -30.0}
-    (tmp_path / "ali/scores.txt").write_text(
+    (tmp_path / "ali/fits.txt").write_text(
         "".join(f"{n} {s:.4f}\n" for n, s in sorted(scores.items()))
     )
     assert prepared.run() == 0
@@ -166,9 +166,9 @@ def test_utterances_that_fit_their_transcripts_badly_are_left_out(
     np.testing.assert_allclose(ordered(prepared.found()), ordered(prepared.expected()), atol=2e-5)
     assert prepared.run("--held-out", out="dev") == 0
     assert json.loads((tmp_path / "dev/meta.json").read_text())["counts"]["misfits"] == []
-    (tmp_path / "ali/scores.txt").unlink()
+    (tmp_path / "ali/fits.txt").unlink()
     assert prepared.run(out="other") == 2
-    assert "no likelihoods (scores.txt) of these utterances" in capsys.readouterr().err
+    assert "does not say how well these utterances fit (fits.txt)" in capsys.readouterr().err
 
 
 def test_half_of_the_bits(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from gmm_toy import Toy, toy
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 
 from hadpsgd import kaldi_io
 from hadpsgd.alignment.agreement import agreement
@@ -97,6 +98,9 @@ def test_paths_are_those_of_viterbi_written_out(seed: int, frames: int, scale: f
         score, path = by_hand(small, words[0], scores[name], scale)
         assert outcome.per_frame[name] * frames == pytest.approx(score, abs=1e-3)
         assert small.model.transitions.hmm_state[ids].tolist() == path
+        own = scores[name][np.arange(frames), small.model.transitions.pdf[ids]]
+        fit = (own - logsumexp(scores[name], axis=1)).mean()
+        assert outcome.fits[name] == pytest.approx(fit, abs=1e-4)
 
 
 def test_failures_are_named_and_limited_as_those_of_gmms(
@@ -313,7 +317,7 @@ class TestCommand:
         assert main(egs) == 0
         # processes change nothing
         assert self.run(folder, kaldi, tmp_path / "two", "--jobs", "2") == 0
-        for name in ("ali.1.gz", "alignment.json", "scores.txt"):
+        for name in ("ali.1.gz", "alignment.json", "scores.txt", "fits.txt"):
             one, two = ((tmp_path / folder / name).read_bytes() for folder in ("one", "two"))
             assert one == two
 

@@ -1,7 +1,7 @@
 # Pictures to judge alignments and speaker adaptation by; `snakemake --report` shows them.
 ADAPTED = [stream for stream in ("fmllr", "ivector") if stream in CONFIG.features.input]
-# Kaldi's alignments come without likelihoods.
-ALIGNED = ["durations", "silence", *(["likelihoods"] if GMM else [])]
+# Kaldi's alignments do not say how utterances fit.
+ALIGNED = ["durations", "silence", *(["fits"] if GMM else [])]
 TRANSFORMS = f"{OUT}/ali/train" if CONFIG.estimates_fmllr else []
 
 

@@ -68,19 +68,19 @@ def read_alignments(folder: Path) -> tuple[TransitionModel, Iterator[tuple[str, 
     return model, alignments()
 
 
-def read_scores(folder: Path) -> dict[str, float]:
-    """Log-likelihood a frame of every utterance; none where there is no scores.txt (Kaldi's).
+def read_fits(folder: Path) -> dict[str, float]:
+    """How well every utterance fits (`hadpsgd.gmm.fit`); none where there is no fits.txt (Kaldi's).
 
     Raises:
         UserError: a line that is not an utterance and a finite number.
     """
-    path = folder / "scores.txt"
+    path = folder / "fits.txt"
     if not path.is_file():
         return {}
     try:
-        scores = {name: float(value) for name, value in read_table(path).items()}
+        fits = {name: float(value) for name, value in read_table(path).items()}
     except ValueError as error:
-        raise UserError(f"not a score: {error}", where=path) from None
-    if strange := [name for name, score in scores.items() if not math.isfinite(score)]:
-        raise UserError(f"not a finite score: {strange[0]}", where=path, fix="Align again")
-    return scores
+        raise UserError(f"not a number: {error}", where=path) from None
+    if strange := [name for name, value in fits.items() if not math.isfinite(value)]:
+        raise UserError(f"not a finite number: {strange[0]}", where=path, fix="Align again")
+    return fits

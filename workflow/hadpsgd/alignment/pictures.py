@@ -56,12 +56,12 @@ def silence(found: Durations) -> Figure:
     return figure
 
 
-def likelihoods(scores: Mapping[str, float]) -> Figure:
-    """Scores a frame of all utterances, lowest first; outliers in red, the worst ones named."""
-    outliers, limit = low_outliers(scores)
+def fits(found: Mapping[str, float]) -> Figure:
+    """How all utterances fit, the worst first; outliers in red, the worst ones named."""
+    outliers, limit = low_outliers(found)
     figure, axes = _figure(1, 1, (5.8, 3.4))
     axis = axes[0, 0]
-    ordered = sorted(scores.items(), key=lambda item: item[1])
+    ordered = sorted(found.items(), key=lambda item: item[1])
     values = np.array([value for _, value in ordered])
     places = np.arange(len(values))
     low = values < limit
@@ -73,10 +73,10 @@ def likelihoods(scores: Mapping[str, float]) -> Figure:
         named += f"\nand {len(outliers) - _NAMED} others"
     axis.text(0.03, 0.96, named, transform=axis.transAxes, fontsize=7, ha="left", va="top",
               color=_RED)  # fmt: skip
-    axis.set_title(f"{len(outliers)} of {len(scores)} utterances are outliers (below {limit:.2f})",
+    axis.set_title(f"{len(outliers)} of {len(found)} utterances are outliers (below {limit:.2f})",
                    fontsize=10, loc="left", color=_INK)  # fmt: skip
-    axis.set_xlabel("utterances, in order of their score", fontsize=9, color=_INK)
-    axis.set_ylabel("log-likelihood a frame", fontsize=9, color=_INK)
+    axis.set_xlabel("utterances, in order of their fit", fontsize=9, color=_INK)
+    axis.set_ylabel("log-posterior of the aligned states a frame", fontsize=9, color=_INK)
     return figure
 
 

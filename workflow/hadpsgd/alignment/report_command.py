@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hadpsgd.alignment import pictures, views
-from hadpsgd.alignment.archives import read_alignments, read_scores
+from hadpsgd.alignment.archives import read_alignments, read_fits
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.corpus.lang.directory import read_symbols
 from hadpsgd.errors import UserError
@@ -21,6 +21,7 @@ from hadpsgd.features.frontend import Frontend, Inputs
 from hadpsgd.files import atomic_folder, file_name
 from hadpsgd.gmm import model as models
 from hadpsgd.gmm.data import Lang
+from hadpsgd.gmm.fit import fit
 from hadpsgd.gmm.phone_segments import segments
 from hadpsgd.kaldi_io import Writer
 from hadpsgd.numeric import whole
@@ -37,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--feats",
         type=Path,
-        help="folder of MFCC and CMVN: likelihoods are computed where there is no scores.txt "
+        help="folder of MFCC and CMVN: how utterances fit is computed where there is no fits.txt "
         "(needs --data, and final.mat, splice_opts and trans.* of the alignment folder)",
     )
     parser.add_argument(
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     data = DataDir.read(args.data, audio=False) if args.data else None
     scorer = _scorer(args, data)
     model, alignments = read_alignments(args.ali)
-    scores = read_scores(args.ali)
+    fits = read_fits(args.ali)
     found = views.Durations()
     with atomic_folder(args.out) as out:
         (out / "textgrid").mkdir()
@@ -78,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
                 ctm.write(views.phone_ctm(utterance, parts, names))
                 pdfs.write(utterance, model.pdf[ids])
                 if scorer:
-                    scores[utterance] = scorer(utterance, model.pdf[ids])
+                    fits[utterance] = scorer(utterance, model.pdf[ids])
                 if number < args.text_grids:
                     entry = data.utterances.get(utterance) if data else None
                     words = entry.words if entry else ()
@@ -88,8 +89,8 @@ def run(args: argparse.Namespace) -> int:
                     )
         if not found.silence:
             raise UserError("no alignments", where=args.ali)
-        _write_pictures(out, found, scores)
-        summary = _summary(found, scores)
+        _write_pictures(out, found, fits)
+        summary = _summary(found, fits)
         (out / "report.json").write_text(json.dumps(summary, indent=2) + "\n", "utf-8")
     print(
         f"alignment-report: {len(found.silence)} utterances, {found.frames:,} frames, "
@@ -106,8 +107,8 @@ def _text_grid(phones: list[views.Interval], words: Sequence[str]) -> str:
 
 
 def _scorer(args: argparse.Namespace, data: DataDir | None) -> Scorer | None:
-    """How likelihoods are computed; None where they are there already, or cannot be."""
-    if args.feats is None or (args.ali / "scores.txt").is_file():
+    """How fits are computed; None where they are there already, or cannot be."""
+    if args.feats is None or (args.ali / "fits.txt").is_file():
         return None
     if data is None:
         raise UserError("--feats needs --data", fix="Give the data directory of the features")
@@ -125,27 +126,27 @@ def _scorer(args: argparse.Namespace, data: DataDir | None) -> Scorer | None:
                 where=f"{args.feats}, utterance {utterance}",
                 fix="Give the features that the alignment was made with",
             )
-        return views.log_likelihood(mixtures, features, pdfs)
+        return fit(mixtures, features, pdfs)
 
     return score
 
 
-def _write_pictures(out: Path, found: views.Durations, scores: dict[str, float]) -> None:
+def _write_pictures(out: Path, found: views.Durations, fits: dict[str, float]) -> None:
     figures = {"durations": pictures.durations(found), "silence": pictures.silence(found)}
-    if scores:
-        figures["likelihoods"] = pictures.likelihoods(scores)
+    if fits:
+        figures["fits"] = pictures.fits(fits)
     for name, figure in figures.items():
         figure.savefig(out / f"{name}.png", dpi=140, facecolor="white")
 
 
-def _summary(found: views.Durations, scores: dict[str, float]) -> dict:
-    outliers, limit = views.low_outliers(scores)
+def _summary(found: views.Durations, fits: dict[str, float]) -> dict:
+    outliers, limit = views.low_outliers(fits)
     return {
         "utterances": len(found.silence),
         "frames": found.frames,
         "silence_share": round(found.silence_share, 5),
         "cut_utterances": found.cut,
-        "score_limit": round(limit, 4) if scores else None,
+        "fit_limit": round(limit, 4) if fits else None,
         "outliers": {each.utterance: round(each.score, 4) for each in outliers},
         "phones": {
             name: {"count": int(counts.sum()), "median_seconds": round(found.median(name), 3)}

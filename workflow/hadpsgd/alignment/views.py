@@ -9,9 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hadpsgd.gmm.diag_gmm import Array, Mixtures
 from hadpsgd.gmm.phone_segments import Segments
-from hadpsgd.gmm.statistics import frames_by_pdf, posteriors
 
 FRAME_SECONDS = 0.01
 LONGEST = 500
@@ -75,14 +73,6 @@ def phone_ctm(utterance: str, parts: Segments, names: Mapping[int, str]) -> str:
         f"{utterance} 1 {start * FRAME_SECONDS:.3f} {length * FRAME_SECONDS:.3f} {names[phone]}\n"
         for phone, start, length in rows
     )
-
-
-def log_likelihood(mixtures: Mixtures, features: Array, pdfs: NDArray[np.int32]) -> float:
-    """Mean log-likelihood a frame of features under the pdfs aligned to them, both [frames]."""
-    total = 0.0
-    for pdf, frames in frames_by_pdf(pdfs):
-        total += float(posteriors(mixtures, features[frames], pdf)[1].sum(dtype=np.float64))
-    return total / max(len(pdfs), 1)
 
 
 class Outlier(NamedTuple):

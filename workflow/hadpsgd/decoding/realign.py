@@ -28,6 +28,7 @@ from hadpsgd.files import atomic_folder, write_text
 from hadpsgd.gmm import event_map, transition_model, viterbi
 from hadpsgd.gmm.data import Lang
 from hadpsgd.gmm.em import Outcome, Search, by_state, sort_out
+from hadpsgd.gmm.fit import FRAMES, normaliser, some
 from hadpsgd.gmm.results import check_failures, check_phones, write_outcome
 from hadpsgd.gmm.training_graph import GraphCompiler
 from hadpsgd.gmm.update import scaled_scores
@@ -93,10 +94,11 @@ class Aligner:
             names = [name for name, _ in batch]
             graphs = [self.compiler(words) for _, words in batch]
             states = [np.unique(graph.pdfs[1:], return_inverse=True) for graph in graphs]
-            likelihoods = [
+            scored = [
                 self._likelihoods(scorer, name, used)
                 for name, (used, _) in zip(names, states, strict=True)
             ]
+            likelihoods, sums = zip(*scored, strict=True)
             lengths = [len(scores) for scores in likelihoods]
 
             def emission(u: int) -> Floats:
@@ -105,13 +107,27 @@ class Aligner:
             found = viterbi.align(graphs, lengths, emission, scores_of_ids, beams)
             bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
             outcome, _ = sort_out(names, bounds, graphs, found, search)
-            kept = zip(names, found, strict=True)
-            return outcome, [(n, f.ids) for n, f in kept if f and n not in outcome.failed]
+            kept = []
+            for u, (name, result) in enumerate(zip(names, found, strict=True)):
+                if result and name not in outcome.failed:
+                    kept.append((name, result.ids))
+                    pdfs = np.searchsorted(states[u][0], model.pdf[result.ids])
+                    outcome.fits[name] = self._fit(likelihoods[u], sums[u], pdfs)
+            return outcome, kept
 
         return align
 
-    def _likelihoods(self, scorer: Scorer, utterance: str, pdfs: NDArray[np.int32]) -> Floats:
-        """Scaled log-likelihoods of some pdfs: float32 [frames, pdfs]."""
+    def _fit(self, likelihoods: Floats, sums: Floats, columns: NDArray[np.int64]) -> float:
+        """As `hadpsgd.gmm.fit` has it, among all pdfs; `columns` are those aligned to [frames]."""
+        frames = some(len(likelihoods), FRAMES)
+        own = likelihoods[frames, columns[frames]] / self.options.acoustic_scale
+        return float(np.mean(own - sums))
+
+    def _likelihoods(
+        self, scorer: Scorer, utterance: str, pdfs: NDArray[np.int32]
+    ) -> tuple[Floats, Floats]:
+        """Scaled log-likelihoods of some pdfs: float32 [frames, pdfs]; of all pdfs together, not
+        scaled, at some frames (`FRAMES`)."""
         where = f"utterance {utterance}"
         try:
             scores = scorer(utterance)
@@ -123,11 +139,14 @@ class Aligner:
                 f"{self.compiler.model.num_pdfs} pdf-ids",
                 fix="Give tree and final.mdl of the alignments that it was trained on",
             )
-        some = scores.columns(pdfs) if isinstance(scores, LongScores) else scores[:, pdfs]
-        kept = some * np.float32(self.options.acoustic_scale)
+        used = scores.columns(pdfs) if isinstance(scores, LongScores) else scores[:, pdfs]
+        kept = used * np.float32(self.options.acoustic_scale)
         if not np.isfinite(kept).all():
             raise UserError("the network's scores are not finite", where=where)
-        return kept
+        frames = some(len(scores), FRAMES)
+        if isinstance(scores, LongScores):
+            return kept, np.concatenate([normaliser(scores[f : f + 1]) for f in frames.tolist()])
+        return kept, normaliser(scores[frames])
 
 
 def realign(
@@ -139,7 +158,8 @@ def realign(
     jobs: int,
     max_failed: float,
 ) -> Outcome:
-    """Write a folder of alignments: ali.1.gz, alignment.json, scores.txt, and the model.
+    """Write a folder of alignments: ali.1.gz, alignment.json, scores.txt, fits.txt, and the
+    model.
 
     alignment.json says too how many frames keep the pdf-id of the alignments before (same_pdf).
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hadpsgd.alignment.archives import read_alignments, read_scores
+from hadpsgd.alignment.archives import read_alignments, read_fits
 from hadpsgd.alignment.views import low_outliers
 from hadpsgd.config import Config, fingerprint
 from hadpsgd.config.stage import Stage
@@ -68,8 +68,8 @@ def make(
     fusion = Fusion(config, streams, data)
     copied = None if copies is None or held_out else Fusion(config, streams, copies)
     model, alignments = read_alignments(ali)
-    scores = {} if held_out else likelihoods(config, data, ali)
-    misfits = misfitting(config, scores, ali)
+    fits = {} if held_out else fits_of(config, data, ali)
+    misfits = misfitting(config, fits, ali)
     described = fingerprint(
         [config.features, config.egs, str(config.corpus.speeds), *config.corpus.mixed]
     )
@@ -82,7 +82,7 @@ def make(
         spool = Spool.write(folder, fitting, model.pdf, wanted)
         total = Counts(unaligned=spool.without(wanted), unknown=spool.unknown, misfits=misfits)
         total.check_alignments(config, data, ali)
-        _check_scored(spool, scores, ali)
+        _check_fits(spool, fits, ali)
         inputs = [
             streams / name / s.path.name for name in fusion.names for s in (data, copies) if s
         ]
@@ -139,39 +139,38 @@ def make(
     return meta
 
 
-def likelihoods(config: Config, data: DataDir, ali: Path) -> dict[str, float]:
-    """Of utterances of the data, a frame; none where `egs.misfit` asks for none.
+def fits_of(config: Config, data: DataDir, ali: Path) -> dict[str, float]:
+    """How well utterances of the data fit; none where `egs.misfit` does not ask.
 
     Raises:
-        UserError: the alignments have no likelihoods.
+        UserError: the alignments do not say.
     """
     if not config.egs.misfit:
         return {}
-    scores = {n: score for n, score in read_scores(ali).items() if n in data.utterances}
-    if not scores:
+    fits = {name: fit for name, fit in read_fits(ali).items() if name in data.utterances}
+    if not fits:
         raise UserError(
-            "no likelihoods (scores.txt) of these utterances",
+            "does not say how well these utterances fit (fits.txt)",
             where=ali,
-            fix="Kaldi's alignments have none: leave egs.misfit away",
+            fix="Align again; Kaldi's alignments have none: leave egs.misfit away",
         )
-    return scores
+    return fits
 
 
-def _check_scored(spool: Spool, scores: Mapping[str, float], ali: Path) -> None:
-    """Refuse utterances that are aligned and have no likelihood, where others have one."""
-    missing = [name for name in spool.utterances if name not in scores] if scores else []
+def _check_fits(spool: Spool, fits: Mapping[str, float], ali: Path) -> None:
+    """Refuse utterances that are aligned and not in fits.txt, where others are."""
+    missing = [name for name in spool.utterances if name not in fits] if fits else []
     if missing:
-        what = f"{len(missing)} aligned utterances have no likelihood: {missing[0]}"
-        raise UserError(what, where=ali / "scores.txt", fix="Align again")
+        what = f"{len(missing)} aligned utterances are not there: {missing[0]}"
+        raise UserError(what, where=ali / "fits.txt", fix="Align again")
 
 
-def misfitting(config: Config, scores: Mapping[str, float], ali: Path) -> list[str]:
-    """Utterances with likelihoods that `egs.misfit` leaves out, the worst first; named on
-    stderr."""
-    outliers, _ = low_outliers(scores, deviations=config.egs.misfit)
+def misfitting(config: Config, fits: Mapping[str, float], ali: Path) -> list[str]:
+    """Utterances that `egs.misfit` leaves out, the worst first; named on stderr."""
+    outliers, _ = low_outliers(fits, deviations=config.egs.misfit)
     found = [each.utterance for each in outliers]
     what = "utterances fit their transcripts badly (egs.misfit)"
-    check_skipped(found, total=len(scores), limit=1.0, what=what, where=ali, fix="")
+    check_skipped(found, total=len(fits), limit=1.0, what=what, where=ali, fix="")
     return found
 
 

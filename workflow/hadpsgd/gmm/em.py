@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from hadpsgd.gmm import viterbi
 from hadpsgd.gmm.diag_gmm import Array, Mixtures
+from hadpsgd.gmm.fit import fit
 from hadpsgd.gmm.likelihood import log_likelihoods
 from hadpsgd.gmm.model import Model
 from hadpsgd.gmm.partial_sums import Adder, Sums, keeper, shares, take
@@ -47,7 +48,8 @@ class Search:
 class Outcome:
     """Of an alignment pass: scaled log-probability a frame and what did not align.
 
-    needed: the beam that each retried utterance needs; failed: why each other one has none.
+    needed: the beam that each retried utterance needs; failed: why each other one has none; fits:
+    how well each one fits (`fit`), of the last pass of a stage.
     """
 
     score: float = 0.0
@@ -55,6 +57,7 @@ class Outcome:
     needed: dict[str, float] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     per_frame: dict[str, float] = field(default_factory=dict)
+    fits: dict[str, float] = field(default_factory=dict)
 
     def add(self, other: Outcome) -> None:
         """Count other utterances too."""
@@ -63,6 +66,7 @@ class Outcome:
         self.needed |= other.needed
         self.failed |= other.failed
         self.per_frame |= other.per_frame
+        self.fits |= other.fits
 
 
 Part = TypeVar("Part")
@@ -110,6 +114,12 @@ class Passes:
             outcome.add(part)
         return outcome
 
+    def fits(self, model: Model) -> dict[str, float]:
+        """How well the utterances that are aligned fit (`fit`)."""
+        model.mixtures.parameters  # noqa: B018  shared, as in align
+        make = partial(_fitter, self.space, self.pipeline, model)
+        return {name: value for part in self.each(make, "fit") for name, value in part.items()}
+
     def accumulate(self, model: Model, observed: Pipeline | None = None) -> Statistics:
         """Statistics of the aligned frames; of `observed` ones with this pipeline's posteriors."""
         make = partial(_accumulator, self.space, self.pipeline, model, observed)
@@ -147,6 +157,23 @@ def _aligner(
         return outcome
 
     return align_chunk
+
+
+def _fitter(
+    space: Workspace, pipeline: Pipeline, model: Model
+) -> Callable[[Chunk], dict[str, float]]:
+    pdf_of_id = model.transitions.pdf
+
+    def fit_chunk(chunk: Chunk) -> dict[str, float]:
+        features, ids = pipeline(space, chunk), space.alignment(chunk)
+        found, bounds = {}, space.bounds(chunk)
+        for u, name in enumerate(space.names[chunk.first : chunk.last]):
+            here = slice(bounds[u], bounds[u + 1])
+            if len(ids[here]) and ids[here][0]:  # 0: not aligned
+                found[name] = fit(model.mixtures, features[here], pdf_of_id[ids[here]])
+        return found
+
+    return fit_chunk
 
 
 def emissions(mixtures: Mixtures, graph: Graph, features: Array) -> Array:

@@ -109,8 +109,8 @@ def write_folder(
     """Write final.mdl, tree, ali.1.gz, num_jobs, phones.txt and what belongs to the features.
 
     Also final.occs, frames of each pdf in the alignments of training; alignment.json: how many
-    utterances aligned, were retried or failed, and why; and scores.txt: log-probability a frame
-    of every utterance.
+    utterances aligned, were retried or failed, and why; scores.txt and fits.txt: log-probability
+    and fit a frame of every utterance.
     """
     with atomic_folder(out) as folder:
         (folder / "final.mdl").write_bytes(model.content(result.model))
@@ -141,9 +141,10 @@ def _occupancies(space: Workspace, trained: Model) -> str:
 
 
 def write_outcome(folder: Path, outcome: Outcome, utterances: int, **more: object) -> None:
-    """Write alignment.json, with `more` in it, and scores.txt."""
-    rows = (f"{name} {score:.4f}\n" for name, score in outcome.per_frame.items())
-    (folder / "scores.txt").write_text("".join(rows), "utf-8")
+    """Write alignment.json, with `more` in it, scores.txt and fits.txt."""
+    for table, values in (("scores.txt", outcome.per_frame), ("fits.txt", outcome.fits)):
+        rows = (f"{name} {value:.4f}\n" for name, value in values.items())
+        (folder / table).write_text("".join(rows), "utf-8")
     summary = {
         "utterances": utterances,
         "aligned": len(outcome.per_frame),

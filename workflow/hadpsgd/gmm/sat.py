@@ -66,6 +66,6 @@ def adapt_and_align(
         UserError: too many utterances fail.
     """
     plain = unadapted(passes)
-    work.aligned(plain, aligner)
+    work.aligned(plain, aligner, last=False)
     ready, found = adapted(work, plain, model, aligner.mixtures)
     return found, work.aligned(ready, model)

@@ -90,8 +90,10 @@ class Session:
         passes, model = self.passes(trained.state.passes.pipeline), trained.state.model
         compile_graphs(passes, self.words, self.lang, trained.tree, model.transitions)
 
-    def aligned(self, passes: Passes, model: Model, search: Search | None = None) -> Outcome:
-        """Align all utterances, say what failed.
+    def aligned(
+        self, passes: Passes, model: Model, search: Search | None = None, *, last: bool = True
+    ) -> Outcome:
+        """Align all utterances, say what failed; how well they fit, where it is the last time.
 
         Raises:
             UserError: more than `max_failed` did.
@@ -103,7 +105,7 @@ class Session:
             limit=self.options.max_failed.of(self.data.name),
             where=self.data,
         )
-        return outcome
+        return replace(outcome, fits=passes.fits(model)) if last else outcome
 
     def write(self, result: Result, outcome: Outcome) -> None:
         """Write the results."""
