@@ -167,10 +167,10 @@ class Egs(Section):
     """Tempos at which every training utterance is used (0.9 is slower): features are stretched in
     time, without audio. [0.9, 1.0, 1.1] triples a small corpus; see also corpus.speeds."""
     misfit: float = Field(0.0, ge=0, json_schema_extra=DECIDES_IF_GIVEN)
-    """Training utterances whose alignment is less likely a frame than the median of all by more
-    than so many standard deviations are left out and named: their transcripts may not be what is
-    said. 4 are the outliers of the alignment's report; 0 leaves out none. Not for Kaldi's
-    alignments, which have no likelihoods."""
+    """Training utterances whose aligned states have a log-posterior a frame below the median of all
+    by more than so many standard deviations are left out and named: their transcripts may not be
+    what is said. 4 are the outliers of the alignment's report; 0 leaves out none. Not for Kaldi's
+    alignments, which do not say how utterances fit."""
     shard_frames: int = Field(500_000, ge=1000)
     """Frames of a shard, a file that one process makes; it holds two in memory."""
     dtype: Literal["float32", "float16", "int8"] = "float32"

@@ -96,9 +96,9 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
-    def _likelihoods_are_known(self) -> Config:
+    def _fits_are_known(self) -> Config:
         if self.egs.misfit and self.alignment.kind == "kaldi":
-            raise ValueError("egs.misfit: Kaldi's alignments have no likelihoods; ours have")
+            raise ValueError("egs.misfit: Kaldi's alignments do not say how utterances fit")
         return self
 
     @model_validator(mode="after")
