@@ -40,9 +40,9 @@ def test_some_frames_and_pdfs_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_indices_are_even_and_different() -> None:
-    assert fit.some(3, 10).tolist() == [0, 1, 2]
-    assert fit.some(1, 5).tolist() == [0]
-    assert fit.some(1000, 3).tolist() == [0, 499, 999]
+    assert fit.some(3, most=10).tolist() == [0, 1, 2]
+    assert fit.some(1, most=5).tolist() == [0]
+    assert fit.some(1000, most=3).tolist() == [0, 499, 999]
 
 
 def test_likelihoods_of_noise_tell_nothing() -> None:

@@ -119,7 +119,7 @@ class Aligner:
 
     def _fit(self, likelihoods: Floats, sums: Floats, columns: NDArray[np.int64]) -> float:
         """As `hadpsgd.gmm.fit` has it, among all pdfs; `columns` are those aligned to [frames]."""
-        frames = some(len(likelihoods), FRAMES)
+        frames = some(len(likelihoods), most=FRAMES)
         own = likelihoods[frames, columns[frames]] / self.options.acoustic_scale
         return float(np.mean(own - sums))
 
@@ -143,7 +143,7 @@ class Aligner:
         kept = used * np.float32(self.options.acoustic_scale)
         if not np.isfinite(kept).all():
             raise UserError("the network's scores are not finite", where=where)
-        frames = some(len(scores), FRAMES)
+        frames = some(len(scores), most=FRAMES)
         if isinstance(scores, LongScores):
             return kept, np.concatenate([normaliser(scores[f : f + 1]) for f in frames.tolist()])
         return kept, normaliser(scores[frames])

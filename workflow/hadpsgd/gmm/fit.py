@@ -19,7 +19,7 @@ PDFS = 500
 """Others that are compared with, at most, evenly over the tree, which lies phone by phone."""
 
 
-def some(number: int, most: int) -> NDArray[np.int64]:
+def some(number: int, *, most: int) -> NDArray[np.int64]:
     """At most `most` of the integers below `number`, evenly over them, in order."""
     return np.unique(np.linspace(0, number - 1, min(number, most)).astype(np.int64))
 
@@ -42,9 +42,9 @@ def fit(mixtures: Mixtures, features: Array, pdfs: NDArray[np.integer]) -> float
         features: float32 [frames, dim], frames at least 1.
         pdfs: the aligned pdf-ids [frames].
     """
-    frames = some(len(pdfs), FRAMES)
+    frames = some(len(pdfs), most=FRAMES)
     aligned = np.asarray(pdfs)[frames]
-    used = np.union1d(some(mixtures.num_pdfs, PDFS), aligned)
+    used = np.union1d(some(mixtures.num_pdfs, most=PDFS), aligned)
     scores = log_likelihoods(mixtures, features[frames], used)
     own = scores[np.arange(len(frames)), np.searchsorted(used, aligned)]
     return float(np.mean(own - normaliser(scores)))
