@@ -62,6 +62,7 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.05, help="of wrong transcripts (0.05)")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
+    args.folder = args.folder.absolute()  # Snakemake runs elsewhere
     wrong = with_wrong_texts(args.config, args.folder, args.share, args.seed)
     ali = args.folder / "results/misfit/ali/train"
     command = [str(Path(sys.executable).with_name("snakemake")), str(ali), "--profile", "local"]

@@ -53,6 +53,22 @@ def test_report_of_an4_equals_kaldi(shared: Path, tmp_path: Path) -> None:
     assert re.findall(r'text = "([A-Z]\w*)"', grids[0].read_text())[0] == "YES"
 
 
+def test_an_alignment_from_before_there_were_fits(
+    tmp_path: Path, shared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ours, so its picture is missed: said in a line, not by a file that is not there."""
+    kaldi = shared.resolve() / "kaldi_an4"
+    (ali := tmp_path / "ali").mkdir()
+    for name in ("final.mdl", "ali.1.gz"):
+        (ali / name).symlink_to(kaldi / "exp/tri3b_ali" / name)
+    (ali / "scores.txt").write_text("a -7\n")
+    arguments = ["--ali", ali, "--lang", kaldi / "lang", "--out", tmp_path / "out"]
+    assert main(["alignment-report", *map(str, arguments)]) == 2
+    told = capsys.readouterr().err
+    assert f"{ali}: aligned before" in told and "Remove the folder" in told
+    assert told.count("\n") == 1
+
+
 def test_text_grids_of_names_that_no_file_can_have(shared: Path, tmp_path: Path) -> None:
     kaldi = shared.resolve() / "kaldi_an4"
     (ali := tmp_path / "ali").mkdir()

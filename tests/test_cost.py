@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -234,6 +235,45 @@ def test_each_set_of_a_data_directory_counts_as_what_it_is(
     file.write_text(yaml.safe_dump({"name": "x", "corpus": corpus}))
     assert main(["cost", "--config", str(file)]) == 0
     told = "1 hours of training speech, 3.35 to decode (the data's durations)"
+    assert capsys.readouterr().out.startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("record", "change", "told"),
+    [
+        ({"train": 6.0, "dev": 0.5, "test": 0.25}, {}, "6 hours of training speech, 0.75 to"),
+        (10.0, {}, "8 hours of training speech, 2 to"),  # before, one number of all sets
+        # the record is of whole folders that init made, no others
+        ({"train": 6.0, "dev": 0.5, "test": 0.25}, {"recordings": ["a*"]}, "0.5 hours of train"),
+        ({"train": 6.0, "dev": 0.5, "test": 0.25}, {"data": "other"}, "0.25 hours of train"),
+    ],
+)
+def test_what_init_wrote_down(
+    record: object,
+    change: dict[str, object],
+    told: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, lines in (("train", "a 1800\nb 900\n"), ("dev", "a 1\n"), ("test", "a 1\n"),
+                        ("other", "a 900\n")):  # fmt: skip
+        (folder := tmp_path / name).mkdir()
+        (folder / "utt2dur").write_text(lines)
+        keys = [line.split()[0] for line in lines.splitlines()]
+        for table in ("wav.scp", "utt2spk", "text"):
+            (folder / table).write_text("".join(f"{key} {key}\n" for key in keys))
+    (tmp_path / "init.json").write_text(json.dumps({"hours": record}))
+    changed = {**change, "data": str(tmp_path / str(change.get("data", "train")))}
+    corpus = {
+        "kind": "kaldi",
+        "train": changed,
+        "dev": str(tmp_path / "dev"),
+        "tests": {"test": str(tmp_path / "test")},
+        "dict_dir": str(tmp_path),
+    }
+    file = tmp_path / "x.yaml"
+    file.write_text(yaml.safe_dump({"name": "x", "corpus": corpus}))
+    assert main(["cost", "--config", str(file)]) == 0
     assert capsys.readouterr().out.startswith(told)
 
 

@@ -230,7 +230,9 @@ def test_a_damaged_record_of_init_is_one_line(
     corpus |= {"tests": {"test": sets["test"]}, "dict_dir": str(tmp_path)}
     config = write(tmp_path, corpus=corpus)
     for damage in ("{", "[]", "{}", '{"hours": "many"}', '{"hours": null}', "\udcff",
-                   '{"hours": {"train": "many"}}', '{"hours": {"train": []}}'):  # fmt: skip
+                   '{"hours": {"train": "many"}}', '{"hours": {"train": []}}', '{"hours": -3}',
+                   '{"hours": {"train": NaN}}', '{"hours": {"train": Infinity}}',
+                   '{"hours": 1' + "0" * 400 + "}"):  # fmt: skip
         made.write_bytes(damage.encode(errors="surrogateescape"))
         _, found = doctor(capsys, "--config", str(config))
         assert found["hours"].startswith("warn") and f"{made}: damaged" in found["hours"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -154,6 +155,13 @@ def test_speakers_of_a_few_seconds_are_not_adapted_to() -> None:
     assert adapted.features.input == ["fmllr", "ivector", "logmel"]
     assert not_adapted.features.input == ["logmel"] and not not_adapted.training.ivector_dropout
     assert len(not_adapted.training.stages) == 1 and not_adapted.lm.neural
+
+
+def test_a_neural_model_of_a_long_text_is_left_to_the_user() -> None:
+    long = replace(corpus(1), lm_sentences=["a b"] * 1_000_001)
+    text = written("x", long, MADE, cluster="local", config=Path("x.yaml"))
+    config = check(yaml.safe_load(text), "x.yaml")
+    assert config.lm.neural is None and "# lm: {neural: {}}  # 2,000,002 words" in text
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from hadpsgd.config import load, run_key
 from hadpsgd.config.realign import Realign
 from hadpsgd.corpus.datadir import DataDir
 from hadpsgd.decoding.realign import Aligner, Places, compiler_of, realign
+from hadpsgd.decoding.scores import LongScores
 from hadpsgd.errors import UserError
 from hadpsgd.features.fmllr import read_transforms, transform
 from hadpsgd.features.frontend import Frontend, Inputs
@@ -43,9 +44,9 @@ Floats = NDArray[np.float32]
 class Given:
     """Makes a scorer of given scores."""
 
-    scores: dict[str, Floats]
+    scores: Mapping[str, Floats | LongScores]
 
-    def __call__(self) -> Callable[[str], Floats]:
+    def __call__(self) -> Callable[[str], Floats | LongScores]:
         return self.scores.__getitem__
 
 
@@ -85,21 +86,38 @@ def by_hand(small: Toy, phone: int, scores: Floats, scale: float) -> tuple[float
     return float(best[-1, 2] + costs[loops[2] + 1]), path[::-1]
 
 
-@given(seed=st.integers(0, 2**31), frames=st.integers(3, 12), scale=st.sampled_from([0.1, 0.5]))
-def test_paths_are_those_of_viterbi_written_out(seed: int, frames: int, scale: float) -> None:
+def piecemeal(scores: Floats) -> LongScores:
+    """The same, two frames at a time."""
+    made = LongScores(
+        frames=len(scores), pdfs=scores.shape[1], make=lambda begin, end: scores[begin:end]
+    )
+    made.rows = 2
+    return made
+
+
+@given(
+    seed=st.integers(0, 2**31),
+    frames=st.integers(3, 12),
+    scale=st.sampled_from([0.1, 0.5]),
+    in_pieces=st.booleans(),
+)
+def test_paths_are_those_of_viterbi_written_out(
+    seed: int, frames: int, scale: float, in_pieces: bool
+) -> None:
     random = np.random.default_rng(seed)
     small = toy(np.zeros((3, 3, 1)))
     spoken = [(f"u{phone}", [phone]) for phone in (1, 2, 3)]
-    scores = {u: random.normal(0, 9, (frames, 9)).astype(np.float32) for u, _ in spoken}
+    given = {u: random.normal(0, 9, (frames, 9)).astype(np.float32) for u, _ in spoken}
+    scores = {u: piecemeal(each) if in_pieces else each for u, each in given.items()}
     options = Realign(acoustic_scale=scale, beam=1000, retry_beam=1000)
     outcome, found = Aligner(Given(scores), Toys(small), options)()(spoken)  # type: ignore[arg-type]
     assert [name for name, _ in found] == ["u1", "u2", "u3"] and not outcome.failed
     for (name, words), (_, ids) in zip(spoken, found, strict=True):
-        score, path = by_hand(small, words[0], scores[name], scale)
+        score, path = by_hand(small, words[0], given[name], scale)
         assert outcome.per_frame[name] * frames == pytest.approx(score, abs=1e-3)
         assert small.model.transitions.hmm_state[ids].tolist() == path
-        own = scores[name][np.arange(frames), small.model.transitions.pdf[ids]]
-        fit = (own - logsumexp(scores[name], axis=1)).mean()
+        own = given[name][np.arange(frames), small.model.transitions.pdf[ids]]
+        fit = (own - logsumexp(given[name], axis=1)).mean()
         assert outcome.fits[name] == pytest.approx(fit, abs=1e-4)
 
 

@@ -1,4 +1,4 @@
-"""Pictures of an alignment: phone durations, silence, likelihoods."""
+"""Pictures of an alignment: phone durations, silence, fits of utterances."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
                 found.add(utterance, parts, names, lang.silence)
                 ctm.write(views.phone_ctm(utterance, parts, names))
                 pdfs.write(utterance, model.pdf[ids])
-                if scorer:
+                if scorer and len(ids):
                     fits[utterance] = scorer(utterance, model.pdf[ids])
                 if number < args.text_grids:
                     entry = data.utterances.get(utterance) if data else None
@@ -108,7 +108,15 @@ def _text_grid(phones: list[views.Interval], words: Sequence[str]) -> str:
 
 def _scorer(args: argparse.Namespace, data: DataDir | None) -> Scorer | None:
     """How fits are computed; None where they are there already, or cannot be."""
-    if args.feats is None or (args.ali / "fits.txt").is_file():
+    if (args.ali / "fits.txt").is_file():
+        return None
+    if (args.ali / "scores.txt").is_file():
+        raise UserError(
+            "aligned before utterances' fits were computed (fits.txt)",
+            where=args.ali,
+            fix="Remove the folder: the next start makes it again",
+        )
+    if args.feats is None:
         return None
     if data is None:
         raise UserError("--feats needs --data", fix="Give the data directory of the features")

@@ -190,13 +190,16 @@ def _alignment(config: Config) -> Settings:
 def _examples(config: Config) -> Settings:
     """Training examples, and labels by a trained network."""
     cut, corpus = _without(config.egs, *_OF_TRAINING), config.corpus
+    fits = ["fits"] * bool(config.egs.misfit)  # not likelihoods, as it was
     stages: Settings = {}
     for stage in config.training.stages:
         egs = stage.examples(config.egs)
-        stages[f"egs.{stage.criterion}.train"] = [egs, corpus.speeds, *corpus.mixed, _fused(config)]
+        stages[f"egs.{stage.criterion}.train"] = [
+            *(*fits, egs, corpus.speeds, *corpus.mixed, _fused(config))
+        ]
         stages[f"egs.{stage.criterion}.dev"] = [_without(egs, *_OF_TRAINING), _fused(config)]
     return stages | {
-        "egs.train": [config.egs, corpus.speeds, *corpus.mixed, _fused(config)],
+        "egs.train": [*fits, config.egs, corpus.speeds, *corpus.mixed, _fused(config)],
         "egs.dev": [cut, _fused(config)],
         "realign": [_without(config.realign, "passes", "run"), _fused(config)],
     }

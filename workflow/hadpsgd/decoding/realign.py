@@ -139,14 +139,17 @@ class Aligner:
                 f"{self.compiler.model.num_pdfs} pdf-ids",
                 fix="Give tree and final.mdl of the alignments that it was trained on",
             )
-        used = scores.columns(pdfs) if isinstance(scores, LongScores) else scores[:, pdfs]
-        kept = used * np.float32(self.options.acoustic_scale)
+        rows = scores.rows if isinstance(scores, LongScores) else max(len(scores), 1)
+        frames, used, sums = some(len(scores), most=FRAMES), [], []
+        for begin in range(0, max(len(scores), 1), rows):  # scores are made once
+            part = scores[begin : begin + rows]
+            used.append(part[:, pdfs])
+            here = frames[(begin <= frames) & (frames < begin + rows)]
+            sums.append(normaliser(part[here - begin]))
+        kept = np.concatenate(used) * np.float32(self.options.acoustic_scale)
         if not np.isfinite(kept).all():
             raise UserError("the network's scores are not finite", where=where)
-        frames = some(len(scores), most=FRAMES)
-        if isinstance(scores, LongScores):
-            return kept, np.concatenate([normaliser(scores[f : f + 1]) for f in frames.tolist()])
-        return kept, normaliser(scores[frames])
+        return kept, np.concatenate(sums)
 
 
 def realign(

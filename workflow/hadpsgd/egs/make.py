@@ -152,7 +152,7 @@ def fits_of(config: Config, data: DataDir, ali: Path) -> dict[str, float]:
         raise UserError(
             "does not say how well these utterances fit (fits.txt)",
             where=ali,
-            fix="Align again; Kaldi's alignments have none: leave egs.misfit away",
+            fix="Remove the folder to align again; Kaldi's have none: leave egs.misfit away",
         )
     return fits
 

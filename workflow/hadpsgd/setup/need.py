@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 from hadpsgd.config import Config, settings_of
 from hadpsgd.config.alignment import Egs, Ladder, Mono, TreeStage
-from hadpsgd.config.corpus import Builtin, Kaldi
+from hadpsgd.config.corpus import Builtin, DataSet, Kaldi
 from hadpsgd.config.settings import Model
 from hadpsgd.corpus.durations import speech_seconds
+from hadpsgd.corpus.parts import EVERY
 from hadpsgd.egs.layout import Layout, Part
 from hadpsgd.errors import UserError
 
 MADE = "init.json"
 """What `hadpsgd init` leaves in a folder that it made: source, hours, SHA-256 of the config."""
+_SPLIT = {"train": 0.8, "dev": 0.1, "test": 0.1}
 _FRAMES_AN_HOUR = 360_000
 _FLOAT = 4
 _REST = 1.5e9
@@ -147,35 +150,36 @@ def hours_of_sets(config: Config) -> dict[str, float] | None:
             tests = dict.fromkeys(("swb", "ch"), corpus.test_minutes / 60)
             return {"train": corpus.train_minutes / 60, "dev": corpus.dev_minutes / 60, **tests}
         case Kaldi() as corpus:
-            made = Path(corpus.train.data).parent / MADE
-            recorded = _recorded(made) if made.is_file() else {}
-            if recorded.keys() >= corpus.sets.keys():
-                return {name: recorded[name] for name in corpus.sets}
-            return _of_tables(corpus)
+            found = {name: _hours(name, part) for name, part in corpus.sets.items()}
+            known = {name: hours for name, hours in found.items() if hours is not None}
+            return known if len(known) == len(found) else None
     return None
 
 
+def _hours(name: str, part: DataSet) -> float | None:
+    """By init's record, if it made this folder for this set; else by the folder's tables."""
+    data = Path(part.data)
+    made = data.parent / MADE
+    if made.is_file() and data.name == name and tuple(part.recordings) == EVERY:
+        recorded = _recorded(made)
+        if name in recorded:
+            return recorded[name]
+    try:
+        seconds = speech_seconds(data, lambda _: None, headers=False, recordings=part.recordings)
+    except UserError:
+        return None  # `hadpsgd validate` says what is wrong
+    return None if seconds is None else seconds / 3600
+
+
 def _recorded(made: Path) -> dict[str, float]:
-    """What init wrote down; older records have one number for all sets."""
+    """What init wrote down; before, one number for all sets, which it had split by tenths."""
     try:
         hours = json.loads(made.read_bytes())["hours"]
         if isinstance(hours, int | float):
-            return {}
-        return {str(name): float(number) for name, number in hours.items()}
-    except (ValueError, LookupError, TypeError, AttributeError):
-        raise UserError("damaged; it tells no hours", where=made) from None
-
-
-def _of_tables(corpus: Kaldi) -> dict[str, float] | None:
-    found: dict[str, float] = {}
-    for name, part in corpus.sets.items():
-        try:
-            seconds = speech_seconds(
-                Path(part.data), lambda _: None, headers=False, recordings=part.recordings
-            )
-        except UserError:
-            return None  # `hadpsgd validate` says what is wrong
-        if seconds is None:
-            return None
-        found[name] = seconds / 3600
+            hours = {name: share * hours for name, share in _SPLIT.items()}
+        found = {str(name): float(number) for name, number in hours.items()}
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError):
+        found = {"": math.nan}
+    if not all(0 <= number < math.inf for number in found.values()):
+        raise UserError("damaged; it tells no hours", where=made)
     return found

@@ -19,6 +19,9 @@ _FEW_DEV_SECONDS = 600
 _ADAPTED_SECONDS = 10
 """Of speech a speaker has on average in every set, or speakers are not adapted to."""
 _MOST_FAILED = 0.05
+_MOST_WORDS = 2_000_000
+"""Of a text that a neural model is trained on without being asked for: three quarters of an hour
+of a core."""
 
 
 def written(
@@ -193,6 +196,9 @@ def _lm(corpus: Corpus, size: Size) -> Iterator[str]:
         text = corpus.lm_sentences or corpus.sets["train"].sentences
         words = sum(len(sentence.split()) for sentence in text)
         epochs, dropout = neural_epochs(words), neural_dropout(words)
+        if words > _MOST_WORDS:
+            yield f"# lm: {{neural: {{}}}}  # {words:,} words take hours: docs/neural-lm.md"
+            return
         yield "lm:  # a neural model rescores what the n-gram finds: docs/neural-lm.md"
         yield "  neural:"
         yield f"    {{epochs: {epochs}, dropout: {dropout}, weights: [0.0, 0.25, 0.5, 0.75, 0.9]}}"
@@ -209,12 +215,15 @@ def _decoding(corpus: Corpus, size: Size) -> Iterator[str]:
         yield f"  max_failed: {_shares(few, _MOST_FAILED)}  # one utterance may fail"
     yield ""
     yield "scoring:  # tried on dev"
-    if size.whole:
+    if size.little:
         yield "  lm_weights: [4, 6, 8, 10, 12, 14, 16, 18, 20]"
         yield "  word_penalties: [-2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0]"
         yield "  one_choice: true  # for all seeds of a row, if there are several"
+    if size.whole:
         yield "  minimum_bayes_risk: true  # among the neural model's lists: docs/decoding.md"
-    elif corpus.sets["dev"].seconds < _FEW_DEV_SECONDS:
+    if size.little:
+        return
+    if corpus.sets["dev"].seconds < _FEW_DEV_SECONDS:
         yield "  lm_weights: [4, 6, 8, 10, 12, 14]  # few: with more to choose from, chance chooses"
         yield "  word_penalties: [0.0]"
     else:
