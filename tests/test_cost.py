@@ -11,7 +11,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 import yaml
 
 from hadpsgd.cli import main
@@ -22,7 +24,7 @@ from hadpsgd.gmm.statistics import Statistics
 from hadpsgd.models.blstm import BLSTM
 from hadpsgd.planning import language, papers
 from hadpsgd.planning.amounts import amounts
-from hadpsgd.planning.cost import Machines, Row, cost, disk, shown, total
+from hadpsgd.planning.cost import LFMMI, SEARCH, Machines, Row, cost, disk, shown, total
 from hadpsgd.planning.pieces import measured
 from hadpsgd.planning.resources import StageNeeds
 from hadpsgd.planning.stages import GROUPS
@@ -190,6 +192,7 @@ def test_what_cannot_be_is_refused(
 
 
 def test_nobody_knows_the_hours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Commands in wav.scp, and no table of durations; a folder that is not there is named."""
     sets = {name: {"data": str(tmp_path / name)} for name in ("train", "dev", "test")}
     corpus = {
         "kind": "kaldi",
@@ -201,16 +204,65 @@ def test_nobody_knows_the_hours(tmp_path: Path, capsys: pytest.CaptureFixture[st
     file = tmp_path / "x.yaml"
     file.write_text(yaml.safe_dump({"name": "x", "corpus": corpus}))
     assert main(["cost", "--config", str(file)]) == 2
-    assert "--hours-of-speech" in capsys.readouterr().err
+    assert f"{tmp_path}/train: no such data directory" in capsys.readouterr().err
+    for name in sets:
+        (tmp_path / name).mkdir()
+        for table, text in (("wav.scp", "sph2pipe a.sph |"), ("utt2spk", "a"), ("text", "word")):
+            (tmp_path / name / table).write_text(f"a {text}\n")
+    assert main(["cost", "--config", str(file)]) == 2
+    told = capsys.readouterr().err
+    assert "--hours-of-speech" in told and "utt2dur" in told
     assert main(["cost", "--config", str(file), "--hours-of-speech", "20"]) == 0
-    assert capsys.readouterr().out.startswith("20 hours of training speech, 2 to decode (given)")
+    told = "20 hours of training speech, 2 to decode (given; a tenth as much to decode is assumed)"
+    assert capsys.readouterr().out.startswith(told)
+
+
+def test_audio_tells_where_no_table_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, minutes in (("train", 6), ("dev", 3)):
+        (folder := tmp_path / name).mkdir()
+        soundfile.write(folder / "a.wav", np.zeros(minutes * 60 * 8000, np.int16), 8000)
+        for table, text in (("wav.scp", str(folder / "a.wav")), ("utt2spk", "a"), ("text", "x")):
+            (folder / table).write_text(f"a {text}\n")
+    corpus = {
+        "kind": "kaldi",
+        "train": str(tmp_path / "train"),
+        "dev": str(tmp_path / "dev"),
+        "tests": {"test": str(tmp_path / "dev")},
+        "dict_dir": str(tmp_path),
+    }
+    file = tmp_path / "x.yaml"
+    file.write_text(yaml.safe_dump({"name": "x", "corpus": corpus}))
+    assert main(["cost", "--config", str(file)]) == 0
+    told = "0.1 hours of training speech, 0.1 to decode (the data's durations)"
+    assert capsys.readouterr().out.startswith(told)
+
+
+def test_sequences_and_adaptation_have_their_seconds() -> None:
+    """Numerator and denominator of lattice-free MMI, and the searches by the GMM-HMM."""
+    plain = config("children")
+    machines = Machines(cores=1)
+    rows = by_stage(cost(plain, machines, train=1, test=1))
+    stage = rows["train single-lfmmi"]
+    frames = 360_000 * 2 * 3  # two epochs, three tempos
+    network = rows["train single"].core_hours * 2 * 3 / (5 * 6)
+    assert stage.core_hours == pytest.approx(network + frames * LFMMI / 3600, rel=1e-6)
+    update = {"decoding": plain.decoding.model_copy(update={"gmm": False})}
+    without = by_stage(cost(plain.model_copy(update=update), machines, train=1, test=1))
+    adapted = rows["decoding"].core_hours - without["decoding"].core_hours
+    assert adapted == pytest.approx(SEARCH)  # the row; transforms are the network's, too
+    features = plain.features.model_copy(update={"input": ["logmel"]})
+    bare = plain.model_copy(update={**update, "features": features})
+    searched = by_stage(cost(bare, machines, train=1, test=1))["decoding"].core_hours
+    assert without["decoding"].core_hours > searched + 1.9 * SEARCH
 
 
 def test_each_set_of_a_data_directory_counts_as_what_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Train is trained on, whatever its share; two parts of one folder are not the folder twice."""
-    for name, ends in (("train", (1800, 1800)), ("dev", (900,)), ("eval", (3600, 7200, 360))):
+    for name, ends in (("train", (1800, 1800)), ("dev", (900,)), ("eval", (360, 3600, 7200))):
         (folder := tmp_path / name).mkdir()
         made = [f"{'sw' if end > 1000 else 'en'}_{i}" for i, end in enumerate(ends)]
         for table, line in (

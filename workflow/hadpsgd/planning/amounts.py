@@ -16,7 +16,8 @@ AN4_TRAIN, AN4_TEST = 0.64, 0.17
 DEV = 5.0
 """Hours of 4,000 utterances of Switchboard."""
 TEST_SHARE = 0.1
-"""Of speech of which nothing but the sum is known, development and test set together."""
+"""Of train's hours, development and test set together, where nothing else is known."""
+_ASSUMED = "a tenth as much to decode is assumed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,33 +29,40 @@ class Amounts:
     source: str
 
 
-def amounts(config: Config, given: float | None = None) -> Amounts | None:
-    """`given`: hours of training speech. None where nobody knows.
+def amounts(config: Config, given: float | None = None, *, headers: bool = False) -> Amounts | None:
+    """Hours of a config; None where nobody knows.
+
+    Args:
+        config: the config.
+        given: hours of training speech, if somebody said.
+        headers: whether to look into audio files where tables do not tell, and to raise what is
+            wrong with data directories.
 
     Raises:
-        UserError: a number that cannot be.
+        UserError: a number that cannot be; a fault of a data directory.
     """
     if given is not None and not given > 0:
         raise UserError(f"hours of speech are a number above 0, not {given}")
-    known = _known(config)
+    known = _known(config, headers=headers and given is None)
     if given is None:
         return known
-    test = known.test if known else TEST_SHARE * given
-    return Amounts(train=given, test=test, source="given")
+    if known:
+        return Amounts(train=given, test=known.test, source="given")
+    return Amounts(train=given, test=TEST_SHARE * given, source=f"given; {_ASSUMED}")
 
 
-def _known(config: Config) -> Amounts | None:
+def _known(config: Config, *, headers: bool) -> Amounts | None:
     match config.corpus:
         case An4():
             return Amounts(train=AN4_TRAIN, test=AN4_TEST, source="AN4 as it is published")
         case Ldc() as corpus:
             train = SWITCHBOARD + FISHER * (corpus.fisher is not None)
             return Amounts(train=train, test=HUB5 + DEV, source="the LDC's, as the papers count")
-    if sets := hours_of_sets(config):
+    if sets := hours_of_sets(config, headers=headers):
         train = sets.pop("train")
         source = "the config" if isinstance(config.corpus, Builtin) else "the data's durations"
         return Amounts(train=train, test=sum(sets.values()), source=source)
     if config.speech_hours:
         train = float(config.speech_hours)
-        return Amounts(train=train, test=TEST_SHARE * train, source="the config")
+        return Amounts(train=train, test=TEST_SHARE * train, source=f"the config; {_ASSUMED}")
     return None

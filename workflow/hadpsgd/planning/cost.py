@@ -22,6 +22,12 @@ from hadpsgd.setup.need import bytes_needed, network_parameters, network_work, r
 
 SEARCH = 0.3
 """Processor seconds of search a second of speech, 85,000 words; assumed: no such graph was here."""
+PASSES_OF_ADAPTATION = 2
+"""Searches of dev and test by the GMM-HMM, before the network's."""
+LFMMI = 1.5e-4
+"""Processor seconds a frame for numerator and denominator of lattice-free MMI, whatever the
+network: children's speech 1.6e-4, built-in corpus 1.5e-4, AN4 0.9e-4
+(docs/benchmarks/parts.md#what-each-part-takes)."""
 FORWARD_AND_BACKWARD = 3
 """Backward takes twice what forward takes."""
 MULTIPLY_AND_ADD = 2
@@ -77,8 +83,9 @@ def cost(config: Config, machines: Machines, *, train: float, test: float) -> li
         rows.append(_training(config, run.id, machines, train))
     decoded = [[run.id] for run in config.training.members if run.decode]
     decoded += [config.together(name) for name in config.decoding.ensembles]
-    if decoded:
-        rows.append(_decoding(config, machines, test, decoded))
+    by_gmm = PASSES_OF_ADAPTATION * config.adapts_speakers + bool(config.gmm_row)
+    if decoded or by_gmm:
+        rows.append(_decoding(config, machines, test, decoded, by_gmm=by_gmm))
     listed = len(decoded) + bool(config.gmm_row)
     if config.lm.neural and listed:
         rows.append(_neural_lists(config, config.lm.neural, machines, listed * test))
@@ -119,8 +126,10 @@ def _training(config: Config, run_id: str, machines: Machines, train: float) -> 
     amount = train * repeats(config, egs)
     name = f"train {run_id}"
     if not machines.gpus:
-        work = FORWARD_AND_BACKWARD * MULTIPLY_AND_ADD * network * FRAMES_AN_HOUR * amount
-        core_hours = training.epochs * work / (measured().gflops * 1e9) / 3600
+        frames = training.epochs * FRAMES_AN_HOUR * amount
+        work = FORWARD_AND_BACKWARD * MULTIPLY_AND_ADD * network
+        each = work / (measured().gflops * 1e9) + LFMMI * isinstance(run, StageRun)
+        core_hours = frames * each / 3600
         return Row(
             stage=name,
             core_hours=core_hours,
@@ -167,12 +176,18 @@ def _training(config: Config, run_id: str, machines: Machines, train: float) -> 
 
 
 def _decoding(
-    config: Config, machines: Machines, test: float, decoded: Sequence[Sequence[str]]
+    config: Config,
+    machines: Machines,
+    test: float,
+    decoded: Sequence[Sequence[str]],
+    *,
+    by_gmm: int,
 ) -> Row:
     """Each of `decoded` are ids of runs that are decoded together: one search of all scores."""
     network = max(network_work(config, run.id) for run in config.training.members)
     forward = MULTIPLY_AND_ADD * network * FRAMES_AN_HOUR / (measured().gflops * 1e9)
     core_hours = sum(test * (len(runs) * forward / 3600 + SEARCH) for runs in decoded)
+    core_hours += by_gmm * test * SEARCH
     return Row(
         stage="decoding",
         core_hours=core_hours,

@@ -1,6 +1,6 @@
 """`hadpsgd cost`: hours, memory, disk and money of a whole config, stage by stage.
 
-Nothing is run or read but the config (docs/cost.md).
+Nothing is run; of data directories tables are read, or the headers of audio (docs/cost.md).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CORE_PRICE, GPU_PRICE = 0.05, 2.5
 MACHINES = 100_000_000
 """Cores or hosts."""
 UNKNOWN = "how much speech there is, nobody said"
-FIX = "Give --hours-of-speech"
+FIX = "Give --hours-of-speech, or make utt2dur or reco2dur where wav.scp has commands"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +65,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do what the arguments say."""
     config = load(args.config)
-    speech = amounts(config, args.hours_of_speech)
+    speech = amounts(config, args.hours_of_speech, headers=True)
     if speech is None:
         raise UserError(UNKNOWN, where=args.config, fix=FIX)
     machines = Machines(

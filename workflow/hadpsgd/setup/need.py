@@ -12,6 +12,7 @@ from hadpsgd.config.corpus import Builtin, DataSet, Kaldi
 from hadpsgd.config.settings import Model
 from hadpsgd.corpus.durations import speech_seconds
 from hadpsgd.corpus.parts import EVERY
+from hadpsgd.corpus.tables import raise_fault
 from hadpsgd.egs.layout import Layout, Part
 from hadpsgd.errors import UserError
 
@@ -139,24 +140,31 @@ def _pdfs(config: Config) -> int:
     return _IMPORTED_PDFS
 
 
-def hours_of_sets(config: Config) -> dict[str, float] | None:
-    """Hours of speech of train, dev and test sets, where they are known without reading audio.
+def hours_of_sets(config: Config, *, headers: bool = False) -> dict[str, float] | None:
+    """Hours of speech of train, dev and test sets; None where they are not known.
+
+    Args:
+        config: the config.
+        headers: whether to look into audio files where tables do not tell, and to raise what is
+            wrong with data directories.
 
     Raises:
-        UserError: what init recorded of them is damaged.
+        UserError: what init recorded of them is damaged; a fault of a data directory.
     """
     match config.corpus:
         case Builtin() as corpus:
             tests = dict.fromkeys(("swb", "ch"), corpus.test_minutes / 60)
             return {"train": corpus.train_minutes / 60, "dev": corpus.dev_minutes / 60, **tests}
         case Kaldi() as corpus:
-            found = {name: _hours(name, part) for name, part in corpus.sets.items()}
+            found = {
+                name: _hours(name, part, headers=headers) for name, part in corpus.sets.items()
+            }
             known = {name: hours for name, hours in found.items() if hours is not None}
             return known if len(known) == len(found) else None
     return None
 
 
-def _hours(name: str, part: DataSet) -> float | None:
+def _hours(name: str, part: DataSet, *, headers: bool) -> float | None:
     """By init's record, if it made this folder for this set; else by the folder's tables."""
     data = Path(part.data)
     made = data.parent / MADE
@@ -165,10 +173,17 @@ def _hours(name: str, part: DataSet) -> float | None:
         if name in recorded:
             return recorded[name]
     try:
-        seconds = speech_seconds(data, lambda _: None, headers=False, recordings=part.recordings)
+        report = raise_fault if headers else _ignored
+        seconds = speech_seconds(data, report, headers=headers, recordings=part.recordings)
     except UserError:
+        if headers:
+            raise
         return None  # `hadpsgd validate` says what is wrong
     return None if seconds is None else seconds / 3600
+
+
+def _ignored(fault: UserError) -> None:
+    """Whatever is wrong with a table."""
 
 
 def _recorded(made: Path) -> dict[str, float]:
