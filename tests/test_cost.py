@@ -191,21 +191,27 @@ def test_what_cannot_be_is_refused(
     assert words in error and error.count("\n") == 1
 
 
+def of_directories(folder: Path, **changes: object) -> Path:
+    """A config of the data directories train, dev and test of a folder, in it."""
+    train, dev, test = (str(folder / name) for name in ("train", "dev", "test"))
+    sets: dict[str, object] = {"train": train, "dev": dev, "tests": {"test": test}}
+    corpus = {"kind": "kaldi", **sets, "dict_dir": str(folder), **changes}
+    file = folder / "x.yaml"
+    file.write_text(yaml.safe_dump({"name": "x", "corpus": corpus}))
+    return file
+
+
 def test_nobody_knows_the_hours(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Commands in wav.scp, and no table of durations; a folder that is not there is named."""
-    sets = {name: {"data": str(tmp_path / name)} for name in ("train", "dev", "test")}
-    corpus = {
-        "kind": "kaldi",
-        "train": sets["train"],
-        "dev": sets["dev"],
-        "tests": {"test": sets["test"]},
-        "dict_dir": str(tmp_path),
-    }
-    file = tmp_path / "x.yaml"
-    file.write_text(yaml.safe_dump({"name": "x", "corpus": corpus}))
+    file = of_directories(tmp_path)
     assert main(["cost", "--config", str(file)]) == 2
     assert f"{tmp_path}/train: no such data directory" in capsys.readouterr().err
-    for name in sets:
+    said = tmp_path / "said.yaml"
+    said.write_text(file.read_text() + "speech_hours: 20\n")
+    assert main(["cost", "--config", str(said)]) == 0
+    told = "20 hours of training speech, 2 to decode (the config; a tenth as much to decode is"
+    assert capsys.readouterr().out.startswith(told)
+    for name in ("train", "dev", "test"):
         (tmp_path / name).mkdir()
         for table, text in (("wav.scp", "sph2pipe a.sph |"), ("utt2spk", "a"), ("text", "word")):
             (tmp_path / name / table).write_text(f"a {text}\n")
@@ -225,15 +231,7 @@ def test_audio_tells_where_no_table_does(
         soundfile.write(folder / "a.wav", np.zeros(minutes * 60 * 8000, np.int16), 8000)
         for table, text in (("wav.scp", str(folder / "a.wav")), ("utt2spk", "a"), ("text", "x")):
             (folder / table).write_text(f"a {text}\n")
-    corpus = {
-        "kind": "kaldi",
-        "train": str(tmp_path / "train"),
-        "dev": str(tmp_path / "dev"),
-        "tests": {"test": str(tmp_path / "dev")},
-        "dict_dir": str(tmp_path),
-    }
-    file = tmp_path / "x.yaml"
-    file.write_text(yaml.safe_dump({"name": "x", "corpus": corpus}))
+    file = of_directories(tmp_path, tests={"test": str(tmp_path / "dev")})
     assert main(["cost", "--config", str(file)]) == 0
     told = "0.1 hours of training speech, 0.1 to decode (the data's durations)"
     assert capsys.readouterr().out.startswith(told)
@@ -276,15 +274,7 @@ def test_each_set_of_a_data_directory_counts_as_what_it_is(
     parts = {
         part: {"data": str(tmp_path / "eval"), "recordings": f"{part}_*"} for part in ("sw", "en")
     }
-    corpus = {
-        "kind": "kaldi",
-        "train": str(tmp_path / "train"),
-        "dev": str(tmp_path / "dev"),
-        "tests": parts,
-        "dict_dir": str(tmp_path),
-    }
-    file = tmp_path / "x.yaml"
-    file.write_text(yaml.safe_dump({"name": "x", "corpus": corpus}))
+    file = of_directories(tmp_path, tests=parts)
     assert main(["cost", "--config", str(file)]) == 0
     told = "1 hours of training speech, 3.35 to decode (the data's durations)"
     assert capsys.readouterr().out.startswith(told)
@@ -316,15 +306,7 @@ def test_what_init_wrote_down(
             (folder / table).write_text("".join(f"{key} {key}\n" for key in keys))
     (tmp_path / "init.json").write_text(json.dumps({"hours": record}))
     changed = {**change, "data": str(tmp_path / str(change.get("data", "train")))}
-    corpus = {
-        "kind": "kaldi",
-        "train": changed,
-        "dev": str(tmp_path / "dev"),
-        "tests": {"test": str(tmp_path / "test")},
-        "dict_dir": str(tmp_path),
-    }
-    file = tmp_path / "x.yaml"
-    file.write_text(yaml.safe_dump({"name": "x", "corpus": corpus}))
+    file = of_directories(tmp_path, train=changed)
     assert main(["cost", "--config", str(file)]) == 0
     assert capsys.readouterr().out.startswith(told)
 

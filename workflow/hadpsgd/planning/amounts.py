@@ -58,7 +58,13 @@ def _known(config: Config, *, headers: bool) -> Amounts | None:
         case Ldc() as corpus:
             train = SWITCHBOARD + FISHER * (corpus.fisher is not None)
             return Amounts(train=train, test=HUB5 + DEV, source="the LDC's, as the papers count")
-    if sets := hours_of_sets(config, headers=headers):
+    try:
+        sets = hours_of_sets(config, headers=headers)
+    except UserError:
+        if not config.speech_hours:  # else the data may be elsewhere
+            raise
+        sets = None
+    if sets:
         train = sets.pop("train")
         source = "the config" if isinstance(config.corpus, Builtin) else "the data's durations"
         return Amounts(train=train, test=sum(sets.values()), source=source)
