@@ -219,11 +219,9 @@ def _decoding(corpus: Corpus, size: Size) -> Iterator[str]:
         yield "  lm_weights: [4, 6, 8, 10, 12, 14, 16, 18, 20]"
         yield "  word_penalties: [-2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0]"
         yield "  one_choice: true  # for all seeds of a row, if there are several"
-    if size.whole:
-        yield "  minimum_bayes_risk: true  # among the neural model's lists: docs/decoding.md"
-    if size.little:
-        return
-    if corpus.sets["dev"].seconds < _FEW_DEV_SECONDS:
+        if size.whole:
+            yield "  minimum_bayes_risk: true  # among the neural model's lists: docs/decoding.md"
+    elif corpus.sets["dev"].seconds < _FEW_DEV_SECONDS:
         yield "  lm_weights: [4, 6, 8, 10, 12, 14]  # few: with more to choose from, chance chooses"
         yield "  word_penalties: [0.0]"
     else:
